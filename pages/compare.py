@@ -10,6 +10,7 @@ from typing import NamedTuple
 import streamlit as st
 
 from attention import AttentionError, Cell, Explanation, Source, Trace, explain, find_step
+from attention.base.knobs import Integer
 from attention.base.printed import format_number
 from attention.comparison import figures
 from attention.comparison.comparison import Difference, HeadIndex, compare
@@ -17,23 +18,24 @@ from attention.comparison.figures import compared_pictures
 from attention.comparison.summary import alignment_notes, color_limit, describe_change, explain_difference
 from attention.export import program
 from attention.patching.intervention import describe_head
+from attention.pictures import view
 from attention.pictures.layout import Spec
 from attention.pictures.message import Surroundings
 from attention.pictures.message_contract import OverrideNote
 from attention.pictures.steps_view import cell_line
 from attention.sources import Intervenable, Patchable, link
-from attention.sources.second_state import SECOND, unknown_key_notes
+from attention.sources.second_state import SECOND, compared_state, unknown_key_notes
 from pages.ui.exports.links import small_download
 from pages.ui.page import interventions, show
 from pages.ui.page.start import Page, start
 from pages.ui.server.traces import compute_head, traces_of_both
 from pages.ui.state import control_row, knob_state, second_sidebar
-from pages.ui.state.knob_table import AUTOSCALE, EDITING
+from pages.ui.state.knob_state import is_locked
+from pages.ui.state.knob_table import AUTOSCALE, EDITING, HEAD, KNOBS, LAYER
 from pages.ui.state.notices import plain, show_error
-from pages.ui.state.widgets import is_locked
+from pages.ui.state.session import session
 
 page = start("Compare", "Two states, A and B: what is different, and where?", more=(SECOND, EDITING, AUTOSCALE))
-second_sidebar.follow_first()
 
 
 class Both(NamedTuple):
@@ -45,7 +47,6 @@ class Both(NamedTuple):
         source: the source of B.
         cell: the chosen cell of A.
         place_b: the chosen layer and head of B.
-        control_state: B's knob values, for the row of controls.
         maps: the figures of A, B and B − A: over their pictures if they have some, and as maps.
         difference: B − A; None if the two cannot be subtracted.
         reason: the reason why they cannot.
@@ -57,7 +58,6 @@ class Both(NamedTuple):
     source: Source
     cell: Cell
     place_b: HeadIndex
-    control_state: control_row.ControlState
     maps: list[Spec]
     difference: Difference | None
     reason: str
@@ -83,21 +83,22 @@ def both(current: Page) -> Both:
     Raises:
         AttentionError: there is no second state.
     """
-    reader = second_sidebar.SecondState()
+    reader = knob_state.reader(session().state.other)
     source = link.read_source(reader)
     source = source.with_other_run(current.source) if isinstance(source, Patchable) else source
     a, b = traces_of_both(current.source, source)
-    at = reader.place(b)
+    layer = reader.knob(LAYER, view.layer_range(b))
+    at = HeadIndex(layer, reader.knob(HEAD, Integer(0, b.layers[layer].n_heads - 1)))
     compute_head(b.layers[at.layer], at.head)
     colors, fit = knob_state.current_value("colors"), knob_state.current_value(AUTOSCALE.key)
     maps, difference, why = figures.comparison_maps(a, b, current.cell, at, colors, fit)
     maps = [*compared_pictures(a, b, current.cell, at, difference, colors, current.over_picture), *maps]
     notes = (
         *unknown_key_notes(str(knob_state.current_value(SECOND.key))),
-        *reader.notes,
+        *reader.notes.values(),
         *(f"B: {note}" for note in b.notes),
     )
-    return Both(a, b, source, current.cell, at, second_sidebar.control_state(reader), maps, difference, why, notes)
+    return Both(a, b, source, current.cell, at, maps, difference, why, notes)
 
 
 def interventions_on_head(source: Source, cell: Cell) -> str:
@@ -117,18 +118,18 @@ def override_line(current: Page, two: Both | None) -> OverrideNote | None:
 def around(current: Page, two: Both | None) -> Surroundings:
     """The parts around the maps, with the controls of the state that the knobs change."""
     more = (EDITING, AUTOSCALE)
-    if two and second_sidebar.edits_second():
+    if two and session().state.edits == "B":
         layer = two.b.layers[two.place_b.layer]
         cell = replace(current.cell, layer=two.place_b.layer, head=two.place_b.head)
-        row = control_row.control_row(layer, two.b.layers, cell, more=more, of=two.control_state)
+        row = control_row.control_row(layer, two.b.layers, cell, more=more, of=session().state.other)
     else:
         row = control_row.control_row(current.layer, current.trace.layers, current.cell, more=more)
     line = cell_line(current.trace, current.cell, two.explanation() if two else None)
     if two and two.explanation() is None:
         line |= {"step": f"{current.cell.step} in A"}
-    defaults = {
-        key: text for key, text in control_row.defaults(more).items() if key not in second_sidebar.excluded_keys()
-    }
+    defaults = control_row.defaults(more)
+    if session().state.edits == "B":  # the page cannot write the differences of B into the address
+        defaults = {key: text for key, text in defaults.items() if key not in compared_state(dict.fromkeys(KNOBS, "x"))}
     return replace(
         current.around(steps=True),
         controls=control_row.with_buttons(row, EDITING.key),
@@ -155,7 +156,7 @@ def maps() -> None:
     except AttentionError as error:
         two, problem = None, f"There is no B: {error}"
     drawn = two.maps if two else figures.map_of_a(current.trace, current.cell, knob_state.current_value("colors"))
-    show.figures(drawn, "compare_maps", pick_cell, around(current, two), second_sidebar.apply_controls, rest=True)
+    show.figures(drawn, "compare_maps", pick_cell, around(current, two), knob_state.apply_controls, rest=True)
     if two is None:
         show_error(problem)
     else:
@@ -178,6 +179,11 @@ def summary(two: Both) -> None:
         st.caption(plain(sentence))
 
 
+def show_head(layer: int, head: int) -> None:
+    """Shows another layer and head of both states. Only in a callback."""
+    knob_state.apply_controls({"layer": layer, "head": head}, "both")
+
+
 def elsewhere(two: Both) -> None:
     """Draws a button that opens the head where the step differs most: a change in one head often shows in another."""
     place = HeadIndex(two.cell.layer, two.cell.head)
@@ -192,7 +198,7 @@ def elsewhere(two: Both) -> None:
         layer, head = most.at
         where = f"L{layer} H{head}" if find_step(two.cell.step).per_head else f"L{layer}"
         st.button(
-            f"Largest in {where} ({format_number(most.value)})", key="look_at_largest", type="tertiary", on_click=second_sidebar.show_head,
+            f"Largest in {where} ({format_number(most.value)})", key="look_at_largest", type="tertiary", on_click=show_head,
             args=(layer, head), disabled=is_locked(), help=f"Of all layers and heads, {two.cell.step} differs most in this one. Click to show it.",
         )  # fmt: skip
 
@@ -265,12 +271,12 @@ def python(two: Both) -> None:
             st.code(text, height=260)
 
 
-if second_sidebar.edits_second():
+if session().state.edits == "B":
     with suppress(AttentionError):
         two = both(page)
         interventions.intervention_bar(two.source, two.b, two.first_cell)
         del two  # callbacks keep the globals of the page as long as its tab is open
-has_sidebar_of_b = not is_locked() and second_sidebar.edits_second()
+has_sidebar_of_b = not is_locked() and session().state.edits == "B"
 if not has_sidebar_of_b:
     second_sidebar.missing_fields()
 maps()

@@ -12,15 +12,17 @@ from attention.base.knobs import Choice, Knob
 from attention.lessons import link_codec, markdown
 from attention.lessons.lesson import Lesson
 from attention.sources.link import source_of
+from attention.sources.state import Set
 from pages.ui.features import panels
 from pages.ui.lessons.lesson import OPENED, LessonsOfTab, context_of, draw_lesson
 from pages.ui.page import show
 from pages.ui.page.start import start
 from pages.ui.server.limits import LIMITS
 from pages.ui.state import knob_state
+from pages.ui.state.knob_state import is_locked
 from pages.ui.state.notices import plain, show_error
-from pages.ui.state.session import count_action, session
-from pages.ui.state.widgets import Knobs, is_locked
+from pages.ui.state.session import session
+from pages.ui.state.widgets import Knobs
 
 page = start("Lessons", "One idea, one question. Guess first; the answer follows.", maps=False, own=True)
 
@@ -31,14 +33,11 @@ OPEN = Knob(OPENED, next(iter(PATH)), Choice((*PATH, *OURS.lessons)), inline=Tru
 
 def go(name: str) -> None:
     if name in path:
-        count_action()
-        st.session_state[OPENED] = name
+        knob_state.hold({OPENED: name})
 
 
 def back_to_the_path() -> None:
-    count_action()
-    st.session_state[OPENED] = OPEN.default
-    session().address.pop(link_codec.KEY, None)
+    knob_state.hold({OPENED: OPEN.default, link_codec.KEY: None})
 
 
 def answer(sent: object) -> None:
@@ -51,17 +50,17 @@ def answer(sent: object) -> None:
 def in_link() -> dict[str, Lesson]:
     """The question in the link, as a path of one lesson; empty if there is none."""
     try:
-        return link_codec.decode(packed) if (packed := session().address.get(link_codec.KEY)) else {}
+        return link_codec.decode(packed) if (packed := session().state.parameters.get(link_codec.KEY)) else {}
     except AttentionError as error:
         show_error(str(error))
         return {}
 
 
-if markdown.is_uploaded(missing := session().requested.get(OPENED, "")) and missing not in OURS.lessons:
-    del session().requested[OPENED]
+if markdown.is_uploaded(missing := knob_state.standing(OPENED)) and missing not in OURS.lessons:
+    knob_state.act(Set({OPENED: None}))
     page.notes.warn("The link shows a lesson from a file that is not here: open that file (Open a state or lessons).")
 if path := in_link():
-    lesson = path.get(st.session_state.get(OPENED, ""), next(iter(path.values())))
+    lesson = path.get(knob_state.standing(OPENED), next(iter(path.values())))
 else:
     name = Knobs(page.notes).value(OPEN)
     path = OURS.lessons if name in OURS.lessons else PATH

@@ -16,7 +16,7 @@ from pages.ui.features import panels
 from pages.ui.page import show
 from pages.ui.page.start import start
 from pages.ui.state import control_row, knob_state
-from pages.ui.state.widgets import is_locked
+from pages.ui.state.knob_state import is_locked
 
 page = start("Masks", "A mask decides which keys each query may attend to.")
 around = page.around(line=True)

@@ -8,16 +8,17 @@ from typing import Any
 import streamlit as st
 
 from attention import AttentionError
-from attention.base.knobs import Choice, Integer, Knob, Text, to_text
+from attention.base.knobs import Choice, Integer, Knob, Text
 from attention.training import TASKS, Plan, trained, training_views
 from attention.training.plan import SEEDS
 from attention.training.tasks import MAX_TEXT_LENGTH
 from attention.training.training_views import N_SEEDS
 from pages.ui.page.start import start
 from pages.ui.state import knob_state
+from pages.ui.state.knob_state import is_locked
 from pages.ui.state.notices import show_error
-from pages.ui.state.session import count_action, session
-from pages.ui.state.widgets import Knobs, is_locked
+from pages.ui.state.session import session
+from pages.ui.state.widgets import Knobs
 from pages.ui.training import film
 
 TASK = replace(trained.TASK, key="train_task", sources=())
@@ -54,8 +55,7 @@ def query_over_picture() -> int:
 
 
 def compare(name: str) -> None:
-    count_action()
-    st.session_state[control_knob.key] = "" if control == name else name
+    knob_state.hold({control_knob.key: "" if control == name else name})
 
 
 def open_in_lab() -> None:
@@ -78,7 +78,7 @@ def open_in_lab() -> None:
     }
     if query is not None:
         state["q"] = query
-    knob_state.request_values({key: to_text(value) for key, value in (state | dict(plan.turned)).items()})
+    knob_state.hold(state | dict(plan.turned))
     ours.next_page = "Lab"
 
 

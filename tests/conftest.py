@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -49,7 +49,9 @@ from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 from xdist.scheduler import LoadScopeScheduling
 
+from attention.base.knobs import to_text
 from attention.features import NAMES
+from attention.sources.state import Set, apply
 from benchmarks.proxy import running_proxy
 from pages.ui.server import assets
 
@@ -193,9 +195,16 @@ def state_of_address(app: AppTest) -> dict[str, str]:
     return state
 
 
+def texts_of(app: AppTest) -> Mapping[str, str]:
+    """The knobs of a page that differ from their defaults, as texts by key."""
+    texts: Mapping[str, str] = app.session_state["session"].state.texts
+    return texts
+
+
 def set_knobs(app: AppTest, **knobs: Any) -> AppTest:
     """Sets knobs as the component does, which AppTest cannot click."""
-    app.session_state["session"].pending_values = knobs
+    session = app.session_state["session"]
+    session.state = apply(session.state, Set({key: to_text(value) for key, value in knobs.items()}))
     return app.run()
 
 

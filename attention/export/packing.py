@@ -40,7 +40,8 @@ from attention.pictures.steps_view import factor_map, factor_maps, step_strip
 from attention.pictures.view import FACTORS, HEAD, LAYER, OVERVIEW, clamp_cell, describe_control, overview_steps
 from attention.sources import Source
 from attention.sources.layer_knobs import inline_knobs
-from attention.sources.link import page_range, source_of
+from attention.sources.link import source_of
+from attention.sources.reader import page_range
 from attention.sources.registry import source_kinds
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace

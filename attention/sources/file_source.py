@@ -12,9 +12,9 @@ from attention.files.archives import quote
 from attention.files.axes import MAX_CHARACTERS
 from attention.files.opening import EXTENSIONS
 from attention.sources.file import File
-from attention.sources.layer_knobs import read_override
+from attention.sources.layer_knobs import read_override, read_sequence
 from attention.sources.matrices import MASK_MEANS
-from attention.sources.reader import ParameterReader, SourceKind
+from attention.sources.reader import Reader, SourceKind
 
 NAME = "file"
 AXES = Knob(
@@ -29,24 +29,32 @@ TABLE_MEANS = Knob(
 FILE = Knob("file", "", Text(300), help="The displayed file, as name:digest.", sources=(NAME,), inline=True)
 
 
-def read(reader: ParameterReader) -> File:
+def read(reader: Reader) -> File:
     """The uploaded file, with overrides of its formula.
 
     Raises:
         AwaitedError: the file has not been uploaded.
     """
     axes, mask_means, table_means = map(reader.knob, (AXES, MASK_MEANS, TABLE_MEANS))
-    file = replace(reader.file(FILE), axes=axes, mask_means=mask_means, table_means=table_means)
+    asked, file = reader.knob(FILE), reader.uploads.file
+    if file is None or asked != link_name(file):
+        raise _missing_file_error(asked)
+    file = replace(file, axes=axes, mask_means=mask_means, table_means=table_means)
     names: tuple[str, ...] = ()
     with suppress(AttentionError):  # the trace says what is wrong
         names = file.sequences
-    return replace(file, sequence=reader.sequence(names), config=read_override(reader, NAME))
+    return replace(file, sequence=read_sequence(reader, names), config=read_override(reader, NAME))
 
 
 KIND = SourceKind(NAME, read)
 
 
-def missing_file_error(file: str) -> AwaitedError:
+def link_name(file: File) -> str:
+    """The name and the digest of a file, as in a link."""
+    return f"{file.name}:{file.digest}"
+
+
+def _missing_file_error(file: str) -> AwaitedError:
     """The error for a `file` (name:digest, or empty) that has not been uploaded."""
     name, _, digest = file.rpartition(":")
     if not name:

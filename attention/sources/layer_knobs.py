@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from attention.base.knobs import Integer, Knob, Switch, Text
+from attention.base.knobs import Choice, Integer, Knob, Switch, Text
 from attention.formula import config, override
 from attention.formula.config import AttentionConfig
 from attention.formula.override import Override
 from attention.patching.intervention import InterventionCodes
-from attention.sources.reader import Divisors, ParameterReader
+from attention.sources.reader import Divisors, Reader
 
 # fmt: off
 INTERVENTIONS = Knob("interventions", "", InterventionCodes(4000), help="The interventions on heads inside the model, such as 17.3.zero;5.*.t0.2.",
@@ -41,11 +42,12 @@ TEXT2 = Knob(
 # fmt: on
 
 
-def single_sequence_notes(index: str | None) -> tuple[str, ...]:
-    """The note for a link that names another sequence where there is only one."""
-    if index in (None, "0"):
-        return ()
-    return (f"The link asks for sequence “{index}”; there is only sequence 0, which is shown.",)
+def read_sequence(reader: Reader, names: Sequence[str]) -> int:
+    """The index of the chosen one of these sequences; 0 where there is only one."""
+    if len(names) < 2:
+        return int(reader.knob(SEQUENCE, Integer(0, 0)))
+    labels = tuple(f"{i}: {name}" if name else str(i) for i, name in enumerate(names))
+    return int(reader.knob(SEQUENCE, Choice(tuple(range(len(names))), labels)))
 
 
 @cache
@@ -64,11 +66,11 @@ def inline_knobs(source: str) -> tuple[Knob, ...]:
     return tuple(knob for knob in (*layer, *others) if knob.inline and knob.label)
 
 
-def read_config(reader: ParameterReader, source_name: str) -> AttentionConfig:
+def read_config(reader: Reader, source_name: str) -> AttentionConfig:
     """The config of the layer knobs of a source. Knobs on the page come before those in the sidebar, since heads must divide d_model."""
     values: dict[str, Any] = {}
     declared = {knob.name: knob for knob in layer_knobs(source_name)}
-    identity = "init" in declared and reader.raw_value(declared["init"]) == "identity"
+    identity = "init" in declared and reader.texts.get(declared["init"].key) == "identity"
     fixed_values = {"n_heads": "1", "n_kv_heads": "1", "d_k": "d_model", "d_v": "d_model"} if identity else {}
     for knob in sorted(declared.values(), key=lambda knob: (not knob.inline, knob.order)):
         fixed_value = fixed_values.get(knob.name, "")
@@ -83,6 +85,6 @@ def read_config(reader: ParameterReader, source_name: str) -> AttentionConfig:
     return AttentionConfig(**{**values, **({"d_k": None, "d_v": None} if identity else {})})
 
 
-def read_override(reader: ParameterReader, source_name: str) -> Override:
+def read_override(reader: Reader, source_name: str) -> Override:
     """The override of the formula that comes with the source."""
     return Override(**{knob.name: reader.knob(knob) for knob in layer_knobs(source_name)})

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from attention.base.errors import MatrixError, ShapeError
+from attention.base.errors import AttentionError, MatrixError, ShapeError
 from attention.base.knobs import Choice, Integer, Knob, Real, Text
 from attention.files.given_mask import MEANINGS
-from attention.files.matrix import as_stack
+from attention.files.matrix import Matrix, Stack, as_stack
+from attention.files.matrix_text import parse_matrix
 from attention.files.user_tensors import table_labels, token_texts
 from attention.formula.config import AttentionConfig, HeadSizes
 from attention.formula.dropout import Dropout, ProvidedDropout
@@ -18,7 +20,7 @@ from attention.formula.mask import Mask
 from attention.formula.names import INPUT, KEY, MASKED_SCORES, MEMORY, QUERY, SCORES, VALUE
 from attention.sources import split_heads
 from attention.sources.layer_knobs import read_config
-from attention.sources.reader import ParameterReader, SourceKind
+from attention.sources.reader import Field, Reader, SourceKind
 from attention.sources.split_heads import ATTN_MASK, SYMBOLS, MatrixInput, Shape
 from attention.trace.cost import Cost
 from attention.trace.layer import Layer
@@ -338,7 +340,33 @@ MATRICES = tuple(
 # fmt: on
 
 
-def read(reader: ParameterReader) -> Matrices:
+def _read_matrices(reader: Reader, names: Sequence[str]) -> dict[str, Matrix | Stack]:
+    """The matrices by name; one whose default is empty may be empty.
+
+    Raises:
+        AttentionError: one cannot be read, or the link has only its size. All others have been read.
+    """
+    knobs = {knob.key: knob for knob in MATRICES}
+    missing = uploaded_sizes(reader.texts.get(UPLOADED, ""))
+    read: dict[str, Matrix | Stack] = {}
+    for name in names:
+        knob = knobs[name]
+        text = reader.texts.get(name, knob.default)
+        value: Matrix | Stack | AttentionError
+        try:
+            if name in missing and name not in reader.texts:
+                raise _matrix_too_long_error(name, missing[name])
+            value = read[name] = parse_matrix(text, SYMBOLS[name]) if text.strip() or knob.default else ()
+        except AttentionError as error:
+            value = error
+        reader.fields[name] = Field(knob, knob.range, value)
+    for name in names:
+        if isinstance(problem := reader.fields[name].value, AttentionError):
+            raise problem
+    return read
+
+
+def read(reader: Reader) -> Matrices:
     """The user's matrices with their config."""
     kind = reader.knob(MATRIX_KIND)
     labels = reader.knob(LABELS)
@@ -346,7 +374,7 @@ def read(reader: ParameterReader) -> Matrices:
     n_heads, divisor, valid, mask_means = (
         reader.knob(knob) for knob in (MATRIX_HEADS, DIVISOR, VALID_KEYS, MASK_MEANS)
     )
-    matrices = reader.matrices((*MATRIX_FIELDS[kind], *OPTIONAL_MATRIX_FIELDS[kind]))
+    matrices = _read_matrices(reader, (*MATRIX_FIELDS[kind], *OPTIONAL_MATRIX_FIELDS[kind]))
     stack_size = max((len(as_stack(matrix)) for matrix in matrices.values() if matrix), default=1)
     if stack_size > reader.limits.heads:
         raise MatrixError(
@@ -370,7 +398,7 @@ def uploaded_sizes(uploaded: str) -> dict[str, str]:
     return {name: size[:20] for name, _, size in entries if name in SYMBOLS}
 
 
-def matrix_too_long_error(name: str, size: str) -> MatrixError:
+def _matrix_too_long_error(name: str, size: str) -> MatrixError:
     """The error for a matrix of which a link has only the size."""
     return MatrixError(
         f"{SYMBOLS[name]} ({size.replace('x', ' × ')}) is too long for a link, and this server does not have it: "

@@ -16,14 +16,25 @@ from attention.formula.override import Override
 from attention.patching.intervention import Intervention, parse_codes
 from attention.sources.layer_knobs import FROZEN, INTERVENTIONS, OTHER, PREFIX_LEN, TEXT, TEXT2, read_override
 from attention.sources.model_input import ModelOptions
-from attention.sources.reader import ParameterReader, SourceKind
+from attention.sources.reader import Reader, SourceKind
 from attention.trace.layer import Layer
 from attention.trace.trace import MAX_NEW_TOKENS, Trace
-from attention.vision.examples import EXAMPLES, MOST_PICTURES, PREFIX, PictureNames, check_together, link_name
+from attention.vision.examples import (
+    EXAMPLES,
+    MOST_PICTURES,
+    PREFIX,
+    PictureNames,
+    check_together,
+    example_of,
+    link_name,
+    missing_picture_error,
+    names_in,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from attention.files.picture import Picture
     from attention.models.loaded import LoadedModel
     from attention.models.text_inputs import TextInputs
     from attention.patching.forward import Activations, PatchedForward
@@ -533,7 +544,20 @@ def picture_names(several: bool) -> PictureNames:
     return replace(IMAGE.range, most=MOST_PICTURES if several else 1)
 
 
-def read(reader: ParameterReader) -> Model:
+def _read_pictures(reader: Reader, within: PictureNames) -> tuple[Picture, ...]:
+    """The pictures that the knob names: of ours, or uploaded ones.
+
+    Raises:
+        AwaitedError: a picture has not been uploaded.
+    """
+    names = names_in(reader.knob(IMAGE, within))
+    found = [reader.uploads.pictures.get(name) or example_of(name) for name in names]
+    if missing := [name for name, picture in zip(names, found, strict=True) if picture is None]:
+        raise missing_picture_error(missing)
+    return tuple(picture for picture in found if picture)
+
+
+def read(reader: Reader) -> Model:
     """The model with what it reads (texts, a picture, or both), generation and interventions.
 
     Raises:
@@ -545,7 +569,7 @@ def read(reader: ParameterReader) -> Model:
     name = reader.knob(MODEL, _model_range())
     LIBRARY.allow(name)
     reads = LIBRARY.inputs(name)
-    images = reader.pictures(IMAGE, picture_names(reads.several_pictures)) if reads.picture else ()
+    images = _read_pictures(reader, picture_names(reads.several_pictures)) if reads.picture else ()
     check_together(images, reader.limits)
     image = images or None
     text = reader.knob(TEXT) if reads.text else ""

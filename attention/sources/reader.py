@@ -1,23 +1,89 @@
-"""How sources read their knobs, from a link or from widgets; and what links and pages know of a source."""
+"""How sources read their knobs from the texts of a link, a state or a query; and what links and pages know of a source."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from attention.base.knobs import Choice, Knob, Limits, Range, to_text
+from attention.base.errors import ConfigError
+from attention.base.knobs import MAX_QUOTED, Choice, EncodedText, Knob, Limits, NameOrText, Range, Text, to_text
 from attention.files.picture import Picture
 from attention.formula.config import divisors
 from attention.sources import Source
 from attention.sources.file import File
-from attention.vision.examples import PictureNames
 
 
-class ParameterReader(Protocol):
-    """Returns the value of every knob: from a link, or from the widgets of a page."""
+@dataclass(frozen=True)
+class Field:
+    """A knob as it was read, from which a page draws its widget.
 
-    limits: Limits
+    Attributes:
+        knob: the knob.
+        within: the values that it accepts now.
+        value: its value. Of a matrix: the parsed one, or the error of its text.
+        fixed: the text to show in a knob that has no effect now; empty: it has one.
+    """
+
+    knob: Knob
+    within: Range
+    value: Any
+    fixed: str = ""
+
+    @property
+    def default(self) -> Any:
+        """The default, or the nearest value that is accepted now."""
+        return self.within.nearest(self.knob.default)
+
+
+@dataclass(frozen=True)
+class Uploads:
+    """What a tab has and no link: the attention file, and the pictures by their names in links."""
+
+    file: File | None = None
+    pictures: Mapping[str, Picture] = field(default_factory=dict)
+
+
+class Reader:
+    """Reads knobs from texts, by key. An absent text stands for the knob's default.
+
+    A bad value from outside becomes the default, with a note. One that was good until another knob changed becomes the
+    nearest value.
+
+    Attributes:
+        texts: the texts by key.
+        limits: the operator's limits.
+        uploads: what the tab has.
+        fields: every knob that was read, by key, in the order of reading.
+        notes: a sentence about each value that was replaced, by key.
+        wishes: the numbers of heads that do not divide d_model now, by key: they return when they do.
+    """
+
+    def __init__(
+        self,
+        texts: Mapping[str, str],
+        limits: Limits,
+        uploads: Uploads | None = None,
+        checked: Collection[str] = (),
+        wishes: Mapping[str, str] | None = None,
+        strict: bool = False,
+    ) -> None:
+        """Begins to read.
+
+        Args:
+            texts: the texts by key.
+            limits: the operator's limits.
+            uploads: what the tab has.
+            checked: the keys whose texts have been read before.
+            wishes: numbers of heads that were chosen, and did not divide d_model.
+            strict: whether a bad value is an error, since a program that downloads a file would miss a note. Texts that
+                are too long are cut nevertheless, as on pages.
+        """
+        self.texts, self.limits, self.uploads = texts, limits, uploads or Uploads()
+        self.fields: dict[str, Field] = {}
+        self.notes: dict[str, str] = {}
+        self.wishes: dict[str, str] = {}
+        self._checked, self._wished, self._strict = checked, wishes or {}, strict
 
     def knob(self, knob: Knob, within: Range | None = None, fixed: str = "") -> Any:
         """The value of a knob.
@@ -25,41 +91,58 @@ class ParameterReader(Protocol):
         Args:
             knob: the knob.
             within: a range narrower than the declared one.
-            fixed: the value to display where the knob has no effect.
-        """
-        ...
+            fixed: the text to show where the knob has no effect.
 
-    def raw_value(self, knob: Knob) -> str:
-        """The raw text of the knob, as in a link; empty where it is not set."""
-        ...
+        Raises:
+            ConfigError: the value is bad, and the reader is strict.
+        """
+        within = within or page_range(knob, self.limits)
+        value = default = within.nearest(knob.default)
+        text = self.texts.get(knob.key)
+        if text is not None:
+            value, note = knob.read(text, within, default)
+            if note and self._strict and not _is_cut(within):
+                shown = text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "…"
+                raise ConfigError(f"{knob.key} is {within.expected}; got “{shown}”: change it in the address.")
+            if note and knob.key in self._checked:
+                value = _nearest(knob, text, within)
+            elif note:
+                self.notes[knob.key] = note
+        self.fields[knob.key] = Field(knob, within, value, fixed)
+        return value
 
     def divisor(self, knob: Knob, within: Divisors, fixed: str) -> int | None:
-        """A number of heads, limited to the divisors in `within`."""
-        ...
+        """A number of heads; the next smaller divisor for one that does not divide, unless it comes from outside."""
+        text = self.texts.get(knob.key)
+        if text is not None and knob.key not in self._checked:
+            return self.knob(knob, within, fixed)  # type: ignore[no-any-return]  # a number, or None for the total
+        text = self._wished.get(knob.key, text)
+        wish = knob.default if text is None else int(text) if text else None
+        nearest = within.nearest(wish)
+        if wish is not None and nearest != wish and not fixed:
+            self.notes[knob.key] = within.adjusted_note(wish)
+            if text is not None:
+                self.wishes[knob.key] = str(wish)
+        self.fields[knob.key] = Field(knob, within, nearest, fixed)
+        return nearest
 
-    def sequence(self, names: Sequence[str]) -> int:
-        """The index of the sequence to show."""
-        ...
 
-    def matrices(self, names: Sequence[str]) -> Mapping[str, Any]:
-        """The user's matrices by name; a matrix whose default is empty may be absent."""
-        ...
+def _is_cut(within: Range) -> bool:
+    return isinstance(within, Text) and not isinstance(within, EncodedText | NameOrText)
 
-    def file(self, knob: Knob) -> File:
-        """The file that a knob names.
 
-        Raises:
-            AwaitedError: the file has not been uploaded.
-        """
-        ...
+def _nearest(knob: Knob, text: str, within: Range) -> Any:
+    """The value nearest to one that was accepted before; the default where values have no order."""
+    try:
+        value = None if isinstance(within, Choice) else knob.range.read(text)
+    except ValueError:
+        value = None
+    return within.nearest(knob.default if value is None else value)
 
-    def pictures(self, knob: Knob, within: PictureNames) -> tuple[Picture, ...]:
-        """The pictures that a knob names, as many as `within` has.
 
-        Raises:
-            AwaitedError: a picture has not been uploaded.
-        """
-        ...
+def page_range(knob: Knob, limits: Limits) -> Range:
+    """The range of a knob under these limits."""
+    return knob.on_pages(asdict(limits))
 
 
 @dataclass(frozen=True)
@@ -75,7 +158,7 @@ class SourceKind:
     """
 
     name: str
-    read: Callable[[ParameterReader], Source]
+    read: Callable[[Reader], Source]
     noun: str = ""
     knobs: tuple[Knob, ...] = ()
 

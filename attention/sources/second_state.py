@@ -15,7 +15,7 @@ from attention.base.knobs import Knob, Text
 from attention.sources import registry
 
 KEY = "compare"
-TRACE_KEYS = ("layer", "head")
+_TRACE_KEYS = ("layer", "head")
 """The compared keys that belong to the trace; the other compared keys are the source knobs, `registry.all_knobs()`."""
 EQUAL = "&"
 """A link's differences of two equal states: without any, nobody has named a second state, see `opening_differences`."""
@@ -61,17 +61,6 @@ def differences(state: Mapping[str, str], other: Mapping[str, str]) -> str:
     return "&".join(f"{key}={other.get(key, '').translate(_QUOTED)}" for key in keys)
 
 
-def rebase_differences(before: Mapping[str, str], after: Mapping[str, str], b: str, both: bool = False) -> str:
-    """The query string after the first state changed from `before` to `after`.
-
-    The second state stays the same; with `both` it changes, too.
-    """
-    other = second_state(before, b)
-    if both:
-        other |= {key: after.get(key, "") for key in _compared_keys() if before.get(key, "") != after.get(key, "")}
-    return differences(after, other)
-
-
 def compared_state(state: Mapping[str, str]) -> dict[str, str]:
     """The compared part of a state."""
     return {key: state[key] for key in _compared_keys() if state.get(key)}
@@ -94,4 +83,4 @@ def _parse_entries(b: str) -> tuple[dict[str, str], list[str]]:
 
 
 def _compared_keys() -> tuple[str, ...]:
-    return (*(knob.key for knob in registry.all_knobs()), *TRACE_KEYS)
+    return (*(knob.key for knob in registry.all_knobs()), *_TRACE_KEYS)

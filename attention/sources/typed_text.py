@@ -15,8 +15,8 @@ from attention.formula.mask import Mask
 from attention.formula.names import EMBEDDING, INPUT, KEY, MEMORY, POSITION, QUERY, VALUE
 from attention.formula.positions import POSITIONS
 from attention.formula.scores import BUCKETS, SCORES
-from attention.sources.layer_knobs import TEXT, TEXT2, read_config
-from attention.sources.reader import ParameterReader, SourceKind
+from attention.sources.layer_knobs import TEXT, TEXT2, read_config, read_sequence
+from attention.sources.reader import Reader, SourceKind
 from attention.trace.cost import Cost
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
@@ -253,10 +253,10 @@ PAD = Knob(
 # fmt: on
 
 
-def read(reader: ParameterReader) -> TypedText:
+def read(reader: Reader) -> TypedText:
     """The text with its config."""
     text = reader.knob(TEXT)
-    sequence = reader.sequence(TypedText(text).sequences)
+    sequence = read_sequence(reader, TypedText(text).sequences)
     config = read_config(reader, NAME)
     text2, lowercase, pad = (reader.knob(knob) for knob in (TEXT2, LOWERCASE, PAD))
     return TypedText(text, config, text2, lowercase, reader.limits.tokens, sequence, pad, reader.limits.trace_bytes)

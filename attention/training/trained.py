@@ -11,7 +11,7 @@ from attention.formula import config
 from attention.formula.override import Override
 from attention.patching.intervention import Intervention, as_interventions, parse_codes
 from attention.sources.layer_knobs import FROZEN, INTERVENTIONS, OTHER, PREFIX_LEN, read_override
-from attention.sources.reader import ParameterReader, SourceKind
+from attention.sources.reader import Reader, SourceKind
 from attention.trace.trace import Trace
 from attention.training import trained_trace
 from attention.training.plan import MOST_STEPS, Plan
@@ -266,7 +266,7 @@ SEED = next(knob for knob in config.KNOBS if knob.key == "seed")
 # fmt: on
 
 
-def read(reader: ParameterReader) -> Trained:
+def read(reader: Reader) -> Trained:
     """A tiny model. Its task and its number of steps decide which controls and sliders exist, and the range of `at`."""
     task = TASKS[reader.knob(TASK)]
     text = reader.knob(replace(TASK_INPUT, help=f"It reads {task.hint}. Empty: an example.", placeholder=task.hint))

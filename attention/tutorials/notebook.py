@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from attention.base.errors import ConfigError
 from attention.base.knobs import Choice, Integer, Knob
 from attention.formula.override import Override
-from attention.sources.layer_knobs import read_override
-from attention.sources.reader import ParameterReader, SourceKind
+from attention.sources.layer_knobs import read_override, read_sequence
+from attention.sources.reader import Reader, SourceKind
 from attention.trace.trace import Trace
 from attention.tutorials import notebook_inputs
 from attention.tutorials.notebook_inputs import SENTENCES
@@ -173,10 +173,10 @@ NOTEBOOK = Knob(
 # fmt: on
 
 
-def read(reader: ParameterReader) -> Notebook:
+def read(reader: Reader) -> Notebook:
     """One sequence of the notebook, with overrides of its formula."""
     name = reader.knob(NOTEBOOK)
-    return Notebook(name, reader.sequence(Notebook(name).sequences), read_override(reader, NAME))
+    return Notebook(name, read_sequence(reader, Notebook(name).sequences), read_override(reader, NAME))
 
 
 KIND = SourceKind(NAME, read, knobs=(NOTEBOOK,))

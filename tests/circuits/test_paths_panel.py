@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import streamlit as st
-from conftest import state_of_address
+from conftest import set_knobs, state_of_address
 from streamlit.testing.v1 import AppTest
 from test_pages import drawn, opened
 from tiny_models import TinyModels
@@ -104,8 +104,7 @@ def test_second_state_of_compare_is_run_b_without_a_text() -> None:
     app.session_state["paths"] = True
     app.run()
     assert any("choose a second state on Compare" in info.value for info in app.info)
-    app.session_state["compare"] = "text=the+cat+asked+the+mat"
-    app.run()
+    set_knobs(app, compare="text=the+cat+asked+the+mat")
     app.button(key="paths_ask").click().run()
     assert not app.exception
     assert any("Run B is the second state of Compare" in caption.value for caption in app.caption)

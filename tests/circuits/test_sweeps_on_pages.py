@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import streamlit as st
+from conftest import texts_of
 from streamlit.testing.v1 import AppTest
 from test_pages import drawn, opened, said
 from tiny_models import TinyModels
@@ -69,7 +70,7 @@ def test_text_of_the_second_state_is_typed_on_heads(model: Model) -> None:
     assert not said(app)
     assert app.button(key="matters_ask").label.startswith("Patch each of 8 heads")
     state = {"source": "model", "model": "GPT-2", "text": TEXT}
-    assert second_state(state, app.session_state["compare"])["text"] == OTHER
+    assert second_state(state, texts_of(app)["compare"])["text"] == OTHER
     assert model.text == TEXT
 
 

@@ -30,8 +30,7 @@ def test_compare_page_copies_a_to_b_with_independent_knobs() -> None:
     ]
     assert hidden == [[False, False, False], [36, 36]], "hidden cells are blank in all three"
     # The controls above the maps belong to the edited state; the other state keeps its knobs.
-    app.session_state["compare"] = "temperature=0.2&head=3"
-    app.run()
+    set_knobs(app, compare="temperature=0.2&head=3")
     controls = component_message(app)["controls"]
     assert next(iter(controls)) == "editing"
     assert controls["editing"]["buttons"] == ["A", "B", "both"]

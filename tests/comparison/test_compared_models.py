@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import state_of_address
 from test_changed_on_pages import (
     LINK,
     SHOWN,
@@ -21,7 +20,6 @@ from attention import Model
 from attention.base.printed import format_number
 from attention.comparison.comparison import HeadIndex, compare
 from attention.patching.intervention import parse_codes
-from attention.sources.second_state import second_state
 
 
 @pytest.mark.parametrize("options", SHOWN)
@@ -48,7 +46,5 @@ def test_largest_difference_between_two_states_is_one_click_away(model: Model) -
     assert not app.exception
     comparison = compare(a, b, "weights", HeadIndex(layer, head))
     np.testing.assert_array_equal(np.asarray(drawn(app)[2]["data"][0]["z"]), comparison.matrix.numpy())
-    assert "layer" not in second_state(
-        app.session_state["session"].pending_values, str(state_of_address(app)["compare"])
-    )
+    assert app.session_state["session"].state.other.texts["layer"] == "1"
     assert "look_at_largest" not in {button.key for button in app.button}

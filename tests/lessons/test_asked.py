@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 
 import pytest
 import torch
-from conftest import ROOT, state_of_address
+from conftest import ROOT, set_knobs, state_of_address
 from streamlit.testing.v1 import AppTest
 from test_pages import opened, said
 from test_path import sent
@@ -411,8 +411,7 @@ def test_lesson_file_becomes_a_path() -> None:
     assert [title for _, title in data["path"]] == ["Who takes?", PATH["mix"].title]
     assert state_of_address(app)["lessons_open"] == data["name"]
     assert any("“mine.md”" in caption.value.replace("\\", "") for caption in app.caption)
-    app.session_state["lessons_open"] = data["path"][1][0]
-    assert app.run().markdown[0].value.startswith("## 2. ")
+    assert set_knobs(app, lessons_open=data["path"][1][0]).markdown[0].value.startswith("## 2. ")
     app.button(key="lessons_path").click().run()
     assert app.markdown[0].value == "## 1. One score"
     assert len(json.loads(sent(app))["path"]) == len(PATH)

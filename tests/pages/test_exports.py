@@ -128,7 +128,7 @@ REFUSED = {
     "a value that cannot be": ("weights.csv", {"temperature": "hot"}, 400, "temperature is a number from 0"),
     "a head that is not there": ("weights.csv", {"head": "7"}, 400, "head is a whole number from 0 to 1; got “7”: change it in the address."),
     "heads that do not divide": ("weights.csv", {"heads": "7"}, 400, "heads is one of"),
-    "another sequence": ("weights.csv", {"sequence": "3"}, 400, "sequence must be 0, the only sequence; got “3”"),
+    "another sequence": ("weights.csv", {"sequence": "3"}, 400, "sequence is 0, the only value; got “3”"),
     "too large": ("weights.csv", {"text": " ".join("word" for _ in range(3500)), "d_model": "1024"}, 413, "All steps need at most"),
     "a file that is not here": ("weights.csv", {"source": "file", "file": "x.npz:abc"}, 404, "The link shows the file “x.npz”"),
     "a matrix that is not here": ("weights.csv", {"source": "matrices", "uploaded": "x:90x90"}, 400, "X (90 × 90) is too long for a link"),

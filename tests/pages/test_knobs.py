@@ -15,7 +15,9 @@ from test_pages import opened, said
 
 from attention import File, Source
 from attention.base.knobs import Text
+from attention.sources.file_source import link_name
 from attention.sources.link import source_of
+from attention.sources.reader import Uploads
 from attention.sources.registry import source_kinds
 from pages.ui.server.limits import LIMITS
 from pages.ui.state import control_row, knob_state, sidebar
@@ -66,13 +68,13 @@ def test_page_shows_the_notes_of_the_link_reader(link: dict[str, str], monkeypat
 @pytest.mark.parametrize("source", source_kinds())
 def test_every_source_knob_reports_invalid_values(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     weights = File.of("x.json", b'{"weights": [[1, 0], [0, 1]]}')
-    monkeypatch.setattr("pages.ui.state.uploaded_file.attention_file", lambda *_: weights)
+    monkeypatch.setattr(knob_state, "Uploads", lambda *_: Uploads(weights))
     expected = {
         key
         for key, knob in KNOBS.items()
         if source in (knob.sources or source_kinds()) and key not in COMPARE_KEYS and not isinstance(knob.range, Text)
     }
-    app = opened("app.py", **{**dict.fromkeys(expected, "½"), "source": source})
+    app = opened("app.py", **{**dict.fromkeys(expected, "½"), "source": source, "file": link_name(weights)})
     assert not app.exception
     if app.error:  # without a model there is no layer, step or cell to choose
         expected = {key for key in expected if KNOBS[key].sources or key == "source"}
@@ -105,16 +107,25 @@ def test_controls_have_their_order() -> None:
 def test_controls_accept_only_valid_values(monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session()
     monkeypatch.setattr(knob_state.st, "session_state", {"session": session})
-    good = {"temperature": 2, "mask": "causal", "scaled": False, "seed": 7, "head": 3, "step": "query", "colors": "log"}
-    knob_state.apply_controls(good)
-    good["column"] = 0  # the first of the features that are opened with the step
-    assert session.pending_values == good
-    assert isinstance(session.pending_values["temperature"], float)
+    knob_state.apply_controls(
+        {"temperature": 2, "mask": "causal", "scaled": False, "seed": 7, "head": 3, "step": "query", "colors": "log"}
+    )
+    good = {
+        "temperature": "2.0",
+        "mask": "causal",
+        "scaled": "false",
+        "seed": "7",
+        "head": "3",
+        "step": "query",
+        "colors": "log",
+    }
+    good["column"] = "0"  # the first of the features that are opened with the step
+    assert session.state.texts == good
     knob_state.apply_controls({
         "temperature": "hot", "mask": "x", "scaled": 0, "seed": True, "head": -1, "step": "x", "q": 1.5, "k": None,
         "d_model": 10**9, "window": float("nan"), "text": "of the sidebar", "__class__": 1,
     })  # fmt: skip
-    assert session.pending_values == good
+    assert session.state.texts == good
 
 
 DECLARED = """
@@ -130,11 +141,14 @@ from pathlib import Path
 from streamlit.testing.v1 import AppTest
 from attention import AttentionConfig, ConfigError
 from attention.base.knobs import Text
+from attention.sources.file_source import link_name
 from attention.sources.registry import source_kinds
 from attention.sources.link import source_of
+from attention.sources.reader import Uploads
 from pages.ui.server.limits import LIMITS
 from pages.ui.state.knob_table import COMPARE_KEYS, KNOBS
 from pages.ui.page import share as state_file
+from attention.sources.state import Set, apply
 
 def opened(**link):
     app = AppTest.from_file(str(Path("app.py").resolve()), default_timeout=600)
@@ -161,7 +175,8 @@ answers = {
     "the same notes": list(source_of({"ceiling": "1000", "edge": "hot", "relations": "0"}, LIMITS)[1]),
     "saved": saved == link,
 }
-app.session_state["session"].pending_values = {"edge": 2.0}
+ours = app.session_state["session"]
+ours.state = apply(ours.state, Set({"edge": "2.0"}))
 app.run()
 (state,) = [json.loads(component.proto.json)["state"] for component in app.get("bidi_component") if component.proto.component_name == "attention_address"]
 answers["address"] = {key: state.get(key) for key in ("edge", "relations", "ceiling")}

@@ -10,8 +10,6 @@ from streamlit.testing.v1 import AppTest
 from attention import STEPS, AttentionConfig, TypedText, find_step
 from benchmarks import texts
 from pages.ui.page import share, show
-from pages.ui.state import knob_state
-from pages.ui.state.session import Session
 
 PAGES = [
     "app.py",
@@ -484,16 +482,6 @@ def test_variant_explains_its_change_and_shows_its_steps(knobs: dict[str, str], 
     assert any(caption_part in caption.value for caption in app.sidebar.caption) or not caption_part
     plain = opened("app.py")
     assert not any("Weights by" in caption.value for caption in plain.sidebar.caption)
-
-
-def test_d_model_control_updates_heads_before_the_sidebar_runs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    session = Session(pending_values={"d_model": 64}, requested_heads={"heads": (4, 1)})
-    monkeypatch.setattr(knob_state.st, "session_state", {"session": session})
-    assert knob_state.current_config(AttentionConfig(d_model=65, n_heads=1)) == AttentionConfig()
-    session.pending_values = {"d_model": 30}
-    assert knob_state.current_config(AttentionConfig()) == AttentionConfig(d_model=30, n_heads=3)
 
 
 @pytest.mark.parametrize(

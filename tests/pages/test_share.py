@@ -5,12 +5,11 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from conftest import state_of_address
+from conftest import state_of_address, texts_of
 from test_pages import PAGES, drawn, opened, said
 
 from attention import AttentionConfig, FileError, TypedText
 from pages.ui.page import share
-from pages.ui.state.knob_table import DEFAULTS
 
 LONG = ",".join(["0.123456789"] * 60)
 
@@ -71,8 +70,8 @@ def test_state_file_opens_to_the_same_digits() -> None:
     assert not said(fresh)
     for figure, reopened in zip(drawn(app), drawn(fresh), strict=True):
         np.testing.assert_array_equal(figure["data"][0]["z"], reopened["data"][0]["z"])
-    assert {key: fresh.session_state[key] for key in ("d_k", "step", "q", "scaled")} == {
-        "d_k": 5, "step": "scores", "q": 1, "scaled": False}  # fmt: skip
+    kept = {key: texts_of(fresh)[key] for key in ("d_k", "step", "q", "scaled")}
+    assert kept == {"d_k": "5", "step": "scores", "q": "1", "scaled": "false"}
 
 
 def test_opening_a_state_file_resets_every_other_knob() -> None:
@@ -81,7 +80,7 @@ def test_opening_a_state_file_resets_every_other_knob() -> None:
     assert not fresh.exception
     expected = TypedText("c d e", AttentionConfig()).trace().layers[0].weights[0].numpy()
     np.testing.assert_array_equal(drawn(fresh)[1]["data"][0]["z"], expected)
-    assert all(fresh.session_state[key] == DEFAULTS[key] for key in ("temperature", "mask", "d_k"))
+    assert texts_of(fresh) == {"text": "c d e"}
 
 
 def test_state_file_holds_a_matrix_too_large_for_a_link() -> None:

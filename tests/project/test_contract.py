@@ -55,9 +55,10 @@ from attention.models.library import LIBRARY
 from attention.patching import intervention
 from attention.pictures import live_inputs, view
 from attention.sources import registry
-from attention.sources.link import LinkReader, read_source, source_of
+from attention.sources.file_source import link_name
+from attention.sources.link import read_source, source_of
 from attention.sources.matrices import MATRIX_FIELDS
-from attention.sources.reader import SourceKind
+from attention.sources.reader import Reader, SourceKind, Uploads
 from attention.sources.registry import source_kinds
 from attention.trace import layer as layers
 from attention.trace.layer import Attributes, TensorOf
@@ -185,41 +186,20 @@ def test_every_source_is_read_from_a_link() -> None:
             assert not list(contract.check_source(source))
 
 
-class Recording(LinkReader):
-    """A reader of an empty link that records the keys of all knobs that a source reads."""
-
-    def __init__(self, **texts: str) -> None:
-        super().__init__(texts, LIMITS)
-        self.keys: set[str] = set()
-
-    def knob(self, knob: Any, within: Any = None, fixed: str = "") -> Any:
-        self.keys.add(knob.key)
-        return super().knob(knob, within, fixed)
-
-    def sequence(self, names: Any) -> int:
-        self.keys.add("sequence")
-        return super().sequence(names)
-
-    def matrices(self, names: Any) -> Any:
-        self.keys |= set(names)
-        return super().matrices(names)
-
-    def file(self, knob: Any) -> File:
-        return File.of("x.npz", self.knob(knob).encode())
-
-
 @pytest.mark.parametrize("kind", source_kinds().values(), ids=list(source_kinds()))
 def test_source_reads_exactly_the_knobs_that_name_it(kind: SourceKind, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LIBRARY, "allow", lambda name: None)  # no model is on disk
     read: set[str] = set()
+    file = File.of("x.npz", b"")
     of_picture = DeclaredInputs(text=False, picture=True, continues=False)
     inputs = iter((TEXT_ALONE, of_picture))
     monkeypatch.setattr(LIBRARY, "inputs", lambda name: next(inputs))
     for fields in {"matrices": MATRIX_FIELDS, "model": ("text", "picture")}.get(kind.name, [""]):
-        reader = Recording(source=kind.name, **({"matrix_kind": fields} if kind.name == "matrices" else {}))
+        more = {"matrix_kind": fields} if kind.name == "matrices" else {}
+        reader = Reader({"source": kind.name, "file": link_name(file), **more}, LIMITS, Uploads(file))
         config = getattr(read_source(reader), "config", None)
         assert isinstance(config, Override if kind.name in SOURCES_WITH_FORMULA else AttentionConfig)
-        read |= reader.keys
+        read |= reader.fields.keys()
     assert read == {knob.key for knob in registry.all_knobs() if kind.name in (knob.sources or source_kinds())}
     assert not list(contract.missing_words(kind.name, label=kind.label))
 

@@ -52,7 +52,7 @@ def test_link_has_the_source_and_only_its_knobs() -> None:
         ({"lowercase": "no"}, "lowercase is true or false: true is used."),
         ({"mask": ""}, "mask = “”, but mask is one of none, causal, window, causal window, prefix, padding, custom: none is used."),
         ({"text": "a" * 20_001}, f"“{'a' * 40}…”, but text is up to 20,000 characters: the first 20,000 are used."),
-        ({"sequence": "7"}, "asks for sequence “7”; there is only sequence 0, which is shown."),
+        ({"sequence": "7"}, "asks for sequence = “7”, but sequence is 0, the only value: 0 is used."),
         ({"sequence": "7", "text": "a\nb"}, "sequence is one of 0, 1: 0 is used."),
         ({"d_model": "7"}, "4 heads do not divide d_model 7: 1 head is used. Choose 1, 7."),
         ({"d_model": "30"}, "4 heads do not divide d_model 30: 3 heads are used."),

@@ -9,10 +9,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, state_of_address
 from streamlit.testing.v1 import AppTest
 from test_pages import drawn, said
 
+from attention.pictures.view import STEP
 from attention.sources.registry import source_kinds
 
 LINKS = json.loads((Path(__file__).parent / "links.json").read_text(encoding="utf-8"))
@@ -57,7 +58,7 @@ def test_stored_link_paints_its_stored_numbers(link: str) -> None:
     assert "The link asks for" not in said(app)
     actual, expected = digits(app), LINKS[link]
     names = [row[0] for row in actual]
-    if chosen := app.session_state["step"] if urlsplit(link).path == "/" else "":
+    if chosen := state_of_address(app).get("step", STEP.default) if urlsplit(link).path == "/" else "":
         # A step outside the overview is shown beside its factors, without the maps that older versions showed above it.
         assert names[-1] == chosen or chosen in (row[0] for row in expected[:3])
         expected = [row for row in expected if row[0] in names]

@@ -9,7 +9,6 @@ from attention.sources.second_state import (
     MAX_CHARACTERS,
     SECOND,
     differences,
-    rebase_differences,
     second_state,
     unknown_key_notes,
 )
@@ -24,16 +23,6 @@ def test_second_state_stores_exactly_the_differences_from_the_first(state, other
     assert second_state(state, differences(state, other)) == other
     assert differences(state, state) == ""
     assert not unknown_key_notes(differences(state, other))
-
-
-@given(STATES, STATES, STATES)
-def test_changing_one_state_keeps_the_other_changing_both_changes_both(old, new, other):
-    b = differences(old, other)
-    assert second_state(new, rebase_differences(old, new, b)) == other
-    both_changed = second_state(new, rebase_differences(old, new, b, both=True))
-    for key in KEYS:
-        expected = new if old.get(key) != new.get(key) else other
-        assert both_changed.get(key) == expected.get(key)
 
 
 def test_second_state_is_an_ordinary_source_and_reports_bad_entries():

@@ -1,7 +1,7 @@
 """The page Training, and a tiny model as the source of other pages."""
 
 import pytest
-from conftest import set_knobs, state_of_address
+from conftest import set_knobs, state_of_address, texts_of
 from test_pages import drawn, opened, said
 
 from attention import Intervention
@@ -80,7 +80,7 @@ def test_link_trains_again_to_the_same_digits():
     source = Trained("reverse", seed=5, at=33, text="abcdefghijkl")
     assert (shown["data"][0]["z"] == source.trace().layers[0].weights[0].numpy()).all()
     app = pressed(app, "Open this model in the Lab")
-    assert (app.session_state["source"], app.session_state["at"]) == ("trained", 33)  # for the page of the link
+    assert (texts_of(app)["source"], texts_of(app)["at"]) == ("trained", "33")  # for the page of the link
     lab = opened("app.py", source="trained", seed="5", at="33", input="abcdefghijkl")
     assert not lab.exception
     weights = next(drawing for drawing in drawn(lab) if drawing["layout"]["meta"]["step"] == "weights")
@@ -173,7 +173,7 @@ def test_training_page_draws_a_word_over_the_picture():
     sources = [picture["layout"]["images"][0]["source"] for picture in pictures]
     assert sources[0] != sources[1], "the control sees grey"
     app = pressed(app, "Open this model in the Lab")
-    assert (app.session_state["task"], app.session_state["q"]) == ("shapes", 1)
+    assert (texts_of(app)["task"], texts_of(app)["q"]) == ("shapes", "1")
     app = app.text_input(key="train_shapes_input").set_value("green cross 0,0").run()
     assert app.selectbox(key="train_shapes_query").value == 4, "a word that is in the picture"
     assert not opened("pages/training.py", train_task="shapes", train_shapes_query="99").exception

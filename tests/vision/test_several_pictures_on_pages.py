@@ -132,7 +132,7 @@ def test_pictures_are_together_within_one_upload(models: NamedModels, monkeypatc
     assert state_of_address(app)["image"].startswith("a.png:")
     large = Picture.of(photo, "c.png")
     names = {link_name(picture): picture for picture in (large, Picture.of(photo + b"d", "d.png"))}
-    monkeypatch.setattr("attention.sources.link.example_of", names.get)
+    monkeypatch.setattr("attention.sources.model.example_of", names.get)
     with pytest.raises(FileError, match="15,000,000 pixels"):
         source_of({"source": "model", "model": models("LLaVA"), "image": "/".join(names)}, LIMITS)
 

@@ -46,8 +46,8 @@ def send_state(title: str, fragment: str = "", failed: bool = False) -> None:
         failed: whether the run ended before all knobs were read; the others then stay unchanged.
     """
     ours = session()
-    state = knob_state.address() if fragment else knob_state.finish(failed)
-    ours.address = state
+    if not fragment:
+        knob_state.end_run(failed)
     ours.answers_sent += 1
     data = {
         "session": ours.name,
@@ -56,11 +56,11 @@ def send_state(title: str, fragment: str = "", failed: bool = False) -> None:
         "serverActs": ours.server_actions,
         "page": names()[title],
         "pages": tuple(filter(None, names().values())),
-        "state": state,
-        "restored": bool(ours.replaced_widgets) and not fragment,
+        "state": knob_state.address(),
+        "restored": bool(ours.replaced) and not fragment,
         "fragment": bool(fragment),
     }
-    if ours.replaced_widgets and not fragment:
+    if ours.replaced and not fragment:
         ours.replaced_in = ours.answers_sent
     _component()(
         key=f"{ADDRESS}_{fragment}" if fragment else ADDRESS,

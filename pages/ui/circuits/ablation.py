@@ -26,9 +26,11 @@ from pages.ui.page.interventions import shown_prediction
 from pages.ui.page.predictions_panel import token_field
 from pages.ui.page.start import Page
 from pages.ui.server import scheduler
-from pages.ui.state import second_sidebar
+from pages.ui.state import knob_state
+from pages.ui.state.knob_state import is_locked
 from pages.ui.state.notices import plain, show_error
-from pages.ui.state.widgets import Knobs, is_locked
+from pages.ui.state.session import session
+from pages.ui.state.widgets import Knobs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,13 +119,13 @@ def _second_state(knobs: Knobs, model: Model) -> Model:
         AttentionError: B is another model, or the same text.
     """
     knobs.value(SECOND)
-    b = model.other if isinstance(model.other, Model) else link.read_source(second_sidebar.SecondState())
+    b = model.other if isinstance(model.other, Model) else link.read_source(knob_state.reader(session().state.other))
     text = b.text if isinstance(b, Model) else ""
     if not is_locked() and model.other is None:
         st.session_state["matters_b"] = text
         st.text_area(
             "The text of B", key="matters_b", height=68, max_chars=2000, help="The page Compare shows the same B. With another number of tokens, those that correspond are patched.",
-            on_change=lambda: second_sidebar.apply_to_second({"text": st.session_state["matters_b"]}),
+            on_change=lambda: knob_state.apply_controls({"text": st.session_state["matters_b"]}, "B"),
         )  # fmt: skip
     if not isinstance(b, Model) or b.name != model.name:
         raise ConfigError("B is a run of the same model; got another source: give the text of B, or change B on the page Compare.")  # fmt: skip

@@ -21,9 +21,10 @@ from pages.ui.page.start import Page
 from pages.ui.server import heavy, scheduler
 from pages.ui.server.limits import METRIC_SECONDS
 from pages.ui.state import knob_state
+from pages.ui.state.knob_state import standing
 from pages.ui.state.notices import plain, show_error
 from pages.ui.state.session import session
-from pages.ui.state.widgets import Knobs, standing
+from pages.ui.state.widgets import Knobs
 
 TOKEN = Knob(
     "copied", "", Text(40), "Token that it reads", "Empty: the chosen key. Or any other token of the model; type · for a space."
@@ -149,7 +150,7 @@ def relevance_section(page: Page, knobs: Knobs) -> None:
         try:
             with st.container(horizontal=True, width=560, vertical_alignment="bottom"):
                 method = knobs.value(METHOD)
-                if page.trace.predictions and TARGET.key not in session().knobs_read:
+                if page.trace.predictions and TARGET.key not in session().read:
                     token_field(page.source, shown_prediction(page.trace), knobs, TARGET)
             result = _chosen_relevance(page, method, "tokens")
         except AttentionError as error:

@@ -30,9 +30,11 @@ from pages.ui.page import long_run, show
 from pages.ui.page.interventions import shown_prediction
 from pages.ui.page.predictions_panel import typed_token
 from pages.ui.page.start import Page
-from pages.ui.state import knob_state, second_sidebar
+from pages.ui.state import knob_state
+from pages.ui.state.knob_state import standing
 from pages.ui.state.notices import plain, show_error
-from pages.ui.state.widgets import Knobs, standing
+from pages.ui.state.session import session
+from pages.ui.state.widgets import Knobs
 
 OTHER = Knob("paths_other", "", Text(2000), "Run B: another text with as many tokens", "For example the same text with one name changed. Each part of the model in turn takes its output from this run.")  # fmt: skip
 RECEIVER = Knob("paths_receiver", "logits", Choice(RECEIVERS), "What receives it", "The logits of the prediction, or the query, key or value of a head: only it sees the other output.")  # fmt: skip
@@ -124,7 +126,7 @@ def _second_state(a: Patchable) -> Patchable | None:
     """The second state of Compare, if this tab has one of the same kind of source."""
     if not knob_state.current_value(SECOND.key):
         return None
-    b = link.read_source(second_sidebar.SecondState())
+    b = link.read_source(knob_state.reader(session().state.other))
     if type(b) is not type(a):
         return None
     st.caption("Run B is the second state of Compare.")

@@ -22,9 +22,10 @@ from pages.ui.page import long_run, show
 from pages.ui.page.start import Page
 from pages.ui.server import uploads
 from pages.ui.state import knob_state
+from pages.ui.state.knob_state import is_locked
 from pages.ui.state.notices import plain, show_error
 from pages.ui.state.session import session
-from pages.ui.state.widgets import Knobs, is_locked
+from pages.ui.state.widgets import Knobs
 
 _STEPS = (HEAD_OUTPUT, *(step for step in PATCH_CODES if step != HEAD_OUTPUT))
 TAKEN = Knob("prompts_patch", HEAD_OUTPUT, Choice(_STEPS, tuple(STEP_WORDS[step] for step in _STEPS)), "Patched from B", "The step of each head that the run of the clean text (A) takes from the run of the corrupted text (B).")  # fmt: skip

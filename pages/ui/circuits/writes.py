@@ -30,9 +30,10 @@ from pages.ui.server import scheduler
 from pages.ui.server.limits import METRIC_SECONDS
 from pages.ui.server.traces import make_room_for
 from pages.ui.state import knob_state
+from pages.ui.state.knob_state import is_locked
 from pages.ui.state.notices import plain, show_error
 from pages.ui.state.session import count_action
-from pages.ui.state.widgets import Knobs, is_locked
+from pages.ui.state.widgets import Knobs
 
 NO_MODEL = "What a head writes needs the model around it; the map shows where the head looks."
 _LISTED = 1000  # terms in the table
@@ -72,7 +73,7 @@ def _ways_out() -> None:
     sources = {"model": f"Ask {models[0]} about this text", "trained": "Open a tiny model, trained here in seconds"}
 
     def open_source(source: str) -> None:
-        knob_state.request_values({"source": source, **({"model": models[0]} if source == "model" else {})})
+        knob_state.hold({"source": source, **({"model": models[0]} if source == "model" else {})})
         count_action()
 
     with st.container(horizontal=True):

@@ -22,8 +22,9 @@ from attention.sources import Source
 from pages.ui.server import heavy, scheduler, uploads
 from pages.ui.server.limits import ALLOW_LOCAL_MODELS, MAX_TRACE_MB, RESULTS
 from pages.ui.state import knob_state
+from pages.ui.state.knob_state import standing
 from pages.ui.state.session import session
-from pages.ui.state.widgets import Knobs, standing
+from pages.ui.state.widgets import Knobs
 
 if TYPE_CHECKING:
     from attention.corpus.result import HeadsResult

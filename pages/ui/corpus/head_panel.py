@@ -17,8 +17,8 @@ from pages.ui.page import show
 from pages.ui.page.start import Page
 from pages.ui.server import scheduler
 from pages.ui.state import knob_state
+from pages.ui.state.knob_state import is_presented
 from pages.ui.state.notices import plain
-from pages.ui.state.widgets import is_presented
 
 if TYPE_CHECKING:
     from attention.corpus.result import Example, HeadsResult

@@ -27,10 +27,11 @@ from pages.ui.page import show
 from pages.ui.page.start import Page
 from pages.ui.server.limits import ALLOW_LOCAL_MODELS
 from pages.ui.state import knob_state
+from pages.ui.state.knob_state import open_knobs
 from pages.ui.state.knob_table import COLORS
 from pages.ui.state.notices import plain, show_error, show_refusal
 from pages.ui.state.session import session
-from pages.ui.state.widgets import Knobs, open_knobs
+from pages.ui.state.widgets import Knobs
 
 if TYPE_CHECKING:
     from attention.corpus.result import HeadsResult

@@ -21,7 +21,8 @@ from attention.base.errors import FileError
 from attention.files.picture import Picture
 from attention.sources.file import File
 from pages.ui.server import assets
-from pages.ui.state.matrices import full_text, sizes_in_link
+from pages.ui.state.knob_state import sizes_in_link
+from pages.ui.state.matrices import full_text
 from pages.ui.state.session import session
 
 _MOST_OFFERS = 32  # of one tab; the oldest is dropped
@@ -144,7 +145,7 @@ def _current_tab() -> Tab:
         context = get_script_run_ctx()
         ours.exports = Tab(context.session_id if context else "")
     current: Tab = ours.exports
-    matrices = {name: text for name in sizes_in_link() if (text := full_text(name)) is not None}
+    matrices = {name: full_text(name) for name in sizes_in_link() if name in ours.state.texts}
     pictures = {name: uploaded.picture for name, uploaded in ours.uploaded_pictures.items()}
     is_current = current.file is ours.file and (current.pictures, current.matrices) == (pictures, matrices)
     if not (current.token and is_current):

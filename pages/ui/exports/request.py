@@ -12,25 +12,23 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from time import monotonic
 from typing import Any, NamedTuple
 
-from attention.base.errors import BusyError, ConfigError, SizeError
+from attention.base.errors import BusyError, SizeError
 from attention.base.jobs import POLL_SECONDS
-from attention.base.knobs import MAX_QUOTED, EncodedText, Knob, NameOrText, Range, Text
+from attention.base.knobs import Knob, Range
 from attention.base.progress import Watcher
-from attention.files.picture import Picture
 from attention.formula.names import Cell
 from attention.formula.steps import is_step
 from attention.pictures import view
 from attention.sources import Configurable, Preparable, Source, link
-from attention.sources.file import File
-from attention.sources.file_source import missing_file_error
 from attention.sources.model import Model
+from attention.sources.reader import Reader, Uploads
 from attention.trace.trace import Trace
 from pages.ui.exports.links import Tab
 from pages.ui.server import heavy
@@ -65,9 +63,10 @@ class Request:
     kind: str = ""
 
     @cached_property
-    def knobs(self) -> _StrictReader:
-        """The reader of the state's knobs."""
-        return _StrictReader(self.texts, self.tab)
+    def knobs(self) -> Reader:
+        """The reader of the state's knobs. The uploads are those of the requesting tab."""
+        uploads = Uploads(self.tab.file, self.tab.pictures) if self.tab else None
+        return Reader(self.texts, LIMITS, uploads, strict=True)
 
     @cached_property
     def source(self) -> Source:
@@ -105,63 +104,6 @@ class Request:
             cell = view.clamp_cell(replace(cell, step=self.step), layer)
         compute_head(layer, cell.head)
         return cell
-
-
-class _StrictReader(link.LinkReader):
-    """A knob reader that raises an error for bad values of a query. The uploaded file is that of the requesting tab."""
-
-    def __init__(self, texts: Mapping[str, str], tab: Tab | None = None) -> None:
-        super().__init__(texts, LIMITS)
-        self._tab = tab
-
-    def knob(self, knob: Knob, within: Range | None = None, fixed: str = "") -> Any:
-        """The value of a knob in the query, or its default.
-
-        Raises:
-            ConfigError: the value is not allowed.
-        """
-        within = within or link.page_range(knob, self.limits)
-        text = self._texts.get(knob.key)
-        is_truncated = isinstance(within, Text) and not isinstance(within, EncodedText | NameOrText)
-        if text is not None and not is_truncated:
-            try:
-                within.read(text)
-            except ValueError:
-                shown = text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "…"
-                raise ConfigError(
-                    f"{knob.key} is {within.expected}; got “{shown}”: change it in the address."
-                ) from None
-        return super().knob(knob, within, fixed)
-
-    def sequence(self, names: Sequence[str]) -> int:
-        """The index of the requested sequence.
-
-        Raises:
-            ConfigError: the sequence does not exist.
-        """
-        index = super().sequence(names)
-        if len(names) < 2 and (requested := self._texts.get("sequence", "0")) != "0":
-            raise ConfigError(
-                f"sequence must be 0, the only sequence; got “{requested[:MAX_QUOTED]}”: change it in the address."
-            )
-        return index
-
-    def file(self, knob: Knob) -> File:
-        """The uploaded file that the query names.
-
-        Raises:
-            AwaitedError: the tab does not have that file.
-        """
-        requested = self.knob(knob)
-        file = self._tab.file if self._tab else None
-        if file is None or requested != f"{file.name}:{file.digest}":
-            raise missing_file_error(requested)
-        return file
-
-    def known_picture(self, name: str) -> Picture | None:
-        """The picture of ours, or the tab's uploaded one, of this name."""
-        uploaded = self._tab.pictures.get(name) if self._tab else None
-        return uploaded or super().known_picture(name)
 
 
 class ExportFile(NamedTuple):

@@ -29,9 +29,9 @@ from pages.ui.server import assets
 from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import trace_of, traces_of_both
 from pages.ui.state import knob_state
+from pages.ui.state.knob_state import is_locked
 from pages.ui.state.notices import show_error
-from pages.ui.state.session import count_action, session
-from pages.ui.state.widgets import is_locked
+from pages.ui.state.session import session
 
 if TYPE_CHECKING:
     from attention.lessons.answers import QuestionContext
@@ -115,9 +115,8 @@ def open_file(name: str, content: bytes) -> None:
     """
     kept, ours = session().of(LessonsOfTab), session()
     kept.lessons, kept.file = read_many(content), quote(name)
-    count_action()
-    ours.next_page, st.session_state[OPENED] = "Lessons", next(iter(kept.lessons))
-    ours.address.pop(link_codec.KEY, None)
+    knob_state.hold({OPENED: next(iter(kept.lessons)), link_codec.KEY: None})
+    ours.next_page = "Lessons"
 
 
 def first_lesson() -> None:
@@ -186,7 +185,7 @@ def _question_form(trace: Trace, cell: Cell, missing: str) -> None:
     # Without row and column, which would reveal the cell that the question is about.
     drafts = {
         template.label: template.lesson
-        for template in templates(trace, cell, second_state.compared_state(knob_state.state()))
+        for template in templates(trace, cell, second_state.compared_state(knob_state.shown_texts()))
     }
     kind = st.selectbox("Kind of question", list(drafts), key="ask_kind")
     draft = drafts[kind]

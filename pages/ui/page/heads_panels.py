@@ -47,7 +47,6 @@ from pages.ui.server import heavy, scheduler
 from pages.ui.server.limits import METRIC_SECONDS
 from pages.ui.state import knob_state
 from pages.ui.state.notices import plain, show_error
-from pages.ui.state.session import count_action
 from pages.ui.state.widgets import Knobs
 
 NONE = "none"
@@ -256,5 +255,4 @@ def _strongest_cell(each: FoundHead) -> Cell:
 
 
 def _suggest(rule: str) -> None:
-    count_action()
-    st.session_state[FIND.key] = rule
+    knob_state.hold({FIND.key: rule})

@@ -25,10 +25,10 @@ from attention.trace.layer import Layer
 from attention.trace.trace import Prediction, Trace
 from pages.ui.features import panels
 from pages.ui.server.traces import unchanged_predictions
-from pages.ui.state import knob_state, knob_table, second_sidebar
+from pages.ui.state import knob_state, knob_table
+from pages.ui.state.knob_state import is_locked
 from pages.ui.state.notices import plain, show_later
 from pages.ui.state.session import session
-from pages.ui.state.widgets import is_locked
 
 
 def intervention_bar(source: Source | None, trace: Trace | None, cell: Cell | None) -> None:
@@ -80,7 +80,7 @@ def shown_prediction(trace: Trace) -> Prediction:
     """
     predicted, chosen, row = (
         trace.predictions,
-        second_sidebar.current_value(PREFIX_LEN.key),
+        knob_state.current_value(PREFIX_LEN.key, knob_state.edited()),
         knob_state.current_value(knob_table.QUERY.key),
     )
     if continues_text(trace):
@@ -97,7 +97,7 @@ def continues_text(trace: Trace) -> bool:
 
 def _interventions() -> tuple[Intervention, ...]:
     try:
-        return intervention.parse_codes(second_sidebar.current_value(INTERVENTIONS.key) or "")
+        return intervention.parse_codes(knob_state.current_value(INTERVENTIONS.key, knob_state.edited()) or "")
     except AttentionError:  # the knob itself reports the error
         return ()
 
@@ -217,16 +217,16 @@ def _other_text(source: Patchable) -> str:
         st.caption("From another picture: patch B on the page Compare, which takes it from A.")
         return ""
     return st.text_area(
-        "From the same model run on this text", str(second_sidebar.current_value("other") or source.input_text), key="changing_other",
+        "From the same model run on this text", str(knob_state.current_value("other", knob_state.edited()) or source.input_text), key="changing_other",
         help="Another text with the same number of tokens. If it is empty on the Compare page, the patch comes from the first state.",
     )  # fmt: skip
 
 
 def _frozen() -> None:
-    st.session_state["frozen_switch"] = bool(second_sidebar.current_value("frozen"))
+    st.session_state["frozen_switch"] = bool(knob_state.current_value("frozen", knob_state.edited()))
     st.checkbox(
         "Freeze the attention of later layers", key="frozen_switch", width="content",
-        on_change=lambda: second_sidebar.apply_controls({"frozen": bool(st.session_state["frozen_switch"])}),
+        on_change=lambda: knob_state.apply_controls({"frozen": bool(st.session_state["frozen_switch"])}),
         help="Off: later layers compute new attention weights. On: they keep the weights of the unchanged model, and only the values change.",
     )  # fmt: skip
 
@@ -234,7 +234,7 @@ def _frozen() -> None:
 def _add(new: Intervention, other: str = "") -> None:
     """Adds an intervention; it replaces one of the same kind at the same place. `other` is the text to patch from."""
     if other:
-        second_sidebar.apply_controls({"other": other})
+        knob_state.apply_controls({"other": other})
 
     def target(change: Intervention) -> tuple[object, ...]:
         return change.layer, change.head, change.kinds, [cell[:3] for cell in change.cells]
@@ -254,9 +254,9 @@ def _toggle(code: str) -> None:
         codes.remove(code)
     else:
         codes.append(code)
-    second_sidebar.apply_controls({INTERVENTIONS.key: ";".join(codes)})
+    knob_state.apply_controls({INTERVENTIONS.key: ";".join(codes)})
 
 
 def _set_interventions(interventions: list[Intervention]) -> None:
     session().switched_off = [] if not interventions else session().switched_off
-    second_sidebar.apply_controls({INTERVENTIONS.key: intervention.format_codes(tuple(interventions))})
+    knob_state.apply_controls({INTERVENTIONS.key: intervention.format_codes(tuple(interventions))})

@@ -22,8 +22,9 @@ from pages.ui.page import show
 from pages.ui.page.interventions import continues_text, shown_prediction
 from pages.ui.server.traces import unchanged_predictions
 from pages.ui.state import knob_state
+from pages.ui.state.knob_state import is_locked
 from pages.ui.state.notices import plain, show_error
-from pages.ui.state.widgets import Knobs, is_locked
+from pages.ui.state.widgets import Knobs
 
 if TYPE_CHECKING:
     from pages.ui.page.start import Page
@@ -163,7 +164,7 @@ def token_field(source: Source, prediction: Prediction, knobs: Knobs, knob: Knob
 
 def typed_token(source: Source, prediction: Prediction, knob: Knob) -> tuple[int, str] | None:
     """The token in a field that another panel of the page draws; None if it is empty, or no token, as that panel says."""
-    typed = str(st.session_state.get(knob.key) or "")
+    typed = knob_state.standing(knob.key)
     with suppress(TextError):
         return _token(source, prediction, typed) if typed else None
     return None

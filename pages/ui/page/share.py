@@ -18,7 +18,7 @@ from attention.files.archives import quote
 from attention.formula.names import Cell
 from attention.sources import Source
 from attention.sources.file import File
-from attention.sources.matrices import Matrices
+from attention.sources.matrices import UPLOADED, Matrices
 from attention.sources.split_heads import SYMBOLS
 from pages.ui.exports.links import Link, Offer, download_links, offer_link
 from pages.ui.features import Opener, panels
@@ -28,7 +28,6 @@ from pages.ui.server.limits import EXPORT_MB, FRAME_ANCESTORS, STATE_FILE_MB
 from pages.ui.server.traces import trace_of
 from pages.ui.state import control_row, knob_state
 from pages.ui.state.knob_table import COMPARE_KEYS, DEFAULTS, KNOBS
-from pages.ui.state.matrices import too_long
 from pages.ui.state.notices import plain
 from pages.ui.state.session import session
 
@@ -61,7 +60,7 @@ def _missing(source: Source | None) -> str:
         return f"{quote(source.name)} is not in the link: send the file too, because the page will ask for it."
     if words := next(filter(None, (feature.missing(source) for feature in panels())), ""):
         return words
-    left_out = [SYMBOLS[name] for name in SYMBOLS if isinstance(source, Matrices) and too_long(name)]
+    left_out = [SYMBOLS[name] for name in SYMBOLS if isinstance(source, Matrices) and knob_state.too_long(name)]
     verb = "is" if len(left_out) == 1 else "are"
     return f"{', '.join(left_out)} {verb} not in the link: send the state file instead (Share)." if left_out else ""
 
@@ -84,7 +83,7 @@ def _menu(title: str, source: Source | None, cell: Cell | None, asks: bool) -> N
     copy_buttons.copy_buttons(
         "present", missing=_missing(source), key="copy_projected", leave_open=".".join(open_knobs)
     )
-    state = {**knob_state.page_knobs(), **knob_state.state(whole=True)}
+    state = {key: text for key, text in knob_state.shown_texts(early=True).items() if key != UPLOADED}
     offer = Offer("application/json", "attention.json", partial(write_state, title, state))
     download_links("share_state", offer_link("Save the state (.json)", "state.json", offer))
     if source is not None and cell is not None:

@@ -21,8 +21,8 @@ from pages.ui.features import panels
 from pages.ui.server.assets import NO_SIDEBAR, STYLES
 from pages.ui.server.limits import MOST_CELLS
 from pages.ui.state import knob_state
+from pages.ui.state.knob_state import is_locked
 from pages.ui.state.session import session
-from pages.ui.state.widgets import is_locked
 
 if TYPE_CHECKING:
     import pandas as pd

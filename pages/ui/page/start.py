@@ -17,7 +17,6 @@ from attention.pictures.live_inputs import live_inputs
 from attention.pictures.message import Surroundings
 from attention.pictures.steps_view import OverPicture, available_views, cell_line, step_strip
 from attention.pictures.view import has_pair
-from attention.sources import Configurable
 from attention.sources.link import source_of
 from pages.ui import address, figure, process
 from pages.ui.features import Sourceless
@@ -25,10 +24,10 @@ from pages.ui.page import copy_buttons, interventions, share, show
 from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import compute_head, trace_of
 from pages.ui.state import control_row, knob_state, sidebar, user_actions
+from pages.ui.state.knob_state import is_locked, is_presented
 from pages.ui.state.knob_table import EDITING, HEAT, OVER
 from pages.ui.state.notices import Notes, plain, progress_bar
 from pages.ui.state.session import session
-from pages.ui.state.widgets import is_locked, is_presented, standing
 
 
 @dataclass(frozen=True)
@@ -100,11 +99,9 @@ class Page:
         """The page with all pending changes of the figure's controls, before the sidebar runs again.
 
         Raises:
-            AttentionError: the changes need a full run, in which the sidebar adjusts another knob.
+            AttentionError: the state describes no trace now.
         """
-        source = self.source
-        if isinstance(source, Configurable):
-            source = replace(source, config=knob_state.current_config(source.config))  # type: ignore[type-var]  # it is a dataclass
+        source = knob_state.current_source()
         trace = trace_of(source)
         cell = knob_state.current_cell(trace)
         compute_head(trace.layers[cell.layer], cell.head)
@@ -112,11 +109,11 @@ class Page:
 
     def for_fragment(self) -> Page:
         """The same for a fragment of maps; it reruns the whole page if the changes need a full run."""
-        if user_actions.apply_actions():
+        if user_actions.apply_actions(widgets_too=False):
             st.rerun(scope="app")
         try:
             return self.with_pending_changes()
-        except AttentionError:  # a d_model that the heads do not divide
+        except AttentionError:  # the page says it
             st.rerun(scope="app")
 
     @property
@@ -162,7 +159,7 @@ def start(
     about = st.container(horizontal=True, gap=None, key="page_about")
     with about:
         figure.preload()
-    knob_state.carry_over(title)
+    knob_state.begin_run(title)
     instead = sourceless if sourceless and sourceless.applies() else None
     has_source = instead is None
     own = own or not has_source
@@ -190,7 +187,7 @@ def start(
         st.stop()
     cell = knob_state.requested_cell(notes) if trace is None else _cell_of(trace, title, notes, about)
     knob_state.read_view(notes, more)
-    knob_state.remember(title)
+    knob_state.end_knobs()
     if trace is not None and not _edits_second(more):
         interventions.intervention_bar(source, trace, cell)
     _draw_menu(menu, embedded)
@@ -206,7 +203,7 @@ def start(
 
 def _kept_source() -> Source:
     """Keeps the knobs of the source for later, and stands for it meanwhile."""
-    knob_state.keep_undrawn()
+    session().read |= session().kept
     source, _ = source_of({}, LIMITS)
     return source
 
@@ -252,7 +249,7 @@ def _about(trace: Trace, place: DeltaGenerator) -> None:
 
 def _edits_second(more: Sequence[Knob]) -> bool:
     """Whether the knobs change the second of two states, whose sidebar the page then draws."""
-    return EDITING in more and (standing(EDITING.key) or EDITING.default) == "B"
+    return EDITING in more and session().state.edits == "B"
 
 
 def _draw_menu(place: DeltaGenerator, embedded: bool) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
 from attention import Cell, Layer
 from attention.base.knobs import Choice, Knob, to_text
@@ -14,9 +13,16 @@ from attention.pictures import view
 from attention.pictures.message_contract import Control, OverrideNote
 from attention.pictures.view import HEAD, HEAT, LAYER, OVER, PAIR, describe_control, has_patches
 from attention.sources.registry import source_kinds
-from pages.ui.state.knob_state import brings_own_formula, current_value, inline_knobs_of_source
+from attention.sources.state import State
+from pages.ui.state.knob_state import (
+    brings_own_formula,
+    current_knobs,
+    current_value,
+    inline_knobs_of_source,
+    open_knobs,
+)
 from pages.ui.state.knob_table import COLORS, COMPARE_KEYS, INLINE_KEYS, KNOBS, allowed_range, knobs_above_maps
-from pages.ui.state.widgets import current_knobs, open_knobs, standing
+from pages.ui.state.session import session
 
 CONTROL_NAMES = tuple(
     knob.key
@@ -26,20 +32,13 @@ CONTROL_NAMES = tuple(
 """The names of the controls. A control that depends on another one, such as the size of a mask, belongs to that name. Pages may add more."""
 
 
-class ControlState(NamedTuple):
-    """The state shown by the controls: the name of its source, and a function from a knob's key to its value."""
-
-    source: str
-    value: Callable[[str], Any]
-
-
 def control_row(
     layer: Layer | None,
     layers: Sequence[Layer] = (),
     cell: Cell | None = None,
     only: Sequence[str] | None = None,
     more: Sequence[Knob] = (),
-    of: ControlState | None = None,
+    of: State | None = None,
     pair: bool = False,
 ) -> list[Control]:
     """The controls of a page, in order.
@@ -53,15 +52,15 @@ def control_row(
         of: the state to show, if it is not that of the address.
         pair: whether the maps are those of a pair of texts, of which the page can show a part.
     """
-    of = of or ControlState(standing("source"), current_value)
-    drawn = [(knob, allowed_range(knob), of.value(knob.key)) for knob in knobs_above_maps(of.source)]
-    if layer is not None and of.source in SOURCES_WITH_FORMULA:
+    source = (of.texts if of else session().state.texts).get("source", "")
+    drawn = [(knob, allowed_range(knob), current_value(knob.key, of)) for knob in knobs_above_maps(source)]
+    if layer is not None and source in SOURCES_WITH_FORMULA:
         fixed = {knob.key for knob in override.KNOBS if knob.name not in layer.overridable_knobs}
         drawn = [entry for entry in drawn if entry[0].key not in fixed]
     if len(layers) > 1:
         shown = [i for i, each in enumerate(layers) if each.has_attention]
         names = tuple(layers[i].name.removeprefix("layer ") or str(i) for i in shown)
-        drawn.append((LAYER, Choice(tuple(shown), names), of.value(LAYER.key)))
+        drawn.append((LAYER, Choice(tuple(shown), names), current_value(LAYER.key, of)))
     if layer is not None and cell is not None and layer.n_heads > 1:
         drawn.append((HEAD, Choice(tuple(range(layer.n_heads))), cell.head))
     if layer is not None and layer.has(WEIGHTS):
@@ -88,7 +87,7 @@ def override_line(layer: Layer, where: str = "", changed: str = "") -> OverrideN
     """
     is_overridden = bool(view.override_words(layer))
     sentence = (
-        view.override_line(layer, f"the {source_kinds()[standing('source')].label}'s", where)
+        view.override_line(layer, f"the {source_kinds()[current_value('source')].label}'s", where)
         if brings_own_formula() and (is_overridden or not changed)
         else ""
     )
@@ -100,7 +99,7 @@ def override_line(layer: Layer, where: str = "", changed: str = "") -> OverrideN
 
 def defaults(more: Sequence[Knob] = ()) -> dict[str, str]:
     """The URL defaults of the inline knobs and of `more`; the page itself writes their changes into the address."""
-    known, chosen = current_knobs(), standing("source")
+    known, chosen = current_knobs(), current_value("source")
     keys = [key for key in INLINE_KEYS if key not in COMPARE_KEYS and chosen in (known[key].sources or (chosen,))]
     return {key: to_text(known[key].default) for key in (*keys, *(knob.key for knob in more))}
 

@@ -1,24 +1,25 @@
-"""The current values of the knobs: carried from page to page, written into the address, changed by the user.
-
-The file is long because every function writes the same few places: widget values, pending values, and the address.
-"""
+"""The state of a tab: read, changed by actions (`attention.sources.state`), and written into the address."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import streamlit as st
 
-from attention import AttentionConfig, Cell, Layer, Override, Trace
+from attention import AttentionError, Cell, Layer, Trace
 from attention.base.knobs import Knob, Real, to_text
-from attention.formula import override
+from attention.files.matrix import Matrix, Stack
 from attention.formula.config import SOURCES_WITH_FORMULA
 from attention.pictures import view
-from attention.sources import second_state
-from attention.sources.reader import Divisors
-from attention.sources.split_heads import SYMBOLS
+from attention.sources import Source
+from attention.sources.link import read_source
+from attention.sources.matrices import UPLOADED, uploaded_sizes
+from attention.sources.reader import Reader, Uploads
+from attention.sources.second_state import EQUAL as NO_DIFFERENCE
+from attention.sources.second_state import KEY, compared_state, differences
+from attention.sources.split_heads import SYMBOLS, Shape
+from attention.sources.state import DISPLAY, LONGEST_IN_LINK, Action, Go, Open, Restore, Set, Settle, State, apply
 from pages.ui.server.limits import LIMITS
 from pages.ui.state.knob_table import (
     COLORS,
@@ -37,224 +38,144 @@ from pages.ui.state.knob_table import (
     knobs_of,
     layer_knobs,
 )
-from pages.ui.state.matrices import LONGEST_IN_LINK, sizes_in_link, too_long
 from pages.ui.state.notices import Notes
-from pages.ui.state.session import ReplacedWidget, Session, count_action, session
-from pages.ui.state.widgets import Knobs, current_knobs, standing
+from pages.ui.state.session import count_action, session
 
 
-def state(whole: bool = False) -> dict[str, str]:
-    """The shared knobs that differ from their defaults, with their URL values.
+def act(action: Action) -> None:
+    """Applies an action to the state of the tab."""
+    ours = session()
+    ours.state = apply(ours.state, action)
 
-    With `whole` it includes the matrices that are too long for a URL.
+
+def open_knobs() -> tuple[str, ...] | None:
+    """The names of the controls that stay usable on a locked page; None if the page is not locked.
+
+    ``lock=1`` leaves none, ``present=temperature.mask`` leaves those that a teacher wants to use in front of a class.
     """
-    # One copy: each access to the session state costs as much as drawing a line of text.
-    ours, widget_values = session(), st.session_state.to_dict()
-    read = (key for key in KNOBS if key not in INLINE_KEYS or key in ours.knobs_read)
-    values = {key: ours.requested[key] if key in ours.requested else to_text(widget_values.get(key)) for key in read}
-    values |= {name: text for name, text in ours.long_matrices.items() if text}
-    if not whole:
-        values |= {name: "" for name in SYMBOLS if len(values[name]) > LONGEST_IN_LINK}
-    known = current_knobs()
-    return {key: value for key, value in values.items() if value and value != to_text(known[key].default)}
+    parameters = session().state.parameters
+    if parameters.get("lock") == "1":
+        return ()
+    present = parameters.get("present")
+    return None if present is None else tuple(present.split("."))
 
 
-def display_parameters() -> dict[str, str]:
-    """The address parameters that select how the state is displayed: ``lock`` and ``present``."""
-    address = session().address
-    return {key: address[key] for key in ("lock", "present") if key in address}
+def is_locked() -> bool:
+    """Whether the page has no sidebar and no menu: the address has ``lock=1`` or ``present``."""
+    return open_knobs() is not None
 
 
-def page_knobs() -> dict[str, str]:
-    """The knobs of single pages that differ from their defaults, with their URL values."""
-    defaults = session().defaults
-    texts = {key: to_text(st.session_state[key]) for key in defaults if key not in KNOBS and key in st.session_state}
-    return {key: text for key, text in texts.items() if text != defaults[key]}
+def is_presented() -> bool:
+    """Whether the page is projected to a class: the address has ``present``."""
+    return "present" in session().state.parameters
 
 
-def address() -> dict[str, str]:
-    """The query parameters of the current page: the state, the page's own knobs, and unknown parameters of the old address."""
+# Reading.
+
+
+def reader(state: State | None = None) -> Reader:
+    """A reader of the state of this tab, or of another one such as B, with the uploads of the tab."""
     ours = session()
-    widget_values = st.session_state.to_dict()
-    current = {key: to_text(widget_values[key]) for key in ours.knobs_read if key in widget_values}
-    current = {
-        key: text
-        for key, text in current.items()
-        if text != ours.defaults[key] and not (key in SYMBOLS and too_long(key))
-    }
-    # Requested but not read yet, for example by another source.
-    waiting = {key: text for key, text in state().items() if key not in current and key in ours.requested}
-    unknown = {key: text for key, text in ours.address.items() if key not in KNOBS and key not in ours.defaults}
-    parameters = {**unknown, **waiting, **current}
-    in_old_order = {key: parameters[key] for key in ours.address if key in parameters}
-    return in_old_order | parameters
+    state = state or ours.state
+    pictures = {name: uploaded.picture for name, uploaded in ours.uploaded_pictures.items()}
+    checked = state.texts.keys() - state.unread
+    return Reader(state.texts, LIMITS, Uploads(ours.file, pictures), checked, state.wishes)
 
 
-def finish(failed: bool) -> dict[str, str]:
-    """The query parameters at the end of a full run. After a `failed` run, parameters that were not read stay unchanged."""
+def take(read: Reader, notes: Notes | None = None) -> None:
+    """Keeps the values that were read in the state; `notes` shows what a link asked for in vain."""
     ours = session()
-    if failed:
-        unread = {
-            key: text
-            for key, text in ours.address.items()
-            if key not in ours.knobs_read and not (key and key in st.session_state)  # Streamlit refuses an empty key
-        }
-        ours.requested = {**unread, **ours.requested}
-    ours.consumed, ours.restoring = {}, False
-    parameters = address()
-    if failed:
-        parameters = {**{key: text for key, text in ours.address.items() if key not in ours.knobs_read}, **parameters}
-    return parameters
-
-
-def carry_over(title: str) -> None:
-    """Restores the knobs of the previous page and applies pending values. Call it before any knob is read."""
-    ours = session()
-    page_changed = ours.page not in ("", title)
-    # A run that was stopped has consumed these without effect.
-    ours.requested, ours.consumed = {**ours.consumed, **ours.requested}, {}
-    _undo_late_values(ours)
-    if page_changed:
-        ours.first_state = None
-        st.session_state.update(ours.carried_knobs)
-        ours.address = display_parameters()
-        _follow_link(title)
-    st.session_state.update(ours.pending_values)
-    ours.pending_values = {}
-    _carry_to_source(first=not ours.page)
-    ours.knobs_read.clear()
-
-
-def _undo_late_values(ours: Session) -> None:
-    """Restores widgets that Back replaced and that a late message of the page set to their earlier values."""
-    for key, widget in [*ours.replaced_widgets.items()]:
-        if not widget.is_applied or key in ours.requested or key not in st.session_state:
+    texts: dict[str, str | None] = {}
+    for key, field in read.fields.items():
+        is_matrix = key in SYMBOLS
+        text = read.texts.get(key, field.default) if is_matrix else to_text(field.value)
+        ours.defaults[key] = to_text(field.default)
+        ours.read.add(key)
+        texts[key] = None if text == ours.defaults[key] else text
+    for key, note in read.notes.items():
+        if notes is None:
             continue
-        current = st.session_state[key]
-        if current != widget.value and current in widget.earlier_values:
-            st.session_state[key] = widget.value
-        elif current != widget.value:
-            del ours.replaced_widgets[key]  # the user has changed it since
+        if key not in ours.kept or key in ours.state.unread:
+            notes.warn(note)
+        elif key in ours.drawn and ours.drawn[key].text != to_text(read.fields[key].value):
+            st.toast(note, duration="long")
+    state = ours.state
+    if any(state.texts.get(key) != text or key in state.unread for key, text in texts.items()) or read.wishes:
+        act(Settle(texts, read.wishes))
 
 
-def _follow_link(title: str) -> None:
-    """Applies the parameters of the link that led from another page to this one; all other knobs keep their values."""
-    link = {
-        key: text for key, text in st.query_params.to_dict().items() if title == "Compare" or key not in COMPARE_KEYS
-    }
-    request_values(link)
-    session().address |= {key: text for key, text in link.items() if key not in KNOBS}
+def current_source() -> Source:
+    """The source that the state describes, without notes.
 
-
-def _carry_to_source(first: bool) -> None:
-    """Stashes the knobs after the scores when the user enters or leaves a source that brings its own formula.
-
-    Such a source begins as published; the stashed values return with the other kind of source.
-    Does nothing on the `first` run or after Back, when the address has all values.
+    Raises:
+        AttentionError: it describes none.
     """
-    ours = session()
-    chosen, before = standing("source"), ours.source
-    ours.source = chosen
-    if first or ours.restoring or (chosen in SOURCES_WITH_FORMULA) == (before in SOURCES_WITH_FORMULA):
-        return
-    keys = [knob.key for knob in override.KNOBS]
-    ours.stashed[before in SOURCES_WITH_FORMULA] = {
-        key: st.session_state[key] for key in keys if key in st.session_state
-    }
-    stashed = ours.stashed.get(chosen in SOURCES_WITH_FORMULA, {})
-    st.session_state.update({key: stashed.get(key, knobs_of(chosen)[key].default) for key in keys})
+    read = reader()
+    source = read_source(read)
+    take(read)
+    return source
 
 
-def remember(title: str) -> None:
-    """Stores the knobs for `carry_over`. Call it when all shared knobs have been read."""
-    ours = session()
-    values = st.session_state.to_dict()
-    ours.carried_knobs |= {key: values[key] for key in KNOBS if key in values and key not in INLINE_KEYS}
-    if ours.page != title:
-        ours.handlers = {}
-        if ours.exports is not None:
-            ours.exports.offers.clear()
-    ours.page = title
-    # The state before the last change, for the button that compares both.
-    current = second_state.compared_state(state(whole=True))
-    if not ours.recent_states or current != ours.recent_states[-1]:
-        ours.recent_states = [*ours.recent_states[-1:], current]
+def write_sizes(matrices: Mapping[str, Matrix | Stack | AttentionError]) -> None:
+    """Writes the sizes of matrices that are too long for a link into the state; none for another source than matrices."""
+    texts = session().state.texts
+    sizes = {name: size for name, size in sizes_in_link().items() if name in matrices and name not in texts}
+    for name, matrix in matrices.items():
+        if too_long(name) and not isinstance(matrix, AttentionError):
+            sizes[name] = str(Shape.of(matrix)).replace(" × ", "x")
+    session().read.add(UPLOADED)
+    _write_sizes(sizes)
 
 
-def keep_undrawn() -> None:
-    """Keeps the knobs of the sidebar, and their place in the address, in a run that does not draw them: Streamlit forgets a widget that is not drawn."""
-    ours = session()
-    st.session_state.update({key: value for key, value in ours.carried_knobs.items() if key not in ours.requested})
-    kept = {key for key in KNOBS if (ours.defaults if key in st.session_state else ours.requested).get(key) is not None}
-    ours.knobs_read |= kept
+def forget_size(name: str) -> None:
+    """Removes the size of a matrix, of which the whole text is here now."""
+    _write_sizes({other: size for other, size in sizes_in_link().items() if other != name})
 
 
-def read_view(notes: Notes, more: Sequence[Knob] = ()) -> None:
-    """Reads the display knobs of a trace and the `more` knobs that only this page has."""
-    for knob in (VIEW, COLORS, OVER, HEAT, PAIR, *more):
-        Knobs(notes).value(knob)
+def _write_sizes(sizes: Mapping[str, str]) -> None:
+    text = ",".join(f"{name}:{size}" for name, size in sizes.items()) or None
+    if text != session().state.texts.get(UPLOADED):
+        act(Settle({UPLOADED: text}))
 
 
-def chosen_cell(notes: Notes, trace: Trace) -> Cell:
-    """The chosen cell of the trace: layer, step, head, row and column."""
-    return view.read_cell(Knobs(notes).value, trace)
+def sizes_in_link() -> dict[str, str]:
+    """The sizes of the matrices that are too long for the link, by name."""
+    return uploaded_sizes(session().state.texts.get(UPLOADED, ""))
 
 
-def requested_cell(notes: Notes) -> Cell:
-    """The requested cell, without a check that the trace has it."""
-    knobs = Knobs(notes)
-    layer, step, head, column = (knobs.value(knob) for knob in (LAYER, STEP, HEAD, COLUMN))
-    return Cell(layer, step, head, *(knobs.value(knob) for knob in view.position_knobs(step, column)))
+def too_long(name: str) -> bool:
+    """Whether the matrix is too long for the link, which then has only its size."""
+    return len(session().state.texts.get(name, "")) > LONGEST_IN_LINK
 
 
-def choose_cell(cell: Cell, layer: Layer | None = None) -> None:
-    """Chooses a cell. Only in a callback, before its widgets are drawn again.
-
-    With a `layer`, rows and columns beyond the step's matrix become the last ones.
-    """
-    cell = view.clamp_cell(cell, layer) if layer is not None else cell
-    hold({"layer": cell.layer, "step": cell.step, "head": cell.head, **view.position_values(cell)})
+def standing(key: str) -> str:
+    """The text of a knob; empty where it has its default."""
+    return session().state.texts.get(key, "")
 
 
-def apply_controls(values: dict[str, Any]) -> None:
-    """Sets inline knobs from the figure's controls; values out of range are ignored. Only in a callback."""
-    knobs = current_knobs()
-    values = _column_of_step(values) | values
-    ranges = {key: allowed_range(knobs[key]) for key in values if key in INLINE_KEYS}
-    hold({
-        key: float(values[key]) if isinstance(allowed, Real) else values[key]
-        for key, allowed in ranges.items() if allowed.accepts(values[key])
-    })  # fmt: skip
+def current_knobs(state: State | None = None) -> dict[str, Knob]:
+    """Every knob by key, with the ranges and defaults of the chosen source."""
+    return knobs_of((state or session().state).texts.get("source", ""))
 
 
-def _column_of_step(values: dict[str, Any]) -> dict[str, int]:
-    """The first column of a step of features that the user opens, or where a link from before the knob `column` is, see `view.COLUMN`."""
-    step = values.get("step", current_value("step"))
-    if current_value("column") is not None or not STEP.range.accepts(step) or COLUMN not in view.position_knobs(step):
-        return {}
-    if "step" in values:
-        return {"column": 0}
-    return view.position_values(Cell(0, step, 0, current_value("q"), current_value("k")))
+def current_value(key: str, of: State | None = None) -> Any:
+    """The value of a knob: in the state of the tab, or in another one such as B."""
+    state = of or session().state
+    knob = current_knobs(state)[key]
+    if key not in state.texts:
+        return knob.default
+    return knob.read(state.texts[key], allowed_range(knob), knob.default)[0]
 
 
-def hold(values: dict[str, Any]) -> None:
-    """Sets inline knobs, in a callback or for an action of the page. The next full run reads them."""
-    count_action()
-    ours = session()
-    ours.pending_values.update(values)
-    for key in values:
-        ours.requested.pop(key, None)
-        ours.consumed.pop(key, None)
+def edited() -> State:
+    """The state that the knobs change: B on Compare, while its switch is at B."""
+    state = session().state
+    return state.other if state.edits == "B" else state
 
 
-def current_value(key: str) -> Any:
-    """The current value of an inline knob, pending changes included."""
-    ours, known = session(), current_knobs()
-    if key in ours.pending_values:
-        return ours.pending_values[key]
-    if key in ours.requested:
-        return known[key].read(ours.requested[key], allowed_range(known[key]), known[key].default)[0]
-    return st.session_state[key] if key in st.session_state else known[key].default
+def _changed_by(to: str) -> State:
+    """The state that an action changes, see `attention.sources.state.Set`."""
+    return edited() if not to else session().state.other if to == "B" else session().state
 
 
 def brings_own_formula() -> bool:
@@ -267,21 +188,29 @@ def inline_knobs_of_source() -> list[Knob]:
     return [knob for knob in layer_knobs(standing("source")) if knob.inline]
 
 
-Config = TypeVar("Config", AttentionConfig, Override)
+def read_view(notes: Notes, more: Sequence[Knob] = ()) -> None:
+    """Reads the display knobs of a trace and the `more` knobs that only this page has."""
+    read = reader()
+    for knob in (VIEW, COLORS, OVER, HEAT, PAIR, *more):
+        read.knob(knob, allowed_range(knob))
+    take(read, notes)
 
 
-def current_config(before: Config) -> Config:
-    """The configuration with all pending changes of inline knobs.
+def chosen_cell(notes: Notes, trace: Trace) -> Cell:
+    """The chosen cell of the trace: layer, step, head, row and column."""
+    read = reader()
+    cell = view.read_cell(read.knob, trace)
+    take(read, notes)
+    return cell
 
-    A new d_model gets the numbers of heads that the sidebar will choose for it.
-    """
-    values = {knob.name: current_value(knob.key) for knob in inline_knobs_of_source()}
-    if isinstance(before, AttentionConfig) and "d_model" in values:
-        wishes = session().requested_heads
-        heads, kv_heads = wishes.get("heads", (before.n_heads,))[0], wishes.get("kv_heads", (before.n_kv_heads,))[0]
-        values["n_heads"] = Divisors.heads(values["d_model"], LIMITS.heads).nearest(heads)
-        values["n_kv_heads"] = Divisors.shared(values["n_heads"]).nearest(kv_heads)
-    return replace(before, **values)
+
+def requested_cell(notes: Notes) -> Cell:
+    """The requested cell, without a check that the trace has it."""
+    read = reader()
+    layer, step, head, column = (read.knob(knob) for knob in (LAYER, STEP, HEAD, COLUMN))
+    cell = Cell(layer, step, head, *(read.knob(knob) for knob in view.position_knobs(step, column)))
+    take(read, notes)
+    return cell
 
 
 def current_cell(trace: Trace) -> Cell:
@@ -299,47 +228,131 @@ def current_cell(trace: Trace) -> Cell:
     return Cell(index, step, head, row, column)
 
 
-def request_values(texts: dict[str, str]) -> None:
-    """Requests these URL values; the next run that reads the knobs applies them."""
-    ours = session()
-    for key in texts:
-        ours.pending_values.pop(key, None)
-    ours.requested.update(texts)
+# Changing. Only in a callback, or at the beginning of a run.
 
 
-def open_page(texts: dict[str, str], page: str) -> None:
-    """Opens a page with these URL values; every other knob gets its default. Only in a callback."""
-    ours = session()
-    defaults = {key: to_text(knob.default) for key, knob in knobs_of(texts.get("source", "")).items()}
-    request_values({**ours.defaults, **defaults, **texts})
-    ours.pending_values, ours.address, ours.restoring = {}, display_parameters(), True
-    ours.next_page, ours.first_state = page, None
+def hold(values: Mapping[str, Any], to: Literal["", "A", "B", "both"] = "A") -> None:
+    """Sets knobs to these values; `to`: of which state, see `attention.sources.state.Set`."""
     count_action()
+    known = knobs_of(str(values.get("source", _changed_by(to).texts.get("source", ""))))
+    defaults = session().defaults | {key: to_text(knob.default) for key, knob in known.items()}
+    texts = {key: to_text(value) for key, value in values.items()}
+    act(Set({key: None if text == defaults.get(key) else text for key, text in texts.items()}, to))
 
 
-def restore_state(texts: dict[str, str]) -> None:
-    """Restores the state of an address. Values that no address holds, such as an uploaded matrix, stay."""
-    ours = session()
-    known = knobs_of(texts.get("source", ""))
-    defaults = {**ours.defaults, **{key: to_text(knob.default) for key, knob in known.items()}}
-    current = {**ours.address, **state(), **page_knobs(), **ours.pending_values}
-    requested = {key: defaults[key] for key in current if key in defaults and key not in texts} | texts
-    for key, text in requested.items():
-        if (
-            key in ours.widget_arguments
-            and key in st.session_state
-            and to_text(before := st.session_state[key]) != text
-        ):
-            ours.replaced_widgets.setdefault(key, ReplacedWidget()).earlier_values.append(before)
-    request_values(requested)
-    ours.pending_values, ours.address, ours.restoring = {}, texts, True
-    ours.first_state = None
-    for name in sizes_in_link():
-        if not too_long(name):  # the matrix was on another server, and this one began with the default
-            for values in (ours.requested, ours.carried_knobs, st.session_state):
-                values.pop(name, None)
+def apply_controls(values: Mapping[str, Any], to: Literal["", "B", "both"] = "") -> None:
+    """Sets knobs from the figure's controls, in the state that the knobs change; values out of range are ignored."""
+    knobs = knobs_of(str(values.get("source", _changed_by(to).texts.get("source", ""))))
+    values = {**_column_of_step(values), **values}
+    ranges = {key: allowed_range(knobs[key]) for key in values if key in (knobs if to == "B" else INLINE_KEYS)}
+    accepted = {key: values[key] for key, within in ranges.items() if within.accepts(values[key])}
+    numbers = {
+        key: float(accepted[key]) for key in accepted if isinstance(ranges[key], Real) and accepted[key] is not None
+    }
+    hold(accepted | numbers, to)
+
+
+def _column_of_step(values: Mapping[str, Any]) -> dict[str, int]:
+    """The first column of a step of features that the user opens, or where a link from before the knob `column` is, see `view.COLUMN`."""
+    step = values.get("step", current_value("step"))
+    if current_value("column") is not None or not STEP.range.accepts(step) or COLUMN not in view.position_knobs(step):
+        return {}
+    if "step" in values:
+        return {"column": 0}
+    return view.position_values(Cell(0, step, 0, current_value("q"), current_value("k")))
+
+
+def choose_cell(cell: Cell, layer: Layer | None = None) -> None:
+    """Chooses a cell. With a `layer`, rows and columns beyond the step's matrix become the last ones."""
+    cell = view.clamp_cell(cell, layer) if layer is not None else cell
+    hold({"layer": cell.layer, "step": cell.step, "head": cell.head, **view.position_values(cell)})
 
 
 def set_custom_mask(cells: str) -> None:
-    """Selects the custom mask described by `cells`, or no mask if `cells` is empty. Only in a callback."""
+    """Selects the custom mask described by `cells`, or no mask if `cells` is empty."""
     hold({"mask": "custom" if cells else "none", "cells": cells})
+
+
+def open_page(texts: Mapping[str, str], page: str) -> None:
+    """Opens a page with these texts; every other knob gets its default."""
+    act(Open(texts))
+    session().next_page = page
+    count_action()
+
+
+def restore_state(texts: Mapping[str, str]) -> None:
+    """Restores the state of an address. Remembers what the page may still send of the widgets that it replaces."""
+    ours = session()
+    act(Restore(texts))
+    for key, drawn in ours.drawn.items():
+        if ours.state.texts.get(drawn.knob, drawn.default) != drawn.text or drawn.of == "B":
+            ours.replaced.setdefault(key, set()).add(drawn.text)
+
+
+def open_last_change() -> None:
+    """Opens Compare with the state before the last change as A and the current one as B."""
+    before, after = session().recent_states
+    shown = shown_texts(early=True)
+    display = {key: text for key, text in shown.items() if key in KNOBS and key not in compared_state(shown)}
+    open_page({**display, **before, KEY: differences(before, after) or NO_DIFFERENCE}, "Compare")
+
+
+# A run.
+
+
+def begin_run(title: str) -> None:
+    """Begins a run of a page: another page gets the texts of the link that led to it. Call it before any knob is read."""
+    ours = session()
+    if not ours.state.page:
+        act(Go(title, ours.state.parameters))  # the first page: the link is its state already
+    elif ours.state.page != title:
+        link = st.query_params.to_dict()
+        act(Go(title, {key: text for key, text in link.items() if title == "Compare" or key not in COMPARE_KEYS}))
+        ours.handlers, ours.drawn = {}, {}
+        if ours.exports is not None:
+            ours.exports.offers.clear()
+    ours.runs += 1
+    ours.kept = ours.read | (ours.state.unread & KNOBS.keys())
+    ours.read = set()
+
+
+def end_knobs() -> None:
+    """Remembers the state, for the button that shows the last change. Call it when all shared knobs have been read."""
+    ours = session()
+    current = compared_state(shown_texts())
+    if not ours.recent_states or current != ours.recent_states[-1]:
+        ours.recent_states = [*ours.recent_states[-1:], current]
+
+
+def end_run(failed: bool) -> None:
+    """Ends a full run. After a `failed` one, parameters that were not read stay in the address."""
+    ours = session()
+    if failed:
+        ours.read |= ours.kept
+    ours.drawn = {key: drawn for key, drawn in ours.drawn.items() if drawn.run == ours.runs}
+
+
+def shown_texts(early: bool = False) -> dict[str, str]:
+    """The knobs of the page that differ from their defaults, long matrices included, and those that wait for another source.
+
+    Args:
+        early: whether the page has not read all of its knobs in this run; those of the run before then count, too.
+    """
+    ours = session()
+    read = ours.read | (ours.state.unread & KNOBS.keys() - set(INLINE_KEYS)) | (ours.kept if early else set())
+    return {key: text for key, text in ours.state.texts.items() if key in read}
+
+
+def display_parameters() -> dict[str, str]:
+    """The address parameters that select how the state is displayed: ``lock`` and ``present``."""
+    parameters = session().state.parameters
+    return {key: parameters[key] for key in DISPLAY if key in parameters}
+
+
+def address() -> dict[str, str]:
+    """The query parameters of the current page: its knobs, and unknown parameters."""
+    ours = session()
+    others = ours.state.parameters.items()
+    unknown = {key: text for key, text in others if not (key in KNOBS or key in ours.defaults or key == UPLOADED)}
+    shown = {key: text for key, text in shown_texts().items() if not (key in SYMBOLS and too_long(key))}
+    return unknown | shown

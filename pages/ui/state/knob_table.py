@@ -11,7 +11,7 @@ from attention.base.knobs import Choice, Knob, Range, Switch
 from attention.pictures import scales, view
 from attention.sources import layer_knobs as declared
 from attention.sources import registry
-from attention.sources.link import page_range
+from attention.sources.reader import page_range
 from attention.sources.second_state import SECOND
 from pages.ui.server.limits import LIMITS
 

@@ -5,7 +5,7 @@ A text that is too long for the link, which then has its size, stays in the sess
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -13,8 +13,9 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from attention.base.errors import AttentionError
+from attention.base.knobs import Knob
 from attention.files.matrix import Matrix, ParsedText, Stack, as_stack, rounding_note
-from attention.files.matrix_text import EXTENSIONS, file_text, format_matrix, parse_matrix, parse_text
+from attention.files.matrix_text import EXTENSIONS, file_text, format_matrix, parse_text
 from attention.formula.names import QUERY, SCORES
 from attention.formula.steps import PARAMETERS
 from attention.sources.matrices import (
@@ -22,9 +23,6 @@ from attention.sources.matrices import (
     MATRIX_KIND,
     MAX_MATRIX_CHARACTERS,
     OPTIONAL_MATRIX_FIELDS,
-    UPLOADED,
-    matrix_too_long_error,
-    uploaded_sizes,
 )
 from attention.sources.matrix_fields import (
     describe_sizes,
@@ -34,70 +32,60 @@ from attention.sources.matrix_fields import (
     matrices_by_field,
     resize_to_fit,
 )
+from attention.sources.reader import Field
 from attention.sources.split_heads import ATTN_MASK, SYMBOLS, Shape
+from attention.sources.state import Set
 from pages.ui.server import scheduler, uploads
+from pages.ui.state.knob_state import act, current_value, forget_size, sizes_in_link, too_long
 from pages.ui.state.knob_table import KNOBS
-from pages.ui.state.session import count_action, session
-from pages.ui.state.widgets import Knobs
+from pages.ui.state.notices import Notes
+from pages.ui.state.session import Drawn, count_action, session
+from pages.ui.state.widgets import is_late
 
-LONGEST_IN_LINK = 500  # characters of one matrix; five such matrices already make a long link
 GRID_UP_TO = 64  # rows or columns
 EDITOR = "matrices_editor"  # key of the expander; its value is whether it is open
-OPTIONAL = {name for names in OPTIONAL_MATRIX_FIELDS.values() for name in names}
+_OPTIONAL = {name for names in OPTIONAL_MATRIX_FIELDS.values() for name in names}
 _MEANINGS = {parameter.name: parameter.meaning for parameter in PARAMETERS} | {
     ATTN_MASK: "truth values or 0 and 1, where 1 keeps a key; or numbers that are added to the scores"
 }
 
 
-def matrices(knobs: Knobs, fields: Sequence[str]) -> dict[str, Matrix | Stack]:
-    """The user's matrices by name. Draws a tab for each, with a grid, a text field and an upload field.
+def matrix_editor(fields: Mapping[str, Field], notes: Notes) -> AttentionError | None:
+    """The error of the first matrix without numbers. Draws a tab for each, with a grid, a text field and an upload field.
 
-    A matrix whose default is empty may stay empty.
-
-    Raises:
-        AttentionError: a matrix cannot be read. All tabs are drawn before.
+    Args:
+        fields: the matrices as they were read, by name.
+        notes: the place for messages.
     """
-    parsed: dict[str, Matrix | Stack] = {}
-    problems: dict[str, AttentionError] = {}
-    for name in fields:
-        try:
-            parsed[name] = _read_matrix(name, optional=not KNOBS[name].default)
-        except AttentionError as error:
-            problems[name] = error
-    if not knobs.locked:
-        # Errors of uploads; a matrix that was there before remains in use.
-        upload_problems = {name: problem for name, problem in knobs.session.upload_problems.items() if name in fields}
-        resized = parsed if problems else resize_to_fit(parsed)
-        with _editor(describe_sizes(parsed), has_problem=bool(problems or upload_problems) or resized != parsed):
-            if resized != parsed:
-                st.button(
-                    f"Resize the others to fit {SYMBOLS[fields[0]]}",
-                    key="matrices_fit",
-                    on_click=_store_resized,
-                    args=(resized,),
-                    help="Changes the sizes of the other matrices. Numbers keep their places; new cells are 0.",
-                )
-            required = [name for name in fields if name not in OPTIONAL]
-            _tabs(knobs, required, parsed, {**problems, **upload_problems})
-        optional = [name for name in fields if name in OPTIONAL]
-        has_problem = any(name in {**problems, **upload_problems} for name in optional)
-        with st.expander(f"More: {', '.join(SYMBOLS[name] for name in optional)}", expanded=has_problem):
-            _tabs(knobs, optional, parsed, {**problems, **upload_problems})
-        problems = {name: error for name, error in {**problems, **upload_problems}.items() if not parsed.get(name)}
-    sizes = {name: str(Shape.of(matrix)).replace(" × ", "x") for name, matrix in parsed.items() if too_long(name)}
-    _write_sizes({**{name: size for name, size in sizes_in_link().items() if name not in parsed}, **sizes})
-    for name in fields:
-        if name in problems:
-            raise problems[name]
-    return parsed
+    problems = {name: field.value for name, field in fields.items() if isinstance(field.value, AttentionError)}
+    parsed = {name: field.value for name, field in fields.items() if name not in problems}
+    # Errors of uploads; a matrix that was there before remains in use.
+    problems |= {name: problem for name, problem in session().upload_problems.items() if name in fields}
+    is_complete = len(parsed) == len(fields)
+    resized = resize_to_fit(parsed) if is_complete else parsed
+    with _editor(describe_sizes(parsed), has_problem=bool(problems) or resized != parsed):
+        if resized != parsed:
+            st.button(
+                f"Resize the others to fit {SYMBOLS[next(iter(fields))]}",
+                key="matrices_fit",
+                on_click=_store_resized,
+                args=(resized,),
+                help="Changes the sizes of the other matrices. Numbers keep their places; new cells are 0.",
+            )
+        _tabs([name for name in fields if name not in _OPTIONAL], parsed, problems, notes)
+    optional = [name for name in fields if name in _OPTIONAL]
+    has_problem = any(name in problems for name in optional)
+    with st.expander(f"More: {', '.join(SYMBOLS[name] for name in optional)}", expanded=has_problem):
+        _tabs(optional, parsed, problems, notes)
+    return next((problems[name] for name in fields if name in problems and not parsed.get(name)), None)
 
 
 def _tabs(
-    knobs: Knobs, names: list[str], matrices: dict[str, Matrix | Stack], problems: dict[str, AttentionError]
+    names: list[str], matrices: dict[str, Matrix | Stack], problems: dict[str, AttentionError], notes: Notes
 ) -> None:
     for tab, name in zip(st.tabs([SYMBOLS[name] for name in names]), names, strict=True):
         with tab:
-            _matrix_tab(knobs, name, matrices.get(name, ()), problems.get(name))
+            _matrix_tab(name, matrices.get(name, ()), problems.get(name), notes)
 
 
 def _editor(sizes: str, has_problem: bool) -> DeltaGenerator:
@@ -105,7 +93,7 @@ def _editor(sizes: str, has_problem: bool) -> DeltaGenerator:
 
     It is closed at first for users who open a link and open for users who choose this source. It opens to show a problem.
     """
-    is_open = bool(st.session_state.get(EDITOR, session().page))
+    is_open = bool(st.session_state.get(EDITOR, session().runs > 1))
     if has_problem and not is_open:
         session().opened_for_problem = is_open = True
     elif not has_problem and session().opened_for_problem:
@@ -114,14 +102,14 @@ def _editor(sizes: str, has_problem: bool) -> DeltaGenerator:
     return st.expander(f"Your matrices: {sizes}" if sizes else "Your matrices", key=EDITOR, on_change="rerun")
 
 
-def _matrix_tab(knobs: Knobs, name: str, matrix: Matrix | Stack, problem: AttentionError | None) -> None:
+def _matrix_tab(name: str, matrix: Matrix | Stack, problem: AttentionError | None, notes: Notes) -> None:
     symbol = SYMBOLS[name]
     grid, field = st.columns(2)
     with grid:
         if not matrix and name in _MEANINGS:
             st.caption(f"Empty. {symbol}: {_MEANINGS[name]}.")
         if problem and not _ask(name):
-            knobs.notes.error(str(problem), here=True)
+            notes.error(str(problem), here=True)
         for note in dict.fromkeys((*_notes_of(name), rounding_note(matrix))):
             if note:
                 st.caption(note)
@@ -130,11 +118,11 @@ def _matrix_tab(knobs: Knobs, name: str, matrix: Matrix | Stack, problem: Attent
         elif matrix:
             st.info(f"{symbol} is {Shape.of(matrix)}: too large for the grid. The calculation uses all of it.")
     with field:
-        if session().long_matrices.get(name):
+        if len(full_text(name)) > MAX_MATRIX_CHARACTERS:
             st.caption(f"{symbol} was uploaded. It is too large for the link, so it stays in this browser tab.")
             st.button("Remove", key=f"matrices_remove_{name}", on_click=remove, args=(name,))
         else:
-            _field(knobs, name)
+            _field(name)
         st.file_uploader(
             f"Upload {symbol} ({', '.join(EXTENSIONS)})",
             key=f"matrices_file_{name}",
@@ -165,26 +153,32 @@ def _grid(name: str, value: Matrix | Stack) -> None:
         st.rerun()
 
 
-def _field(knobs: Knobs, name: str) -> None:
+def _field(name: str) -> None:
+    """The field in which a matrix is pasted, whose callback stores what was pasted in the short notation."""
     knob, text = KNOBS[name], full_text(name)
-    callback: dict[str, Any] = {"on_change": paste, "args": (name,)}
-    arguments = {"label": knob.label, "help": knob.help, "height": 120, "max_chars": MAX_MATRIX_CHARACTERS, **callback}
-    if text is None and name in sizes_in_link():
-        st.text_area(key=f"matrices_again_{name}", **{**arguments, "on_change": paste_again})
-    elif not too_long(name):
-        knobs.value(knob, **callback)
-    else:
-        st.session_state.setdefault(name, text)
-        st.text_area(key=name, **arguments)
+    arguments: dict[str, Any] = {
+        "label": knob.label,
+        "help": knob.help,
+        "height": 120,
+        "max_chars": MAX_MATRIX_CHARACTERS,
+    }
+    if _is_missing(name):
+        st.text_area(key=f"matrices_again_{name}", on_change=paste_again, args=(name,), **arguments)
+        return
+    if name not in session().drawn or st.session_state.get(name) != text:
+        st.session_state[name] = text
+    session().drawn[name] = Drawn(name, "", text, str(knob.default), (), session().runs)
+    st.text_area(key=name, on_change=paste, args=(name,), **arguments)
+    if too_long(name):
         st.caption(
-            f"{SYMBOLS[name]} has {len(text or ''):,} characters, too many for the link. The link has only its size; a state file has all of it."
+            f"{SYMBOLS[name]} has {len(text):,} characters, too many for the link. The link has only its size; a state file has all of it."
         )
 
 
 def _ask(name: str) -> bool:
     """Draws a question if the text of this matrix is ambiguous. Returns whether it is."""
     with suppress(AttentionError):
-        reading = parse_text(full_text(name) or "", SYMBOLS[name])
+        reading = parse_text(full_text(name), SYMBOLS[name])
         if reading.question:
             st.selectbox(
                 reading.question,
@@ -206,56 +200,14 @@ def _described(choice: str, value: Matrix | Stack) -> str:
     return f"{choice}: {Shape.of(value)}, begins with {beginning}"
 
 
-def full_text(name: str) -> str | None:
-    """The full text of a matrix of any length; None if this session has never drawn it."""
-    ours = session()
-    text = ours.requested.get(name, ours.long_matrices.get(name) or st.session_state.get(name))
-    return None if text is None else str(text)
+def full_text(name: str) -> str:
+    """The full text of a matrix of any length."""
+    return session().state.texts.get(name, str(KNOBS[name].default))
 
 
-def too_long(name: str) -> bool:
-    """Whether the matrix is too long for the link, which then has only its size."""
-    text = full_text(name)
-    return text is not None and len(text) > LONGEST_IN_LINK
-
-
-def forget_uploads() -> None:
-    """Removes the sizes of long matrices from the address. Call it for all other sources."""
-    _write_sizes({})
-
-
-def sizes_in_link() -> dict[str, str]:
-    """The sizes of the matrices that are too long for the link, by name."""
-    return uploaded_sizes(session().address.get(UPLOADED, ""))
-
-
-def _write_sizes(sizes: dict[str, str]) -> None:
-    """Writes the sizes of long matrices into the address."""
-    address = session().address
-    address.pop(UPLOADED, None)
-    if sizes:
-        address[UPLOADED] = ",".join(f"{name}:{size}" for name, size in sizes.items())
-
-
-def _read_matrix(name: str, optional: bool) -> Matrix | Stack:
-    """The parsed matrix. Draws nothing.
-
-    Raises:
-        MatrixError: it cannot be parsed, or the link has only its size.
-    """
-    ours = session()
-    ours.knobs_read.add(name)
-    ours.defaults[name] = str(KNOBS[name].default)
-    if name in ours.requested:
-        ours.consumed[name] = ours.requested[name]
-        store(name, ours.consumed[name])
-        if replaced := ours.replaced_widgets.get(name):
-            replaced.value, replaced.is_applied = ours.consumed[name], True
-    text = full_text(name)
-    if text is None and name in sizes_in_link():
-        raise matrix_too_long_error(name, sizes_in_link()[name])
-    text = KNOBS[name].default if text is None else text
-    return parse_matrix(text, SYMBOLS[name]) if text.strip() or not optional else ()
+def _is_missing(name: str) -> bool:
+    """Whether only the size of the matrix is known, from a link."""
+    return name in sizes_in_link() and name not in session().state.texts
 
 
 def paste_again(name: str) -> None:
@@ -270,7 +222,7 @@ def paste_again(name: str) -> None:
 def paste(name: str) -> None:
     """Stores pasted text in the short notation if it can be parsed; otherwise unchanged, and its tab shows the error."""
     value = _value(name)
-    if value is None:
+    if value is None or is_late(name, str(value)):
         return
     count_action()
     session().upload_problems.pop(name, None)
@@ -327,19 +279,17 @@ def _store_parsed(name: str, text: str, reading: ParsedText, pick: str | None = 
 def _fill(name: str, reading: ParsedText) -> bool:
     """Fills the fields named by the matrices of a text. Returns whether there are any."""
     matrices = matrices_by_field(reading)
-    kind = kind_of_fields(matrices, str(st.session_state.get(MATRIX_KIND.key, MATRIX_KIND.default))) if matrices else ""
+    kind = kind_of_fields(matrices, str(current_value(MATRIX_KIND.key))) if matrices else ""
     if not kind:
         return False
     matrices, parts = fields_of_kind(matrices, kind), {field_of_label(part.label): part for part in reading.parts}
-    if name not in matrices:  # the field that received the paste gets its earlier text back
-        store(name, str(session().carried_knobs.get(name, KNOBS[name].default)))
     symbols = [SYMBOLS[field] for field in matrices]
     for field, matrix in matrices.items():
         note = f"{', '.join(symbols[:-1])} and {symbols[-1]} come from one pasted text."
         notes = (note, *parts[field].notes, *_name_tokens(field, matrix, parts[field]))
         store(field, format_matrix(matrix))
         session().matrix_notes[field] = format_matrix(matrix), notes
-    st.session_state[MATRIX_KIND.key] = kind
+    _set_knob(MATRIX_KIND, kind)
     return True
 
 
@@ -348,16 +298,16 @@ def _name_tokens(name: str, matrix: Matrix | Stack, reading: ParsedText) -> tupl
     n_names = len(reading.names)
     labels = " ".join("_".join(row_name.split()) for row_name in reading.names)
     fits = name in ("x", QUERY, SCORES) and n_names == len(matrix) and LABELS.range.accepts(labels)
-    if not n_names or not fits or len(str(st.session_state.get(LABELS.key, "")).split()) == n_names:
+    if not n_names or not fits or len(str(current_value(LABELS.key)).split()) == n_names:
         return ()
-    st.session_state[LABELS.key] = labels
+    _set_knob(LABELS, labels)
     return ("The row names are now the names of the tokens.",)
 
 
 def answer_question(name: str) -> None:
     """Parses an ambiguous text with the answer that the user picked."""
     count_action()
-    text, pick = full_text(name) or "", _value(f"matrices_choice_{name}")
+    text, pick = full_text(name), _value(f"matrices_choice_{name}")
     if pick is not None:
         _store_parsed(name, text, parse_text(text, SYMBOLS[name]), pick)
 
@@ -382,9 +332,10 @@ def _store_resized(matrices: Mapping[str, Matrix | Stack]) -> None:
 
 
 def store(name: str, text: str) -> None:
-    """Stores the text of a matrix: in its field, or in the session if it is too long for a field."""
-    ours = session()
-    ours.requested.pop(name, None)
-    ours.long_matrices[name] = text if len(text) > MAX_MATRIX_CHARACTERS else ""
-    if len(text) <= MAX_MATRIX_CHARACTERS:
-        st.session_state[name] = text
+    """Stores the text of a matrix, of which a link may have had only the size."""
+    forget_size(name)
+    _set_knob(KNOBS[name], text)
+
+
+def _set_knob(knob: Knob, text: str) -> None:
+    act(Set({knob.key: None if text == knob.default else text}, "A"))

@@ -11,33 +11,29 @@ from attention import AttentionError, File
 from attention.base.errors import AxesError
 from attention.files.archives import quote
 from attention.files.opening import EXTENSIONS
-from attention.sources.file_source import FILE, missing_file_error
+from attention.sources.file_source import FILE, link_name
 from pages.ui.server import scheduler, uploads
 from pages.ui.server.limits import ALLOW_LOCAL_MODELS, LIMITS
 from pages.ui.state import knob_state
 from pages.ui.state.notices import plain, progress_bar, show_later
 from pages.ui.state.session import session
-from pages.ui.state.widgets import Knobs
 
 _KEY = "file_upload"
 _LONGEST_NAME = 200  # characters in the address
 _PLAN_LINES = 30
 
 
-def attention_file(knobs: Knobs, asked: str, wide: DeltaGenerator) -> File:
-    """The uploaded file that the address requests. Draws the upload field: in `wide`, above the maps, while the file is missing.
+def attention_file(asked: str, wide: DeltaGenerator, locked: bool) -> None:
+    """Draws the upload field of the attention file: in `wide`, above the maps, while the requested file is missing.
 
     Args:
-        knobs: the reader of the page's knobs.
         asked: the requested file as name:digest.
         wide: the container above the maps.
-
-    Raises:
-        AwaitedError: the requested file has not been uploaded.
+        locked: whether the page has no fields, unless the file is missing.
     """
     uploaded = session().file
-    is_present = uploaded is not None and asked == _name_and_digest(uploaded)
-    if not (is_present and knobs.locked):
+    is_present = uploaded is not None and asked == link_name(uploaded)
+    if not (is_present and locked):
         with nullcontext() if is_present else wide:
             st.file_uploader(
                 "Another file" if is_present else "Attention file",
@@ -48,14 +44,11 @@ def attention_file(knobs: Knobs, asked: str, wide: DeltaGenerator) -> File:
             )
             if problem := session().file_problem:
                 st.error(plain(problem))
-    if uploaded is None or not is_present:
-        raise missing_file_error(asked)
-    if not knobs.locked:
+    if uploaded is not None and is_present and not locked:
         size = f"{len(uploaded.content):,} bytes"
         st.caption(
             plain(f"{quote(uploaded.name)} ({size}) stays in this browser tab. The link has only its name and digest.")
         )
-    return uploaded
 
 
 def show_plan(file: File) -> None:
@@ -64,12 +57,6 @@ def show_plan(file: File) -> None:
         lines = file.plan().text().split("\n")
         with st.expander("How the file is read"):
             st.caption(plain("\n\n".join(lines[:_PLAN_LINES] + ["…"] * (len(lines) > _PLAN_LINES))))
-
-
-def find_uploaded(asked: str) -> File | None:
-    """The uploaded file if it is the requested one (name:digest), otherwise None."""
-    uploaded = session().file
-    return uploaded if uploaded is not None and asked == _name_and_digest(uploaded) else None
 
 
 def _uploaded() -> None:
@@ -92,14 +79,9 @@ def _uploaded() -> None:
         show_later(f"The uploaded {quote(name)} is not the same file as in the link. The page shows the uploaded one.")
     ours.file = uploaded
     uploads.count_file(uploaded)
-    knob_state.hold({FILE.key: _name_and_digest(uploaded)})
+    knob_state.hold({FILE.key: link_name(uploaded)})
 
 
 def _short(name: str) -> str:
     """A file name short enough for an address, with its extension."""
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME // 2]}…{name[-_LONGEST_NAME // 2 :]}"
-
-
-def _name_and_digest(file: File) -> str:
-    """The file's name and digest, as in the address."""
-    return f"{file.name}:{file.digest}"

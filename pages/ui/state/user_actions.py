@@ -7,21 +7,29 @@ from typing import Any
 
 import streamlit as st
 
-from pages.ui.state import knob_state
-from pages.ui.state.session import Session, session
+from attention.sources.state import Set
+from pages.ui.state import knob_state, widgets
+from pages.ui.state.session import Session, count_action, session
 
 ADDRESS = "address"
 """The key of the component that sends the page's own actions, such as Back and Forward."""
 _MOST = 1000  # actions in a message, and keys of a state
 
 
-def apply_actions() -> bool:
-    """Applies the pending actions of the page. Returns whether one of them, by Back or Forward, replaced the whole state.
+def apply_actions(widgets_too: bool = True) -> bool:
+    """Applies what the user has done. Returns whether Back or Forward replaced the whole state.
 
-    Not for callbacks, whose actions are lost when Streamlit stops the run. `Session.last_action` is that of the last applied action.
+    Not for callbacks, whose actions are lost when Streamlit stops the run: each action is applied whole, and only once.
+
+    Args:
+        widgets_too: whether changed widgets count; a fragment leaves them to the run of the whole page.
     """
     ours, state_replaced = session(), False
-    for action in _pending(ours):
+    actions = _pending(ours)
+    for change in widgets.changes() if widgets_too else ():
+        knob_state.act(Set({change.key: change.text}, "B" if change.of == "B" else "A"))
+        count_action()
+    for action in actions:
         ours.applying_action = True
         try:
             state_replaced |= _apply(ours, action)
@@ -51,7 +59,7 @@ def _sent(ours: Session, key: str) -> Iterator[dict[str, Any]]:
         return
     last_answer, actions = message.get("seen"), message.get("acts")
     if isinstance(last_answer, int) and last_answer >= ours.replaced_in and ours.replaced_in:
-        ours.replaced_widgets, ours.replaced_in = {}, 0
+        ours.replaced, ours.replaced_in = {}, 0
     for action in actions[:_MOST] if isinstance(actions, list) else ():
         number = action.get("number") if isinstance(action, dict) else None
         if isinstance(number, int) and ours.last_action < number < 2**53:

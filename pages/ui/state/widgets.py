@@ -1,66 +1,41 @@
-"""A widget for every knob, and the notes about values of links and state files that are out of range."""
+"""A widget for every knob that has one: drawn from what was read, and looked at when the next run begins.
+
+A widget has no value of its own. A run compares what each holds with what it was drawn with; the difference is an action of the
+user. Streamlit changes a widget only where its value was changed by something else, so that nobody's typing is overwritten.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import streamlit as st
 
 from attention.base.knobs import Choice, Integer, Knob, NameOrText, Range, Real, Switch, Text, to_text
-from pages.ui.state.knob_table import allowed_range, knobs_of
+from attention.sources.reader import Field
+from pages.ui.state import knob_state
 from pages.ui.state.notices import Notes
-from pages.ui.state.session import Session, count_action, session
+from pages.ui.state.session import Drawn, session
 
 
-def is_locked() -> bool:
-    """Whether the page has no sidebar and no menu: the address has ``lock=1`` or ``present``."""
-    return open_knobs() is not None
+class Change(NamedTuple):
+    """A change by the user: the key of the knob, the new text (None: the default), and the state that has the knob."""
 
-
-def open_knobs() -> tuple[str, ...] | None:
-    """The names of the controls that stay usable on a locked page; None if the page is not locked.
-
-    ``lock=1`` leaves none, ``present=temperature.mask`` leaves those that a teacher wants to use in front of a class.
-    """
-    address = session().address
-    if address.get("lock") == "1":
-        return ()
-    present = address.get("present")
-    return None if present is None else tuple(present.split("."))
-
-
-def is_presented() -> bool:
-    """Whether the page is projected to a class: the address has ``present``."""
-    return "present" in session().address
-
-
-def standing(key: str) -> str:
-    """The URL value of a knob: the requested one, otherwise the value of its widget."""
-    requested = session().requested
-    return requested[key] if key in requested else to_text(st.session_state.get(key, None))
-
-
-def current_knobs() -> dict[str, Knob]:
-    """Every knob by key, with the ranges and defaults of the chosen source."""
-    return knobs_of(standing("source"))
+    key: str
+    text: str | None
+    of: str
 
 
 @dataclass(frozen=True)
 class Knobs:
-    """Reads the values of knobs and draws their widgets; `notes` receives messages about bad values in links.
-
-    The URL omits values that equal their defaults. A bad value becomes the default. On a locked page no
-    widget is drawn, and the values are those of the address.
-    """
+    """Reads the values of knobs and draws their widgets; `notes` receives messages about bad values in links."""
 
     notes: Notes
-    # Looked up once for all knobs: each access costs as much as drawing a line of text.
-    locked: bool = field(default_factory=is_locked)
-    session: Session = field(default_factory=session)
+    locked: bool = field(default_factory=knob_state.is_locked)
 
     def value(self, knob: Knob, within: Range | None = None, fixed: str = "", **more: Any) -> Any:
-        """The value of a knob. Draws its widget if it has one.
+        """The value of a knob. Draws its widget if it has one; a locked page has none.
 
         Args:
             knob: the knob.
@@ -68,38 +43,53 @@ class Knobs:
             fixed: the text shown in a knob that has no effect now; its widget is disabled.
             more: further arguments of the widget.
         """
-        key, within, ours = knob.key, within or allowed_range(knob), self.session
-        default = within.nearest(knob.default)
-        ours.knobs_read.add(key)
-        ours.defaults[key] = to_text(default)
-        if key in ours.requested:
-            self._take(knob, within, default)
-        elif key in st.session_state and not within.accepts(value := st.session_state[key]):
-            # Otherwise the address would keep a value that no longer exists.
-            st.session_state[key] = default if isinstance(within, Choice) else within.nearest(value)
-        if self.locked or knob.inline:
-            return st.session_state.setdefault(key, default)
-        drawn = (within, default, fixed)
-        if ours.widget_arguments.get(key, drawn) != drawn and key in st.session_state:
-            st.session_state[key] = st.session_state[key]  # to Streamlit this is a new widget with its own value
-        ours.widget_arguments[key] = drawn
-        return widget(knob, within, default, fixed, **{"key": key, "on_change": count_action, **more})
+        reader = knob_state.reader()
+        value = reader.knob(knob, within, fixed)
+        knob_state.take(reader, self.notes)
+        if not (self.locked or knob.inline):
+            draw(reader.fields[knob.key], **more)
+        return value
 
-    def _take(self, knob: Knob, within: Range, default: Any) -> None:
-        """Sets a knob to its requested value, and notes a bad one."""
-        key, ours = knob.key, self.session
-        text = ours.requested[key]
-        value, note = knob.read(text, within, default)
+
+def draw(shown: Field, of: str = "A", **more: Any) -> None:
+    """Draws the widget of a knob with the value that was read; `of`: the state that the knob belongs to."""
+    ours, knob, value = session(), shown.knob, shown.value
+    key = knob.key if of == "A" else f"second_{knob.key}"
+    drawn = Drawn(
+        knob.key, of, to_text(value), to_text(shown.default), (shown.within, shown.default, shown.fixed), ours.runs
+    )
+    before = ours.drawn.get(key)
+    # To Streamlit, a widget of another page, or with other arguments, is a new one with its own value.
+    if before is None or before.arguments != drawn.arguments or st.session_state.get(key, st) != value:
         st.session_state[key] = value
-        ours.consumed[key] = ours.requested.pop(key)
-        if replaced := ours.replaced_widgets.get(key):
-            replaced.value, replaced.is_applied = value, True
-        if note:
-            self.notes.warn(note)
+    ours.drawn[key] = drawn
+    widget(shown, **{"key": key, **more})
 
 
-def widget(knob: Knob, within: Range, default: Any, fixed: str = "", **more: Any) -> Any:
-    """Draws the widget for a range and returns its value; `more` has the key and further arguments of the widget."""
+def changes() -> Iterator[Change]:
+    """What the user has changed in widgets since they were drawn."""
+    # One copy: each access to the session state costs as much as drawing a line of text.
+    ours, held = session(), st.session_state.to_dict()
+    for key, drawn in [*ours.drawn.items()]:
+        text = to_text(held[key]) if key in held else drawn.text
+        if text == drawn.text or not drawn.of or is_late(key, text):
+            continue
+        yield Change(drawn.knob, None if text == drawn.default else text, drawn.of)
+        ours.drawn[key] = drawn._replace(text=text)  # only now: Streamlit may stop the run while the change is applied
+
+
+def is_late(key: str, text: str) -> bool:
+    """Whether a message carries an earlier text of a widget, which the page sent before it saw that Back had replaced it."""
+    replaced = session().replaced
+    if text in replaced.get(key, ()):
+        return True
+    replaced.pop(key, None)  # the user has changed it since
+    return False
+
+
+def widget(shown: Field, **more: Any) -> Any:
+    """Draws the widget of a range and returns its value; `more` has the key and further arguments of the widget."""
+    knob, within, default, fixed = shown.knob, shown.within, shown.default, shown.fixed
     more = {"label": knob.label, "help": knob.help or None, "disabled": bool(fixed), **more}
     typed = {"value": default, "placeholder": fixed or knob.placeholder or None}
     match within:

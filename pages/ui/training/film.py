@@ -12,6 +12,7 @@ import streamlit as st
 from attention import AttentionError
 from attention.base.knobs import Integer, Knob
 from attention.base.progress import watching
+from attention.sources.state import Set
 from attention.training import Plan, training_views
 from attention.training.jobs import get_film, untrained
 from attention.training.plan import MOST_STEPS
@@ -20,9 +21,11 @@ from pages.ui import address
 from pages.ui.page import show
 from pages.ui.server import scheduler
 from pages.ui.server.scheduler import watcher
+from pages.ui.state import knob_state
+from pages.ui.state.knob_state import is_locked
 from pages.ui.state.notices import plain, show_error
 from pages.ui.state.session import count_action, session
-from pages.ui.state.widgets import Knobs, is_locked
+from pages.ui.state.widgets import Knobs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,9 +87,9 @@ def watched(plan: Plan, knobs: Knobs) -> FilmState:
     """The film of this tab: the previous one, the one that the link requests, or an untrained model."""
     ours = session().of(Watched)
     film = ours.film
-    if film is not None and film.plan != plan:  # the earlier film belongs to another model
-        st.session_state[AT.key] = None
-    by_address = AT.key in session().requested
+    by_address = AT.key in session().state.unread
+    if film is not None and film.plan != plan and not by_address:  # the earlier film belongs to another model
+        knob_state.act(Set({AT.key: None}))
     step = knobs.value(AT, Integer(0, plan.steps, optional=True))
     if film is None or film.plan != plan:
         film = ours.film = FilmState(plan, step, opening=step is not None)
@@ -218,7 +221,7 @@ class Player:
         scrub = None if disabled else self._scrub
         st.select_slider("Step", options, key=key, on_change=scrub, disabled=disabled, label_visibility="collapsed")
         if not disabled:
-            st.session_state[AT.key] = at
+            knob_state.act(Set({AT.key: str(at)}))
             address.send_state(TITLE, _FILM)
 
     def _answers(self, name: str, plan: Plan, snapshot: Snapshot) -> None:

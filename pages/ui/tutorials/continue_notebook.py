@@ -17,10 +17,9 @@ from attention.sources.matrices import (
 from attention.sources.matrix_fields import matrices_of_layer
 from attention.tutorials import Notebook
 from pages.ui.server.traces import trace_of
+from pages.ui.state.knob_state import hold, is_locked
 from pages.ui.state.matrices import EDITOR, store
 from pages.ui.state.notices import show_later
-from pages.ui.state.session import count_action, session
-from pages.ui.state.widgets import is_locked
 
 
 def copy_button(source: Source) -> None:
@@ -54,9 +53,7 @@ def _copy(source: Notebook) -> None:
     )
     defaults = {knob.key: knob.default for knob in (MATRIX_HEADS, DIVISOR, VALID_KEYS)}
     knobs = {"source": "matrices", MATRIX_KIND.key: matrix_kind, **defaults, **result.knobs}
-    st.session_state.update(knobs)
-    session().source = "matrices"  # so that no stashed knobs overwrite these
+    hold(knobs)
     st.session_state[EDITOR] = False
-    count_action()
     for sentence in result.omissions:
         show_later(sentence)

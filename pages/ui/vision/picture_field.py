@@ -20,6 +20,7 @@ from attention.files.archives import quote
 from attention.files.picture import LARGE_BYTES, Picture, bytes_to_decode, with_preview
 from attention.sources import Source, second_state
 from attention.sources.model import IMAGE
+from attention.sources.reader import Field
 from attention.vision.examples import (
     EXAMPLES,
     PREFIX,
@@ -30,7 +31,6 @@ from attention.vision.examples import (
     example_picture,
     is_example,
     link_name,
-    missing_picture_error,
     names_in,
 )
 from pages.ui.server import heavy, uploads
@@ -63,46 +63,39 @@ class _Uploads:
 
 
 def picture_field(
-    asked: str,
-    within: PictureNames,
+    field: Field,
     place: str,
     hold: _Hold = knob_state.hold,
     wide: DeltaGenerator | None = None,
     locked: bool = False,
-) -> tuple[Picture, ...]:
-    """The pictures that the address requests. Draws their previews and the fields that change them; above the maps while one is missing.
+) -> None:
+    """Draws the previews of the requested pictures and the fields that change them; above the maps while one is missing.
 
     Args:
-        asked: the requested pictures, a value of `image`.
-        within: how many the model reads.
+        field: the knob `image` as it was read.
         place: the key of the fields.
         hold: sets the knob.
         wide: the container above the maps; None: the fields stay where they are.
         locked: whether the page has no fields, unless a picture is missing.
-
-    Raises:
-        AwaitedError: a requested picture has not been uploaded.
     """
-    names = names_in(asked)
-    fields = _Fields(names, within.most, place, hold)
-    found = {name: find_picture(name) for name in names}
-    if missing := [name for name, picture in found.items() if picture is None]:
+    names = names_in(field.value)
+    assert isinstance(field.within, PictureNames)
+    fields = _Fields(names, field.within.most, place, hold)
+    pictures = [find_picture(name) for name in names]
+    if None in pictures:
         with wide or nullcontext():
             _upload_field("Pictures" if len(names) > 1 else "Picture", fields)
             _examples(fields)
             if len(names) > 1:
                 _small_previews(fields, "content")
-        raise missing_picture_error(missing)
-    pictures = tuple(picture for name in names if (picture := found[name]))
-    if not locked:
+    elif not locked:
         with st.container(key=f"{place}_box", gap="small"):
             if len(names) > 1:
                 _small_previews(fields, _WORDS_WIDTH)
-            else:
-                _preview(asked, pictures[0])
+            elif pictures[0]:
+                _preview(field.value, pictures[0])
             _examples(fields)
             _upload_field("Your pictures" if fields.most > 1 else "Your picture", fields)
-    return pictures
 
 
 @dataclass(frozen=True)
@@ -287,8 +280,8 @@ def missing_words(source: Source | None) -> str:
 def _shown_names() -> tuple[str, ...]:
     """The names in a link of the pictures that the state shows, those of the second state included."""
     ours, second = session(), second_state.second_state({}, str(knob_state.current_value(second_state.KEY)))
-    values = [str(knob_state.current_value(IMAGE.key))] if IMAGE.key in ours.knobs_read else []
-    values += [second[IMAGE.key]] if ours.page == "Compare" and IMAGE.key in second else []
+    values = [str(knob_state.current_value(IMAGE.key))] if IMAGE.key in ours.read | ours.kept else []
+    values += [second[IMAGE.key]] if ours.state.page == "Compare" and IMAGE.key in second else []
     return tuple(name for value in values for name in names_in(value))
 
 

@@ -1,0 +1,223 @@
+"""The state of a page as one value, and what an action makes of it. A link is its text; Compare has a second one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from attention.formula import override
+from attention.formula.config import SOURCES_WITH_FORMULA
+from attention.sources.matrices import UPLOADED, uploaded_sizes
+from attention.sources.registry import SOURCE, all_knobs
+from attention.sources.second_state import (
+    EQUAL,
+    KEY,
+    compared_state,
+    differences,
+    opening_differences,
+    second_state,
+)
+
+Texts = Mapping[str, str]
+"""Texts of knobs by key, as in a link. An absent key stands for the default."""
+LONGEST_IN_LINK = 500  # characters of one matrix; five such matrices already make a long link
+DISPLAY = ("lock", "present")
+"""The parameters of an address that say how a page is shown; they stay from page to page."""
+_EDITING = "editing"  # the key of the switch that says which of the two states the knobs change
+_AFTER_SCORES = tuple(knob.key for knob in override.KNOBS)
+
+
+@dataclass(frozen=True)
+class State:
+    """What a page shows. No mapping in it is ever changed.
+
+    Attributes:
+        page: the title of the page; empty before the first one.
+        texts: the knobs of the source and of pages that differ from their defaults, and the differences of the second state.
+        unread: the keys of texts from outside that no page has read yet. The differences of the second state are among them
+            until a page has shown both: so long the second state follows the first one.
+        parameters: all parameters of the last link, state file or address, also those that are no knobs.
+        aside: the knobs after the scores that wait for the other family of sources: with a formula of their own, or without.
+        waiting: the knobs of other sources, which return with their source.
+        wishes: numbers of heads that do not divide d_model now, see `attention.sources.reader.Reader`.
+    """
+
+    page: str = ""
+    texts: Texts = field(default_factory=dict)
+    unread: frozenset[str] = frozenset()
+    parameters: Texts = field(default_factory=dict)
+    aside: Texts = field(default_factory=dict)
+    waiting: Texts = field(default_factory=dict)
+    wishes: Texts = field(default_factory=dict)
+
+    @classmethod
+    def of_link(cls, texts: Texts) -> State:
+        """The state before the first page, from its address."""
+        return cls(texts=dict(texts), unread=frozenset(texts) | {KEY}, parameters=dict(texts))
+
+    @property
+    def differences(self) -> str:
+        """The differences of the second state, as in a link; on Compare, where none is named, those with which it opens."""
+        named = self.texts.get(KEY, "")
+        return named if named or self.page != "Compare" else opening_differences(compared_state(self.texts))
+
+    @property
+    def other(self) -> State:
+        """The second state."""
+        texts = second_state(compared_state(self.texts), self.differences)
+        return State(self.page, texts, frozenset(texts))
+
+    @property
+    def edits(self) -> str:
+        """Which of the two states the knobs change: "A", "B" or "both"; "A" on a page that has only one."""
+        return self.texts.get(_EDITING, "B") if self.page == "Compare" else "A"
+
+
+@dataclass(frozen=True)
+class Set:
+    """Sets knobs; None is the default.
+
+    Attributes:
+        texts: the new texts by key.
+        to: the state of which they are knobs; empty: the one that the switch on Compare names.
+    """
+
+    texts: Mapping[str, str | None]
+    to: Literal["", "A", "B", "both"] = ""
+
+
+@dataclass(frozen=True)
+class Settle:
+    """Stores what a page has read: a bad text becomes the one in its place. Changes nothing that is seen.
+
+    Attributes:
+        texts: the texts of the knobs that were read; None is the default.
+        wishes: numbers of heads that do not divide d_model now.
+    """
+
+    texts: Mapping[str, str | None]
+    wishes: Texts = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Go:
+    """Opens another page. The texts of the link that leads there are added."""
+
+    page: str
+    texts: Texts = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Open:
+    """Opens a state: every knob without a text gets its default."""
+
+    texts: Texts
+
+
+@dataclass(frozen=True)
+class Restore:
+    """Back or Forward to an address. Long matrices, of which an address has only the size, stay."""
+
+    texts: Texts
+
+
+Action = Set | Settle | Go | Open | Restore
+
+
+def apply(state: State, action: Action) -> State:
+    """The state after an action. The same action twice gives the same state."""
+    match action:
+        case Set():
+            return _set(state, action)
+        case Settle(texts, wishes):
+            settled = {key: text for key, text in texts.items() if key not in state.unread}
+            state = _keep_other(state, replace(state, texts=_changed(state.texts, settled)))
+            return replace(
+                state,
+                texts=_changed(state.texts, texts),
+                unread=state.unread - texts.keys(),
+                wishes={**wishes, **state.wishes},
+            )
+        case Go(page, texts):
+            return replace(
+                state,
+                page=page,
+                texts={**state.texts, **texts},
+                unread=state.unread | texts.keys() | {KEY},
+                parameters={**_display(state), **texts},
+                wishes={key: text for key, text in state.wishes.items() if key not in texts},
+            )
+        case Open(texts):
+            return replace(State.of_link(texts), page=state.page, parameters=_display(state))
+        case Restore(texts):
+            missing = uploaded_sizes(texts.get(UPLOADED, "")).keys() - texts.keys()
+            kept = {name: text for name in missing if len(text := state.texts.get(name, "")) > LONGEST_IN_LINK}
+            return replace(State.of_link(texts), page=state.page, texts={**kept, **texts})
+
+
+def _display(state: State) -> Texts:
+    return {key: state.parameters[key] for key in DISPLAY if key in state.parameters}
+
+
+def _changed(texts: Texts, changes: Mapping[str, str | None]) -> Texts:
+    """The texts with some changed; the order of the others stays."""
+    merged = {**texts, **changes}
+    return {key: text for key, text in merged.items() if text is not None}
+
+
+def _keep_other(before: State, after: State) -> State:
+    """The state `after`, whose second state is still that of `before`, once one is named."""
+    compared = compared_state(before.texts), compared_state(after.texts)
+    if after.page != "Compare" or KEY in after.unread or KEY not in after.texts or compared[0] == compared[1]:
+        return after
+    other = second_state(compared[0], before.differences)
+    return replace(after, texts={**after.texts, KEY: differences(compared[1], other) or EQUAL})
+
+
+def _set(state: State, action: Set) -> State:
+    changes = action.texts
+    to = action.to or state.edits
+    if to == "A" and state.edits == "both":
+        to = "both"
+    of_both = compared_state(dict.fromkeys(changes, "x")).keys()
+    own = {key: text for key, text in changes.items() if to != "B" or key not in of_both}
+    before, b = compared_state(state.texts), state.differences
+    state = _set_first(state, own)
+    after = compared_state(state.texts)
+    follows = state.page != "Compare" or KEY in state.unread
+    if KEY in changes or (to != "B" and (follows or after == before)):
+        return state
+    other: Texts = second_state(before, b)
+    if to != "A":
+        other = _changed(other, {key: changes[key] for key in changes if key in of_both})
+    return replace(state, texts={**state.texts, KEY: differences(after, other) or EQUAL})
+
+
+def _set_first(state: State, changes: Mapping[str, str | None]) -> State:
+    """The state with changed knobs of A."""
+    state = _of_source(state, changes[SOURCE.key] or SOURCE.default) if SOURCE.key in changes else state
+    return replace(
+        state,
+        texts=_changed(state.texts, changes),
+        unread=state.unread - changes.keys(),
+        parameters={key: text for key, text in state.parameters.items() if key not in changes},
+        wishes={key: text for key, text in state.wishes.items() if key not in changes},
+    )
+
+
+def _of_source(state: State, source: str) -> State:
+    """The state with the knobs that another source has. One with a formula of its own begins as published."""
+    before, texts, aside = state.texts.get(SOURCE.key, SOURCE.default), dict(state.texts), state.aside
+    if (before in SOURCES_WITH_FORMULA) != (source in SOURCES_WITH_FORMULA):
+        aside = {key: texts.pop(key) for key in _AFTER_SCORES if key in texts}
+        texts |= state.aside
+    others = {knob.key for knob in all_knobs() if knob.sources and source not in knob.sources} - state.unread
+    waiting = {**state.waiting, **{key: text for key, text in texts.items() if key in others}}
+    texts = {**{key: text for key, text in waiting.items() if key not in others}, **texts}
+    return replace(
+        state,
+        texts={key: text for key, text in texts.items() if key not in others},
+        aside=aside,
+        waiting={key: text for key, text in waiting.items() if key in others},
+    )
