@@ -63,7 +63,7 @@ def features() -> tuple[Feature, ...]:
 
 
 def is_here(module: str) -> bool:
-    """Whether a module or package is here. A folder in which only `__pycache__` is left, as `git rm` leaves it, is none."""
+    """Whether a module or package is here. A folder without `__init__.py`, as `git rm` may leave one, is none."""
     spec = find_spec(module)
     return spec is not None and spec.has_location
 

@@ -15,8 +15,10 @@ import asyncio
 import sys
 import time
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 
+from attention.features import is_here
 from benchmarks import (
     downloads,
     ending,
@@ -24,7 +26,6 @@ from benchmarks import (
     garbage,
     hostile_models,
     hostile_pictures,
-    hostile_results,
     in_flight,
     many_trainings,
     maxima,
@@ -35,6 +36,12 @@ from benchmarks import (
 from benchmarks.attack import Attack, Cost, suffer
 from benchmarks.server import ROOT, Server
 
+
+def _of_results() -> tuple[Attack, ...]:
+    """Those with results of many texts; none where the feature corpus was taken away."""
+    return import_module("benchmarks.hostile_results").ATTACKS if is_here("attention.corpus") else ()
+
+
 ATTACKS: tuple[Attack, ...] = (
     *maxima.ATTACKS,
     *rounds.ATTACKS,
@@ -44,7 +51,7 @@ ATTACKS: tuple[Attack, ...] = (
     *visits.ATTACKS,
     *hostile_models.ATTACKS,
     *hostile_pictures.ATTACKS,
-    *hostile_results.ATTACKS,
+    *_of_results(),
     *garbage.ATTACKS,
     *ending.ATTACKS,
     *many_trainings.ATTACKS,

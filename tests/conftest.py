@@ -132,7 +132,7 @@ def pytest_collection_finish() -> None:
 
 
 def examples_of(feature: str) -> dict[str, Any]:
-    """The sources of a feature that other tests also try, by name: those of `tutorials_examples` for tutorials.
+    """The sources of a feature that other tests also try, by name, from the module named after it, such as tutorials_examples.py.
 
     Empty where the feature was taken away.
     """

@@ -81,6 +81,7 @@ def test_every_source_knob_reports_invalid_values(source: str, monkeypatch: pyte
     assert set(re.findall(r"asks for (\w+)", said(app).replace("\\", ""))) == expected - {"source"}
 
 
+@pytest.mark.whole  # documents speak of every feature
 def test_documented_link_keys_match_the_knob_table() -> None:
     text = (ROOT / "docs" / "formats-and-links.md").read_text(encoding="utf-8")
     match = re.search(r"their meaning: `([^`]+)`", text)

@@ -4,7 +4,7 @@ from contextlib import suppress
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
-from test_links import LINKS
+from test_links import LINKS, is_here
 
 from attention import AttentionConfig, AttentionError, Matrices, TypedText
 from attention.base.knobs import Limits, to_text
@@ -131,7 +131,8 @@ def test_defaults_are_valid_and_roundtrip_as_text(knob) -> None:
 
 
 @pytest.mark.parametrize(
-    "link", [pytest.param(link, marks=pytest.mark.slow if "source=model" in link else ()) for link in LINKS]
+    "link",
+    [pytest.param(link, marks=pytest.mark.slow if "source=model" in link else ()) for link in LINKS if is_here(link)],
 )
 def test_links_of_every_version_are_read_without_notes(link: str) -> None:
     source, notes = source_of(of(link), LIMITS)
