@@ -15,7 +15,7 @@ T = TypeVar("T")
 _ENTRY_BYTES = 20_000  # of the smallest entry: a tensor as a Python object, and its place in the cache
 _SMALL_BYTES = 2**22
 _UIDS_OF_JOB = 2**40
-LARGE_BYTES = 2**18  # 256 × 256 numbers; of larger matrices, the cache holds one per place (see `memoize`)
+_LARGE_BYTES = 2**18  # 256 × 256 numbers; of larger matrices, the cache holds one per place (see `memoize`)
 
 
 def _entry_bytes(value: Any) -> int:
@@ -124,7 +124,7 @@ def memoize(uid: int, place: Hashable, knobs: Hashable, compute: Callable[[], T]
 
     def compute_and_evict() -> T:
         value = compute()
-        if _entry_bytes(value) > LARGE_BYTES:
+        if _entry_bytes(value) > _LARGE_BYTES:
             CACHE.discard_keys(lambda other: isinstance(other, tuple) and other[:2] == key[:2])
         return value
 

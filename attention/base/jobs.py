@@ -39,7 +39,7 @@ from attention.base.progress import current_callback, current_watcher, report_pr
 
 Result = TypeVar("Result")
 
-N_BYTES, SECONDS = 2**30, 600.0
+N_BYTES, _SECONDS = 2**30, 600.0
 """What a job may take, unless it is told otherwise."""
 POLL_SECONDS = 0.2
 """The time after which a waiting job asks again whether it is still wanted."""
@@ -67,7 +67,7 @@ class JobError(AttentionError):
 
 
 def run(
-    function: Callable[..., Result], *args: Any, n_bytes: int = N_BYTES, seconds: float = SECONDS, keep: bool = False
+    function: Callable[..., Result], *args: Any, n_bytes: int = N_BYTES, seconds: float = _SECONDS, keep: bool = False
 ) -> Result:
     """What a function returns, in a process of its own. The arguments are those of `stream`.
 
@@ -82,7 +82,7 @@ def stream(
     function: Callable[..., Iterator[Result]],
     *args: Any,
     n_bytes: int = N_BYTES,
-    seconds: float = SECONDS,
+    seconds: float = _SECONDS,
     keep: bool = False,
 ) -> Iterator[Result]:
     """What a function yields in a process of its own. Closing the iterator ends the process.

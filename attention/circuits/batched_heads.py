@@ -152,7 +152,7 @@ def no_gradient_reason(loaded: LoadedModel, measurement: Measurement, is_changed
     return ""
 
 
-def count_bytes(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> int:
+def _count_bytes(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> int:
     """About how many bytes `run_with_gradients` takes."""
     length = max(ids.shape[-1] for ids in model_inputs.values())
     d_model = int(getattr(loaded.model.config, "hidden_size", 0) or 0)
@@ -168,7 +168,7 @@ def run_with_gradients(
     Raises:
         ConfigError: it would take more memory than `max_bytes`.
     """
-    if (nbytes := count_bytes(loaded, model_inputs)) > max_bytes:
+    if (nbytes := _count_bytes(loaded, model_inputs)) > max_bytes:
         raise ConfigError(
             f"Gradients may take at most {max_bytes / 2**20:,.0f} MB; these take about {nbytes / 2**20:,.0f} MB: choose a shorter text."
         )

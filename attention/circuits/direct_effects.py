@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Token = str | int | None
 """A token as its text or its id; None: the likeliest."""
 
-NO_MODEL = "circuits need the model behind the numbers, and this trace has none: take a trace of `Model` or `Trained`."
+_NO_MODEL = "circuits need the model behind the numbers, and this trace has none: take a trace of `Model` or `Trained`."
 CAVEAT = (
     "This is the direct path only: what later heads and MLPs make of it comes on top, and the norms are frozen at their scales in this run. "
     "A head that writes the word need not be the head without which the model fails."
@@ -218,7 +218,7 @@ def find_run(trace: Trace) -> ModelRun:
         MissingError: the trace has no model.
     """
     if trace.model_run is None:
-        raise MissingError(NO_MODEL)
+        raise MissingError(_NO_MODEL)
     return trace.model_run
 
 

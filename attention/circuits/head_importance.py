@@ -25,7 +25,7 @@ SWEEP_KINDS = (*ABLATIONS, *PATCH_CODES)
 """What a sweep does with each head: zero or mean ablation, or a step that is patched from the other run."""
 STEP_WORDS = {QUERY: "queries", KEY: "keys", VALUE: "values", WEIGHTS: WEIGHTS, HEAD_OUTPUT: "output (Z)"}
 """The patched steps in words."""
-MAX_NAMED = 3  # interventions listed by name; more are only counted
+_MAX_NAMED = 3  # interventions listed by name; more are only counted
 SATURATION_CAVEAT = "It is a straight-line estimate: where a softmax is saturated its gradient is almost 0, so changes of queries and keys are underestimated (Kramár et al. 2024, AtP*)."
 CAVEAT = "A small change does not mean that the head does nothing: other heads may compensate (backup heads)."
 
@@ -117,7 +117,7 @@ class HeadSweep:
         """The active interventions, as words that follow "with"; empty if there are none."""
         return (
             ", ".join(self.interventions)
-            if len(self.interventions) <= MAX_NAMED
+            if len(self.interventions) <= _MAX_NAMED
             else f"{len(self.interventions)} changes"
         )
 

@@ -93,7 +93,7 @@ def paths(
     Path Patching".
     """
     a, b = _runs_of(trace, other)
-    _ = both_parts(a, b)  # raises
+    _ = _both_parts(a, b)  # raises
     ids = [a.find_token(token)[0] if isinstance(token, str) else token for token in (target, distractor)]
     request = PathRequest(receiver, layer, head, source, mode, ids[0], ids[1], position, quantity)
     *_, last = patch_paths(a, b, request)
@@ -265,7 +265,7 @@ def estimated_seconds_of_paths(trace: Trace, other: Trace, request: PathRequest)
 
 def estimate_seconds(a: ModelRun, b: ModelRun, request: PathRequest) -> float:
     """The estimated seconds of `patch_paths`, as `estimated_seconds_of_paths`."""
-    return _estimate(both_parts(a, b)[0], request)
+    return _estimate(_both_parts(a, b)[0], request)
 
 
 def _runs_of(trace: Trace, other: Trace) -> tuple[ModelRun, ModelRun]:
@@ -276,7 +276,7 @@ def _runs_of(trace: Trace, other: Trace) -> tuple[ModelRun, ModelRun]:
     return trace.model_run, other.model_run
 
 
-def both_parts(a: ModelRun, b: ModelRun) -> tuple[RunParts, RunParts]:
+def _both_parts(a: ModelRun, b: ModelRun) -> tuple[RunParts, RunParts]:
     """The parts of both runs.
 
     Raises:
@@ -315,7 +315,7 @@ def patch_paths(a: ModelRun, b: ModelRun, request: PathRequest) -> Iterator[Path
 
     from attention.circuits.path_runs import PathRuns
 
-    run, other_run = both_parts(a, b)
+    run, other_run = _both_parts(a, b)
     expected_seconds = _estimate(run, request)
     position = run.position(request.position)
     key = ("paths", run.key, other_run.key, position, request)

@@ -26,7 +26,7 @@ from attention.vision.modalities import check_text_only
 if TYPE_CHECKING:
     from attention.models.loaded import LoadedModel
 
-MAX_BYTES = 2**33
+_MAX_BYTES = 2**33
 """The default for the memory of one pass with gradients."""
 
 MAX_SECONDS = 60.0
@@ -87,7 +87,7 @@ class GradientMaps:
 
 
 def token_relevance(
-    loaded: LoadedModel, model_inputs: dict[str, Tensor], position: int, target: int, max_bytes: int = MAX_BYTES
+    loaded: LoadedModel, model_inputs: dict[str, Tensor], position: int, target: int, max_bytes: int = _MAX_BYTES
 ) -> TokenRelevance:
     """The relevance of every input token for the logit of the target at a position, by AttnLRP.
 
@@ -121,7 +121,7 @@ def token_relevance(
 
 
 def gradient_maps(
-    loaded: LoadedModel, model_inputs: dict[str, Tensor], position: int, target: int, max_bytes: int = MAX_BYTES
+    loaded: LoadedModel, model_inputs: dict[str, Tensor], position: int, target: int, max_bytes: int = _MAX_BYTES
 ) -> GradientMaps:
     """Attention × gradient of every layer for the logit of the target at a position: positive parts, mean over heads.
 
@@ -163,7 +163,7 @@ def gradient_maps(
     )
 
 
-def count_bytes(loaded: LoadedModel, n_tokens: int) -> int:
+def _count_bytes(loaded: LoadedModel, n_tokens: int) -> int:
     """The bytes of a pass with gradients: the weights of all heads, the activations of all layers, and the result."""
     heads = [site.n_heads for site in loaded.sites]
     maps = (sum(heads) + _RESULT_MAPS * len(heads) + _MAPS_COMPUTED * max(heads, default=0)) * n_tokens
@@ -202,7 +202,7 @@ def _check(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], max_bytes: i
         )
     check_text_only(loaded, method)
     n_tokens = len(lm_head.predicted_text_ids(model_inputs))
-    if (needed := count_bytes(loaded, n_tokens)) > max_bytes:
+    if (needed := _count_bytes(loaded, n_tokens)) > max_bytes:
         raise ConfigError(
             f"{method} may take at most {max_bytes / 2**20:,.0f} MB; the gradients of {n_tokens:,} tokens in {len(loaded.sites)} layers "
             f"take {needed / 2**20:,.0f} MB: choose a shorter text or a smaller model."

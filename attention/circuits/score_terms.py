@@ -32,7 +32,7 @@ CAVEAT = (
 )
 """What the terms depend on."""
 _STEPS_AFTER_SCORES = (SCALED_SCORES, CAPPED_SCORES, BIASED_SCORES)
-WORDS_OF_OTHER_TOKENS = (
+_WORDS_OF_OTHER_TOKENS = (
     "A sum over the parts of the model needs the model's own tokens, which this layer does not have: show word pieces instead of words, "
     "and special tokens too."
 )
@@ -153,7 +153,7 @@ def score_terms(trace: Trace, layer: int, head: int, q: int, k: int) -> ScoreTer
     """
     source, run = trace.layer(layer), find_run(trace)
     if not (source.has(QUERY) and source.has(KEY) and source.has(SCORES)):
-        raise MissingError(WORDS_OF_OTHER_TOKENS)
+        raise MissingError(_WORDS_OF_OTHER_TOKENS)
     check_index("heads", head, source.n_heads)
     n_heads, n_queries, n_keys = source.shape(SCORES)
     check_index("queries", q, n_queries, "counts")

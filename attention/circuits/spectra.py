@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch import Tensor
 
-MAX_OFFSET = 2**20
-OFFSETS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+_MAX_OFFSET = 2**20
+_OFFSETS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """The offsets of a picture of the QK spectrum."""
 
 
@@ -171,7 +171,7 @@ def qk_spectrum(source: ModelSource, layer: int, head: int, offset: int = 0) -> 
     return qk_spectra(source, layer, head, (offset,))[0]
 
 
-def qk_spectra(source: ModelSource, layer: int, head: int, offsets: Sequence[int] = OFFSETS) -> tuple[QKSpectrum, ...]:
+def qk_spectra(source: ModelSource, layer: int, head: int, offsets: Sequence[int] = _OFFSETS) -> tuple[QKSpectrum, ...]:
     """The same as `qk_spectrum` for several offsets; without rotary embedding, one spectrum for the first offset, as all are equal.
 
     Raises:
@@ -180,9 +180,9 @@ def qk_spectra(source: ModelSource, layer: int, head: int, offsets: Sequence[int
     """
     import torch
 
-    if invalid := [offset for offset in offsets if not -MAX_OFFSET <= offset <= MAX_OFFSET]:
+    if invalid := [offset for offset in offsets if not -_MAX_OFFSET <= offset <= _MAX_OFFSET]:
         raise ConfigError(
-            f"An offset is the query's position minus the key's, from −{MAX_OFFSET:,} to {MAX_OFFSET:,}; got {invalid[0]:,}: choose one of these."
+            f"An offset is the query's position minus the key's, from −{_MAX_OFFSET:,} to {_MAX_OFFSET:,}; got {invalid[0]:,}: choose one of these."
         )
     target = layer_of(matrices_of(source), layer, head)
     refuse(f"The QK spectrum of L{layer} H{head}", target.no_qk_reason)

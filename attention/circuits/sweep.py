@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from attention.models.text_inputs import TextInputs
     from attention.patching.forward import Activations
 
-N_RANDOM_GROUPS = 16
+_N_RANDOM_GROUPS = 16
 """The number of random groups of heads for comparison."""
 
 
@@ -74,7 +74,7 @@ def sweep_heads(
         yield SweepProgress(len(heads), len(heads), 0, result)
         return
     yield SweepProgress(0, len(heads), expected_seconds)
-    forward, other = model.patched_forward(loaded, inputs), other_run(model, loaded, inputs, kind)
+    forward, other = model.patched_forward(loaded, inputs), _other_run(model, loaded, inputs, kind)
     change, started, done, baseline = _empty_map(n_heads), time.monotonic(), 0, math.nan
     estimated = _estimate_heads(model, loaded, inputs, metric, kind, other)
     runs = batched_heads.head_runs(loaded, inputs, [(head,) for head in heads], metric, kind, forward, other)
@@ -135,7 +135,7 @@ def estimate(
         result: HeadEstimates = cached
         return result
     n_heads = loaded.heads_by_layer
-    other = other_run(model, loaded, inputs, kind)
+    other = _other_run(model, loaded, inputs, kind)
     estimated = _estimate_heads(model, loaded, inputs, metric, kind, other)
     if isinstance(estimated, str):
         raise ConfigError(f"Attribution patching gives no estimate: {estimated}")
@@ -233,7 +233,7 @@ def _random_groups(heads: tuple[tuple[int, int], ...], n_heads: dict[int, int]) 
     if any(len(others[layer]) < n_wanted[layer] for layer in others):
         return []
     groups = []
-    for _ in range(N_RANDOM_GROUPS):
+    for _ in range(_N_RANDOM_GROUPS):
         group: list[tuple[int, int]] = []
         for layer, candidates in others.items():
             order = torch.randperm(len(candidates), generator=generator)[: n_wanted[layer]].tolist()
@@ -268,7 +268,7 @@ def load(model: Model) -> tuple[LoadedModel, TextInputs]:
     return loaded, inputs
 
 
-def other_run(model: Model, loaded: LoadedModel, inputs: TextInputs, kind: str) -> Mapping[int, Activations]:
+def _other_run(model: Model, loaded: LoadedModel, inputs: TextInputs, kind: str) -> Mapping[int, Activations]:
     """The activations of the model's other run, by layer, that a change of this kind needs; empty for an ablation.
 
     Raises:

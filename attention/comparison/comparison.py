@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Side = Literal["a", "b"]
 
-ROUNDING = 32 * 2.0**-23
+_ROUNDING = 32 * 2.0**-23
 """The tolerance, relative to the largest number, within which two numbers count as equal: the noise of single precision."""
 
 MAX_CELLS = 2**23  # cells of one difference; two texts without shared tokens have four times the cells of each
@@ -44,7 +44,7 @@ class HeadIndex(NamedTuple):
     head: int = 0
 
 
-FIRST_HEAD = HeadIndex()
+_FIRST_HEAD = HeadIndex()
 
 
 class CellChange(NamedTuple):
@@ -129,7 +129,7 @@ class Difference(Displayed):
     def tolerance(self) -> float:
         """The largest difference that rounding may explain."""
         extremes = [end for part in (self.a, self.b) for end in finite_range(part) or ()]
-        return ROUNDING * max(map(abs, extremes), default=0.0)
+        return _ROUNDING * max(map(abs, extremes), default=0.0)
 
     @property
     def is_identical(self) -> bool:
@@ -155,7 +155,7 @@ class Difference(Displayed):
 
 
 def compare(
-    a: Trace, b: Trace, step: str = WEIGHTS, at: HeadIndex = FIRST_HEAD, other: HeadIndex | None = None
+    a: Trace, b: Trace, step: str = WEIGHTS, at: HeadIndex = _FIRST_HEAD, other: HeadIndex | None = None
 ) -> Difference:
     """B − A of a step: layer and head `at` in A, and `other` in B (by default the same).
 

@@ -27,7 +27,7 @@ from attention.pictures.steps_view import OverPicture, maps_over_picture
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 
-UNMATCHED_COLOR, HATCH_COLOR = "#d5d7dc", "#8d919b"  # the background of unmatched cells, and the lines over it
+_UNMATCHED_COLOR, _HATCH_COLOR = "#d5d7dc", "#8d919b"  # the background of unmatched cells, and the lines over it
 _MAX_HATCH_LINES = 240  # per map: more would be slow to draw
 _LINES_PER_MAP = 28  # of a hatch that covers the whole map
 
@@ -63,9 +63,9 @@ def comparison_maps(
         difference = compare(a, b, step, HeadIndex(cell.layer, cell.head), other)
     except AttentionError as error:
         second = heatmap_json(b, step, other.layer, other.head, None, colors, span)
-        return [first, _titled(second, "B", b_map_name(step))], None, str(error)
+        return [first, _titled(second, "B", _b_map_name(step))], None, str(error)
     second = heatmap_json(b, step, other.layer, other.head, aligned_cell_of_b(difference, cell, other), colors, span)
-    maps = [first, _titled(second, "B", b_map_name(step))]
+    maps = [first, _titled(second, "B", _b_map_name(step))]
     return _align_margins([*maps, _difference_map(a, b, difference, cell, other, fit)]), difference, ""
 
 
@@ -89,7 +89,7 @@ def cell_of_click(difference: Difference | None, cell: Cell, name: str, row: int
     """Returns the cell of A at a click on the map called `name`; None where A has no such cell."""
     if difference is None or name == cell.step:
         return replace(cell, row=row, column=column) if name == cell.step else None
-    if name == b_map_name(cell.step):
+    if name == _b_map_name(cell.step):
         row, column = difference.rows.group_index("b", row), difference.columns.group_index("b", column)
     groups = difference.rows.groups[row], difference.columns.groups[column]
     if any(group.a[0] == group.a[1] for group in groups):
@@ -137,7 +137,7 @@ def compared_pictures(
         of_b = maps_over_picture(b, partner, colors, over)
         _share_colors(difference.step, [*figures, *of_b])
         figures += [*of_b, change]
-        states += [("B", b_map_name(cell.step))] * len(of_b) + [("B − A", _difference_name(cell.step))]
+        states += [("B", _b_map_name(cell.step))] * len(of_b) + [("B − A", _difference_name(cell.step))]
     for figure, (state, name) in zip(figures, states, strict=bool(figures)):
         layout, meta = figure["layout"], figure["layout"]["meta"]
         layout["title"]["text"] = f"<b>{state}</b>  {cell.step} over the picture"
@@ -227,7 +227,7 @@ def _difference_data(
         # A token that is several pieces in the other state has no number where these cannot be merged.
         for reason, cells, color in (
             ("hidden by the mask", hidden, HIDDEN_COLOR),
-            ("no partner", gaps & ~hidden, UNMATCHED_COLOR),
+            ("no partner", gaps & ~hidden, _UNMATCHED_COLOR),
         ):
             background = {
                 **HIDDEN_TRACE,
@@ -290,7 +290,7 @@ def _lines_in_box(x0: float, x1: float, y0: float, y1: float, apart: float) -> I
         left, right = max(x0, total - y1), min(x1, total - y0)
         if left < right:
             ends = {"x0": left, "y0": total - left, "x1": right, "y1": total - right}
-            yield {"type": "line", **ends, "line": {"color": HATCH_COLOR, "width": 1}}
+            yield {"type": "line", **ends, "line": {"color": _HATCH_COLOR, "width": 1}}
 
 
 def _align_margins(maps: list[Spec]) -> list[Spec]:
@@ -351,7 +351,7 @@ def _changed_picture(figure: Spec, difference: Difference, cell: Cell) -> Spec:
     return {"data": [change], "layout": layout}
 
 
-def b_map_name(step: str) -> str:
+def _b_map_name(step: str) -> str:
     """Returns the name of the map of B, distinct from that of A."""
     return f"{step} of B"
 

@@ -29,7 +29,7 @@ from attention.sources.aligned_runs import MAX_NAMED
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 
-MAX_NUMBERS = 2**22  # numbers in all layers; beyond that, the range covers the displayed matrix only
+_MAX_NUMBERS = 2**22  # numbers in all layers; beyond that, the range covers the displayed matrix only
 
 
 def describe_change(difference: Difference, a: Layer, b: Layer, change: CellChange) -> str:
@@ -45,7 +45,7 @@ def describe_change(difference: Difference, a: Layer, b: Layer, change: CellChan
     return f"{row} → {column} {sign}{_short(change.value)}"
 
 
-def unmatched_tokens(alignment: Alignment, a: tuple[str, ...], b: tuple[str, ...]) -> tuple[list[str], list[str]]:
+def _unmatched_tokens(alignment: Alignment, a: tuple[str, ...], b: tuple[str, ...]) -> tuple[list[str], list[str]]:
     """The tokens of A and of B without a partner, with their positions: "3 cat"."""
     lone = [group for group in alignment.groups if not group.has_partners]
     positions_a, positions_b = (
@@ -107,7 +107,7 @@ def alignment_notes(difference: Difference, a: Layer, b: Layer) -> list[str]:
         tokens_a, tokens_b = a.labels_of(axis), b.labels_of(axis)
         if not alignment.description or tokens_a is None or tokens_b is None:
             continue
-        lone = zip("AB", unmatched_tokens(alignment, tokens_a, tokens_b), strict=True)
+        lone = zip("AB", _unmatched_tokens(alignment, tokens_a, tokens_b), strict=True)
         parts = [
             f"{', '.join(tokens[:MAX_NAMED])}{f' and {len(tokens) - MAX_NAMED} more' if len(tokens) > MAX_NAMED else ''} in {state}"
             for state, tokens in lone
@@ -171,7 +171,7 @@ def _limit(a: Trace, b: Trace, step: str, at: HeadIndex, other: HeadIndex) -> La
     ]
     size = sum(math.prod(layer.shape(step)) for _, layer, _ in layers)
     all_materialized = all(layer.materialize_all_heads for _, *pair in layers for layer in pair)
-    if at.layer != other.layer or size > MAX_NUMBERS or not all_materialized:
+    if at.layer != other.layer or size > _MAX_NUMBERS or not all_materialized:
         return LargestDifference(compare(a, b, step, at, other).largest, False, at)
     return max(
         (

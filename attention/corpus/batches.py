@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 BATCH_TOKENS = 2048
 """The tokens of a batch, with padding."""
-REPEATED_TOKENS = 25
+_REPEATED_TOKENS = 25
 """The random tokens of a control sequence, which are repeated once. Source: Olsson et al. 2022, "repeated random tokens"."""
 
 
@@ -97,7 +97,7 @@ class Tokenizer:
         Source: Olsson et al. 2022, "In-context Learning and Induction Heads".
         """
         before, after, ordinary = self._frame
-        length = min(REPEATED_TOKENS, (self.max_tokens - len(before) - len(after)) // 2)
+        length = min(_REPEATED_TOKENS, (self.max_tokens - len(before) - len(after)) // 2)
         length, chosen, draw = min(length, len(ordinary)), list[int](), 0
         while len(chosen) < length:
             token_id = ordinary[int.from_bytes(_hash(seed, number, draw)) % len(ordinary)]

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 TEXTS, UNIFORM, DIFFERENCE, EXCESS = "texts", "uniform", "difference", "excess"
 """The conditions of a run beside its controls. "Difference" is each text minus itself with its words in random order, "excess" each text minus
 what the null of the metric gives for it."""
-WITH_OFFSETS = (TEXTS, SHUFFLED)
+_WITH_OFFSETS = (TEXTS, SHUFFLED)
 """The conditions whose weights are added up by offset."""
-TEXTS_PER_RANDOM = 16
+_TEXTS_PER_RANDOM = 16
 """There is one random control sequence for this number of texts."""
 _HIDDEN_BELOW = -1e30
 
@@ -71,7 +71,7 @@ def compute_chunk(loaded: LoadedModel, plan: RunPlan, chunk: Chunk) -> Digest:
         n_shuffled = len(shuffled)
         sums.add(SHUFFLED, shuffled)
     if RANDOM in plan.controls:
-        numbers = [n for n in range(chunk.first, chunk.first + len(sequences)) if n % TEXTS_PER_RANDOM == 0]
+        numbers = [n for n in range(chunk.first, chunk.first + len(sequences)) if n % _TEXTS_PER_RANDOM == 0]
         n_random = len(numbers)
         sums.add(RANDOM, [tokenizer.repeated(number, plan.seed) for number in numbers])
     n_tokens = sum(len(sequence.ids) for sequence in sequences)
@@ -137,7 +137,7 @@ class _Sums:
         self.query_sums = np.zeros(shape[1:])
         self.examples = {call: Examples.none(site.n_heads, shape[2]) for call, site in enumerate(self.sites)}
         n, n_offsets = plan.map_length, 2 * MAX_OFFSET + 1
-        with_maps = [name for name in conditions if name in WITH_OFFSETS]
+        with_maps = [name for name in conditions if name in _WITH_OFFSETS]
         self.offset_sums = {name: torch.zeros(shape[1], n_offsets, dtype=torch.float64) for name in with_maps}
         self.offset_counts = {name: np.zeros((len(self.sites), n_offsets), np.int64) for name in with_maps}
         self.map_sums = torch.zeros(shape[1], n, n, dtype=torch.float64)

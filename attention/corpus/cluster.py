@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from attention.corpus.chunk import Chunk
 
 
-CONNECTION_SECONDS = 30
+_CONNECTION_SECONDS = 30
 """How long a scheduler may take to answer."""
 WORKER_SECONDS = 300
 """How long a run waits for the first worker, or for another after the last one."""
-VISIBLE_SECONDS = 60
+_VISIBLE_SECONDS = 60
 """How long a new part may take to be seen on another machine: NFS keeps the list of a folder that long."""
-KILLS = 3
+_KILLS = 3
 """A chunk is given up after it has ended this number of workers on this machine; on a scheduler, four by default."""
 
 _CONFIG = {"distributed.admin.large-graph-warning-threshold": "1 GiB"}  # texts are sent with their task
@@ -177,7 +177,7 @@ def _compute_here(
                 except (EOFError, OSError):  # killed
                     process.end()
                     kills[chunk.index] += 1
-                    (deadly if kills[chunk.index] == KILLS else again).append(chunk)
+                    (deadly if kills[chunk.index] == _KILLS else again).append(chunk)
                     continue
                 idle.append(process)
                 if isinstance(outcome, Exception):
@@ -328,7 +328,7 @@ class _Run:
         Raises:
             FileError: they are not.
         """
-        until = time.monotonic() + VISIBLE_SECONDS
+        until = time.monotonic() + _VISIBLE_SECONDS
         while missing := set(indices) - self.folder.present():
             if time.monotonic() >= until:
                 who = f"The machine {host} has" if host else "The workers have"
@@ -358,7 +358,7 @@ def _connected(scheduler: str) -> Iterator[Client]:
         warnings.simplefilter("ignore", VersionMismatchWarning)  # `_check_workers` says it in a sentence
         security = _security(scheduler)
         try:
-            client = Client(scheduler, timeout=CONNECTION_SECONDS, set_as_default=False, security=security)
+            client = Client(scheduler, timeout=_CONNECTION_SECONDS, set_as_default=False, security=security)
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"The scheduler {scheduler[:80]} does not answer: start `dask scheduler`, and check the address, the network and, "

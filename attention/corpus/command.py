@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from attention.corpus.run_plan import RunPlan
     from attention.models.loaded import LoadedModel
 
-PROGRAM = "python -m attention.corpus"
-MERGE = "merge"
+_PROGRAM = "python -m attention.corpus"
+_MERGE = "merge"
 """The first argument that merges parts instead; a model of this name is ./merge."""
-NO_CONTROL = "none"
-PACKAGES = ("fsspec", "pyarrow", "safetensors", "tqdm", "transformers")
+_NO_CONTROL = "none"
+_PACKAGES = ("fsspec", "pyarrow", "safetensors", "tqdm", "transformers")
 """What the extra `corpus` installs."""
-INTERRUPTED, TERMINATED = 130, 143
+_INTERRUPTED, _TERMINATED = 130, 143
 """The exit codes of a process that SIGINT or SIGTERM ends."""
 
 _CONTROL_WORDS = {
@@ -63,11 +63,11 @@ class _Terminated(KeyboardInterrupt):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; its exit code. Errors are a sentence on the standard error stream."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    is_merge = given[:1] == [MERGE]
+    is_merge = given[:1] == [_MERGE]
     parser = _merge_parser() if is_merge else _parser()
     options = parser.parse_args(given[1:] if is_merge else given)
     try:
-        if missing := [name for name in PACKAGES if find_spec(name) is None]:
+        if missing := [name for name in _PACKAGES if find_spec(name) is None]:
             raise AttentionError(
                 f"This command needs {', '.join(missing)}, which {'are' if len(missing) > 1 else 'is'} not installed: "
                 f"install attention-lab with its extra “corpus”, for example pip install 'attention_lab-{__version__}-py3-none-any.whl[corpus]'."
@@ -83,16 +83,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         again = "" if is_merge else " Finished parts stay: run the same command again to go on."
         _say(f"\nStopped.{again}")
-        return TERMINATED if isinstance(interrupt, _Terminated) else INTERRUPTED
+        return _TERMINATED if isinstance(interrupt, _Terminated) else _INTERRUPTED
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        PROGRAM,
+        _PROGRAM,
         description="Measures every head of a model over many texts, by chance and on controls, and writes one table of all heads: heads.parquet. "
         "Stopped at any moment, it goes on where it was when the same command runs again. It never uses the network.",
-        epilog=f"“{PROGRAM} {MERGE} FOLDER” merges the parts of a folder that several runs with --shard have filled. "
+        epilog=f"“{_PROGRAM} {_MERGE} FOLDER” merges the parts of a folder that several runs with --shard have filled. "
         "The page Heads of the Lab opens heads.parquet.",
     )
     add = parser.add_argument
@@ -120,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--control",
         action="append",
-        choices=(*CONTROLS, NO_CONTROL),
+        choices=(*CONTROLS, _NO_CONTROL),
         help="a control: the words of each text shuffled (words are cut by the rule of the model's tokenizer, which the plan names; a text whose order cannot change is not counted), or random tokens that are repeated; may be given twice (default: both)",
     )
     add("--find", action="append", default=[], metavar="RULE", help='measure a rule too, such as \'from "it" to "animal"\'; may be given often')  # fmt: skip
@@ -143,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _merge_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        f"{PROGRAM} {MERGE}", description="Merges the parts of a run into heads.parquet and corpus.json."
+        f"{_PROGRAM} {_MERGE}", description="Merges the parts of a run into heads.parquet and corpus.json."
     )
     parser.add_argument("folder", type=_folder, help="the folder of the run, or its URL")
     return parser
@@ -196,7 +196,7 @@ def _run(options: argparse.Namespace, url: str) -> None:
         sample = list(islice(texts, _ESTIMATE_TEXTS))
         estimate = _estimate_run(loaded, plan, sample, n_tokens * len(missing) / plan.n_chunks)
         n_workers = 0 if options.scheduler else max(1, options.workers)
-        print(estimate_words(estimate, plan.n_chunks, n_workers), flush=True)
+        print(_estimate_words(estimate, plan.n_chunks, n_workers), flush=True)
     if options.dry_run:
         return
     if missing:
@@ -204,7 +204,7 @@ def _run(options: argparse.Namespace, url: str) -> None:
             _compute(options, plan, texts, url, report)
     present = folder.present()
     if not present.issuperset(range(plan.n_chunks)):
-        print(missing_words(plan, present, url))
+        print(_missing_words(plan, present, url))
         return
     _merge(url)
 
@@ -243,7 +243,7 @@ def _merge(url: str) -> None:
 
 
 def _plan_options(options: argparse.Namespace) -> dict[str, Any]:
-    controls = set(options.control or CONTROLS) - {NO_CONTROL}
+    controls = set(options.control or CONTROLS) - {_NO_CONTROL}
     return {
         "max_tokens": options.max_tokens,
         "top": options.top,
@@ -389,7 +389,7 @@ def _plan_words(loaded: LoadedModel, plan: RunPlan, n_tokens: int, texts: str, n
     )
 
 
-def estimate_words(found: Estimate, n_parts: int, n_workers: int) -> str:
+def _estimate_words(found: Estimate, n_parts: int, n_workers: int) -> str:
     """What a run will take, in words.
 
     Args:
@@ -436,7 +436,7 @@ def _strongest_words(result: HeadsResult) -> str:
     return "\n".join(_table(rows))
 
 
-def missing_words(plan: RunPlan, present: frozenset[int], url: str) -> str:
+def _missing_words(plan: RunPlan, present: frozenset[int], url: str) -> str:
     """Which parts of other shards are missing."""
     missing = [index for index in range(plan.n_chunks) if index not in present]
     named = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")

@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
     from attention.corpus.result import HeadsResult
 
-MARKS = {
+_MARKS = {
     "previous token": "prev", "induction": "ind", "duplicate token": "dup", "first token": "1st", "punctuation": ".,;", "local": "near",
     POSITION: "pos",
 }  # fmt: skip
 """The marks of labels in the mosaic."""
 COLORS = scales.COLORS[:2]
 """The colour ranges of a mean from 0 to 1: 0 … 1, or 0 … the largest."""
-MAX_BARS, MAX_FINE = 16, 400
+MAX_BARS, _MAX_FINE = 16, 400
 """The bars of a small histogram, half as many beyond this number of heads; neighbouring bins are added where the histogram has more."""
 CHANCE_COLOR = "#ff7f0e"
 """The colour of a value by chance in all pictures of many texts."""
-DARK_BARS, LIGHT_BARS = "rgba(10,10,20,0.72)", "rgba(255,255,255,0.82)"
-MAX_TEXT = 20
+_DARK_BARS, _LIGHT_BARS = "rgba(10,10,20,0.72)", "rgba(255,255,255,0.82)"
+_MAX_TEXT = 20
 """The largest number of heads in a layer whose cells have room for marks of labels."""
 
 _SIDE, _TOP, _BOTTOM = 0.07, 0.12, 0.06  # space beside the bars, as a part of the cell
@@ -105,7 +105,7 @@ class HeadDistributions:
             compared(result, metric),
             result.column(metric, "excess_mean"),
             spread / np.sqrt(np.maximum(n_texts, 1)),
-            {head: MARKS.get(each[0].name, each[0].name[:4]) for head, each in labelled},
+            {head: _MARKS.get(each[0].name, each[0].name[:4]) for head, each in labelled},
             {head: "; ".join(label.sentence for label in each) for head, each in labelled},
         )
 
@@ -123,7 +123,7 @@ class HeadDistributions:
     def legend(self) -> str:
         """What the marks of labels mean, and how many heads have each; empty without labels."""
         counts = Counter(self.marks.values())
-        names = {mark: name for name, mark in MARKS.items()}
+        names = {mark: name for name, mark in _MARKS.items()}
         said = [f"{mark}: {names.get(mark, mark)} ({plural(count, 'head')})" for mark, count in counts.most_common()]
         return f"Labels, where a head stands out of its model: {', '.join(said)}." if said else ""
 
@@ -161,7 +161,7 @@ class HeadDistributions:
             used = np.flatnonzero(bins.any(0))
             n_used = int(used[-1]) + 1 if len(used) else bins.shape[1]
             high, bins = low + (high - low) * n_used / bins.shape[1], bins[:, :n_used]
-        most = MAX_BARS if len(self.heads) <= MAX_FINE else MAX_BARS // 2
+        most = MAX_BARS if len(self.heads) <= _MAX_FINE else MAX_BARS // 2
         if bins.shape[1] <= most:
             return bins, (low, high)
         together = -(-bins.shape[1] // most)
@@ -214,7 +214,7 @@ def distribution_mosaic_json(
         "text": _hover(numbers, shape, rows, columns), "hoverongaps": False, "hovertemplate": "%{text}<extra></extra>",
     }  # fmt: skip
     data = [heat]
-    for is_bright, color in ((False, LIGHT_BARS), (True, DARK_BARS)):
+    for is_bright, color in ((False, _LIGHT_BARS), (True, _DARK_BARS)):
         picked = np.flatnonzero((bright == is_bright) & (bars.sum(1) > 0))
         if len(picked):
             x, y = _paths(bars[picked], columns[picked], rows[picked])
@@ -222,7 +222,7 @@ def distribution_mosaic_json(
     if has_chance:
         x, y = _ticks((chance - bar_low) / (bar_high - bar_low), columns, rows)
         data.append({**_LINE, "x": x, "y": y, "line": {"width": 2, "color": CHANCE_COLOR}})
-    if shape[1] <= MAX_TEXT and numbers.marks:
+    if shape[1] <= _MAX_TEXT and numbers.marks:
         data.append(_marks(numbers.marks, layers, bright, numbers.heads))
     figure["data"] = data
     layout = figure["layout"]

@@ -11,7 +11,7 @@ from attention.formula.names import WEIGHTS
 if TYPE_CHECKING:
     from attention.corpus.result import Example, HeadsResult
 
-MAX_LINK_BYTES = 2**14
+_MAX_LINK_BYTES = 2**14
 """Servers and proxies refuse longer addresses."""
 
 
@@ -37,7 +37,7 @@ def example_link(result: HeadsResult, example: Example, layer: int, head: int, t
         head: its index.
         text: the part of the text that was read, if the text was cut.
     """
-    model = lab_model(result)
+    model = _lab_model(result)
     if not model:
         return ExampleLink(None, f"This server does not have the model {result.model}: open the text where it is.")
     state = {
@@ -51,12 +51,12 @@ def example_link(result: HeadsResult, example: Example, layer: int, head: int, t
         "k": str(example.key),
     }
     n_bytes = len(urlencode(state))
-    if n_bytes > MAX_LINK_BYTES:
-        return ExampleLink(None, f"A link has at most {MAX_LINK_BYTES:,} bytes; that of this text would have {n_bytes:,}: copy the text into the Lab.")  # fmt: skip
+    if n_bytes > _MAX_LINK_BYTES:
+        return ExampleLink(None, f"A link has at most {_MAX_LINK_BYTES:,} bytes; that of this text would have {n_bytes:,}: copy the text into the Lab.")  # fmt: skip
     return ExampleLink(state)
 
 
-def lab_model(result: HeadsResult) -> str:
+def _lab_model(result: HeadsResult) -> str:
     """The name under which the Lab opens the model of a result: that of its folder if it is on offer, or the path if paths are allowed; else empty."""
     from attention.models.library import LIBRARY
 

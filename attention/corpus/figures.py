@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from attention.corpus.result import HeadsResult
 
 
-OTHER_COLOR = "#c2559d"
+_OTHER_COLOR = "#c2559d"
 """The colour of the second of two results."""
-CHANCE_SYMBOLS = {
+_CHANCE_SYMBOLS = {
     BY_DISTANCE: "circle-open",
     UNIFORM: "line-ns-open",
     CONTROL_WORDS[SHUFFLED]: "x-thin-open",
     CONTROL_WORDS[RANDOM]: "diamond-open",
 }
 """The mark of each value that a mean is compared with."""
-_DASHES = dict(zip(CHANCE_SYMBOLS, ("dashdot", "longdash", "dash", "dot"), strict=True))
+_DASHES = dict(zip(_CHANCE_SYMBOLS, ("dashdot", "longdash", "dash", "dot"), strict=True))
 """In histograms, the dash of its line."""
 _LEGEND = {
     "orientation": "h",
@@ -156,8 +156,8 @@ def metric_lines_json(
     data = _means(*means, rows - shift, [line.name for line in lines], POINT_COLOR, names[0])
     if two:
         others = [line.other for line in lines], [line.other_sd for line in lines]
-        data += _means(*others, rows + shift, [line.name for line in lines], OTHER_COLOR, names[1])
-    for name, symbol in CHANCE_SYMBOLS.items():
+        data += _means(*others, rows + shift, [line.name for line in lines], _OTHER_COLOR, names[1])
+    for name, symbol in _CHANCE_SYMBOLS.items():
         values = np.array([line.compared.get(name, np.nan) for line in lines])
         if np.isfinite(values).any():
             colors = [CHANCE_COLOR if line.null == name else _GREY for line in lines]
@@ -250,7 +250,7 @@ def head_histogram_json(
         html.escape(_short(metric, 44)), f"{head} over {int(histogram.sum()):,} texts", f"{alt}.", height=height
     )
     data: list[dict[str, Any]] = []
-    for shown_height, count, color, name in zip(heights, counts, (POINT_COLOR, OTHER_COLOR), names, strict=False):
+    for shown_height, count, color, name in zip(heights, counts, (POINT_COLOR, _OTHER_COLOR), names, strict=False):
         data.append({
             "type": "bar", "x": centers, "y": shown_height, "width": width * 0.94, "text": edges, "customdata": count, "name": html.escape(name) or "texts", "textposition": "none",
             "marker": {"color": color, "opacity": 0.85 if other is None else 0.6}, "hovertemplate": "%{text}<br><b>%{customdata}</b> texts<extra></extra>", "showlegend": other is not None,
@@ -341,7 +341,7 @@ def offset_chart_json(
             "type": "bar", "x": offsets[np.isfinite(each)], "y": each[np.isfinite(each)].astype(np.float64), "width": 0.9, "name": html.escape(name) or "mean weight", "showlegend": other is not None,
             "marker": {"color": color, "opacity": 0.9 if other is None else 0.6}, "hovertemplate": "offset %{x}<br>mean weight <b>%{y:.4g}</b><extra></extra>",
         }
-        for each, color, name in zip(every, (POINT_COLOR, OTHER_COLOR), names, strict=False)
+        for each, color, name in zip(every, (POINT_COLOR, _OTHER_COLOR), names, strict=False)
     ]  # fmt: skip
     layout = figure["layout"]
     layout |= {"barmode": "overlay", "hovermode": "closest", "uirevision": f"offsets {head}", "legend": _LEGEND}

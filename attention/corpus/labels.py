@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from attention.corpus.result import HeadsResult
 
 
-MIN_TEXTS = 5
+_MIN_TEXTS = 5
 """A head gets a label if at least this number of texts have its metric."""
 _ENOUGH = 4.0
 """The standard errors beyond which the best of hundreds of heads is hardly there by chance."""
 _MARGIN = 0.1
 """The part of its null by which a value may differ from it: no null is exact, and over many texts the smallest difference has many standard errors."""
-POSITION = "position"
+_POSITION = "position"
 _MOSTLY = 0.5
 CONTROL_WORDS = {SHUFFLED: "shuffled words", RANDOM: "random repeated tokens"}
 """The controls in words."""
@@ -111,7 +111,7 @@ class Label:
     @property
     def sentence(self) -> str:
         """The label in words, with its numbers."""
-        name = f"{self.name} ({self.metric})" if self.name == POSITION else self.name
+        name = f"{self.name} ({self.metric})" if self.name == _POSITION else self.name
         numbers = [f"{self.value:.2f} on texts", f"{self.control_value:.2f} on {CONTROL_WORDS[self.control]}"]
         place = self.control == RANDOM
         numbers[place] += f" ({self.typical:.2f} in the median head)"
@@ -142,14 +142,14 @@ class LabelRule(NamedTuple):
 
 
 # Half of what is left above the base, or less where the measured heads of MiniLM and SmolLM2 suggest it; decision 0212 has the numbers.
-RULES = (
+_RULES = (
     LabelRule("previous token", "previous", 0.5),
     LabelRule("induction", "distant induction", 0.5),
     LabelRule("duplicate token", "duplicate token", 0.5),
     LabelRule("first token", "first token", 0.5),
     LabelRule("punctuation", "punctuation", 0.3),
-    LabelRule(POSITION, POSITION, 0.4, ("previous token",)),
-    LabelRule("local", "local", 0.5, ("previous token", POSITION), ("self", "previous", "next")),
+    LabelRule(_POSITION, _POSITION, 0.4, ("previous token",)),
+    LabelRule("local", "local", 0.5, ("previous token", _POSITION), ("self", "previous", "next")),
 )
 """Every label, in the order in which they are given."""
 
@@ -157,8 +157,8 @@ RULES = (
 def of(result: LabelledResult) -> tuple[tuple[Label, ...], ...]:
     """The labels of every head, in the order of `result.heads`; most heads have none."""
     found: list[list[Label]] = [[] for _ in result.heads]
-    for rule in RULES:
-        numbers = _position_numbers(result) if rule.metric == POSITION else _metric_numbers(result, rule.metric)
+    for rule in _RULES:
+        numbers = _position_numbers(result) if rule.metric == _POSITION else _metric_numbers(result, rule.metric)
         by_control = numbers.control == RANDOM
         ranked = numbers.control_value if by_control else numbers.value
         if np.isnan(ranked).all():
@@ -168,7 +168,7 @@ def of(result: LabelledResult) -> tuple[tuple[Label, ...], ...]:
         # NaN is never above anything: without a value or a control there is no label. Without a null, nothing is below it.
         stands_out = ranked - base >= rule.least * (1 - base)
         agrees = ~(numbers.value < numbers.null_value) if by_control else numbers.control_value >= rule.least
-        usable = stands_out & (base < 1) & agrees & (numbers.count >= MIN_TEXTS)
+        usable = stands_out & (base < 1) & agrees & (numbers.count >= _MIN_TEXTS)
         for name in rule.unless_mostly:
             usable &= ~(result.column(name, "mean") >= _MOSTLY)
         for head in np.flatnonzero(usable).tolist():

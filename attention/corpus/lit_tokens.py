@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from attention.corpus.example_link import ExampleLink
     from attention.corpus.result import Example
 
-MAX_WHOLE = 48
+_MAX_WHOLE = 48
 """Texts of up to this number of tokens are shown as a whole."""
-AROUND = 7
+_AROUND = 7
 """Otherwise, this number of tokens on both sides of the query and of its key is shown."""
-NOTABLE = 0.1
+_NOTABLE = 0.1
 """Keys with at least this weight are always shown."""
 _COLOR = "31,111,178"  # red, green and blue of a weight of 1; readable under dark text on a light page, and light text on a dark one
 _FAR = 40  # characters between a token and the next
@@ -36,7 +36,7 @@ def examples_html(examples: Sequence[Example], address: Callable[[Example], Exam
     """
     rows = []
     for example in examples:
-        words = describe_example(example)
+        words = _describe_example(example)
         to_lab, value = address(example), html.escape(format_number(round(example.value, 3)))
         href = html.escape(f"./?{urlencode(to_lab.state or {})}", quote=True)
         link = f'<a href="{href}" target="_blank" rel="noopener" aria-label="{html.escape(words, quote=True)}: open this cell in the Lab">{value}</a>'
@@ -44,16 +44,16 @@ def examples_html(examples: Sequence[Example], address: Callable[[Example], Exam
             link = f'<b title="{html.escape(to_lab.reason, quote=True)}">{value}</b>'
             words = f"{words}. {to_lab.reason.rstrip('.')}"
         rows.append(
-            f'<li>{link}<p class="shaded-tokens" aria-hidden="true">{lit_tokens_html(example)}</p><span class="unseen">{html.escape(words)}. Text {example.number}: {html.escape(example.text)}</span></li>'
+            f'<li>{link}<p class="shaded-tokens" aria-hidden="true">{_lit_tokens_html(example)}</p><span class="unseen">{html.escape(words)}. Text {example.number}: {html.escape(example.text)}</span></li>'
         )
     return f'<ol class="lit-examples">{"".join(rows)}</ol>'
 
 
-def lit_tokens_html(example: Example) -> str:
+def _lit_tokens_html(example: Example) -> str:
     """Returns the tokens of an example, those far from its query and its keys left out."""
     weights = dict(zip(example.keys, example.weights, strict=True))
     parts, last = [], -1
-    for position in shown_positions(example):
+    for position in _shown_positions(example):
         if position > last + 1:
             parts.append("<i>…</i>")
         parts.append(_token(example, position, weights.get(position, 0.0)))
@@ -63,17 +63,17 @@ def lit_tokens_html(example: Example) -> str:
     return " ".join(parts)
 
 
-def shown_positions(example: Example) -> list[int]:
+def _shown_positions(example: Example) -> list[int]:
     """The positions of the tokens that are shown, in order."""
     count = len(example.tokens)
-    if count <= MAX_WHOLE:
+    if count <= _MAX_WHOLE:
         return list(range(count))
-    shown = _around((example.query, example.key), AROUND)
-    shown |= _around((key for key, weight in zip(example.keys, example.weights, strict=True) if weight >= NOTABLE), 1)
+    shown = _around((example.query, example.key), _AROUND)
+    shown |= _around((key for key, weight in zip(example.keys, example.weights, strict=True) if weight >= _NOTABLE), 1)
     return sorted(position for position in shown if 0 <= position < count)
 
 
-def describe_example(example: Example) -> str:
+def _describe_example(example: Example) -> str:
     """Where the query of an example looks, in words, such as: query “it” (position 5) looks at “animal” (position 2) with 0.83."""
     weight = dict(zip(example.keys, example.weights, strict=True)).get(example.key)
     query, key = (f"“{_name(example, position)}” (position {position})" for position in (example.query, example.key))

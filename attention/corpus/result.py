@@ -41,7 +41,7 @@ from attention.files.archives import quote
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_BYTES = 2**28
+_MAX_BYTES = 2**28
 _MAX_EXAMPLE_BYTES = 2**23  # of the examples of a row, as JSON
 _BYTES_OF_JSON = 8  # that Python's objects take for each of it
 _SECONDS = 20.0
@@ -118,7 +118,7 @@ class HeadsResult:
     _turn: Turn = field(compare=False, repr=False)
 
     @classmethod
-    def open(cls, path: str | Path, max_bytes: int = MAX_BYTES, turn: Turn = _at_once) -> HeadsResult:
+    def open(cls, path: str | Path, max_bytes: int = _MAX_BYTES, turn: Turn = _at_once) -> HeadsResult:
         """The result at a path: a heads.parquet, or a folder that has one.
 
         Raises:
@@ -138,7 +138,7 @@ class HeadsResult:
             ) from None
 
     @classmethod
-    def of(cls, name: str, content: bytes, max_bytes: int = MAX_BYTES, turn: Turn = _at_once) -> HeadsResult:
+    def of(cls, name: str, content: bytes, max_bytes: int = _MAX_BYTES, turn: Turn = _at_once) -> HeadsResult:
         """The result from its bytes.
 
         Args:

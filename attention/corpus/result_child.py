@@ -21,12 +21,12 @@ from attention.base.errors import FileError
 from attention.corpus.digest import MAX_OFFSET, N_BINS
 from attention.corpus.run_plan import METADATA, read_info
 
-EXCESS = ("excess_mean", "excess_sd", "excess_count")
+_EXCESS = ("excess_mean", "excess_sd", "excess_count")
 """Files of the first version have none."""
 COUNTS = ("count", "queries", "shuffled_count", "random_count", "difference_count", "excess_count")
 NUMBERS = (
     "mean", "sd", "count", "queries", "uniform", "shuffled_mean", "shuffled_sd", "shuffled_count", "random_mean", "random_sd",
-    "random_count", "difference_mean", "difference_sd", "difference_count", *EXCESS, "query_mean",
+    "random_count", "difference_mean", "difference_sd", "difference_count", *_EXCESS, "query_mean",
     "peak_offset", "peak_weight", "shuffled_peak_weight",
 )  # fmt: skip
 """The numbers of a head and a metric. "Difference" is the value of a text minus that of its shuffled words, "excess" the value minus what the null
@@ -151,7 +151,7 @@ def _opened(content: bytes, name: str) -> tuple[pq.ParquetFile, bytes, dict[str,
     info = read_info(name, about)
     for column, kind in COLUMNS.items():
         place = file.schema_arrow.get_field_index(column)
-        if place < 0 and column in EXCESS:
+        if place < 0 and column in _EXCESS:
             continue
         if place < 0 or file.schema_arrow.field(place).type != kind:
             what = "is missing" if place < 0 else "has another type"

@@ -21,8 +21,8 @@ CONTROLS = (SHUFFLED, RANDOM)
 """The controls: the words of each text in random order, and random tokens that are repeated once."""
 METADATA = b"attention_lab"
 """The key of the Parquet metadata that has the content of corpus.json."""
-MAX_TOP, MAX_CHUNK, MAX_FINDS = 100, 4096, 16
-MAX_ROWS, MAX_METRICS = 2**18, 64
+_MAX_TOP, _MAX_CHUNK, _MAX_FINDS = 100, 4096, 16
+_MAX_ROWS, _MAX_METRICS = 2**18, 64
 """The rows of a table, a row for each head and metric; and its metrics."""
 _MAX_BYTES, _MAX_INTEGER, _MAX_CHARACTERS, _MAX_ITEMS = 2**20, 2**31 - 1, 4096, 2**14
 _MAX_MAP = 256  # tokens of the mean map
@@ -76,16 +76,16 @@ class RunPlan:
         """
         for name, value, low, high in (
             ("The number of tokens", self.max_tokens, 4, 10**6),
-            ("The number of examples", self.top, 1, MAX_TOP),
-            ("The number of texts in a chunk", self.chunk_size, 1, MAX_CHUNK),
+            ("The number of examples", self.top, 1, _MAX_TOP),
+            ("The number of texts in a chunk", self.chunk_size, 1, _MAX_CHUNK),
         ):
             if not low <= value <= high:
                 raise ConfigError(f"{name} is from {low} to {high:,}; got {value:,}: choose one of these.")
         if unknown := [control for control in self.controls if control not in CONTROLS]:
             raise ConfigError(f"A control is {' or '.join(CONTROLS)}; got {unknown[0][:40]!r}: choose one of them.")
-        rules = dict.fromkeys(FindRule.parse(text).text for text in self.finds[: MAX_FINDS + 1])
-        if len(rules) > MAX_FINDS:
-            raise ConfigError(f"A run has at most {MAX_FINDS} find rules; got {len(self.finds)}: ask for fewer.")
+        rules = dict.fromkeys(FindRule.parse(text).text for text in self.finds[: _MAX_FINDS + 1])
+        if len(rules) > _MAX_FINDS:
+            raise ConfigError(f"A run has at most {_MAX_FINDS} find rules; got {len(self.finds)}: ask for fewer.")
         object.__setattr__(self, "finds", tuple(rules))
 
     @property
@@ -180,11 +180,11 @@ def _check_heads(info: Mapping[str, Any], name: str) -> None:
     layers, heads, metrics = info["layers"], info["heads"], info["metrics"]
     if not layers or len(layers) != len(heads) or layers != sorted(set(layers)) or min(heads) < 1:
         raise _error(name, "its layers need different numbers in their order, and a head each")
-    if not 1 <= len(metrics) <= MAX_METRICS or len(set(metrics)) != len(metrics) or not all(metrics):
-        raise _error(name, f"it needs 1 to {MAX_METRICS} metrics with different names")
-    if sum(heads) * len(metrics) > MAX_ROWS:
+    if not 1 <= len(metrics) <= _MAX_METRICS or len(set(metrics)) != len(metrics) or not all(metrics):
+        raise _error(name, f"it needs 1 to {_MAX_METRICS} metrics with different names")
+    if sum(heads) * len(metrics) > _MAX_ROWS:
         raise FileError(
-            f"{name} has {sum(heads):,} heads and {len(metrics)} metrics; at most {MAX_ROWS:,} rows are read: run it with fewer metrics."
+            f"{name} has {sum(heads):,} heads and {len(metrics)} metrics; at most {_MAX_ROWS:,} rows are read: run it with fewer metrics."
         )
     if info["offsets"] != MAX_OFFSET:
         raise _error(name, f"its offsets end at {info['offsets']}, not at {MAX_OFFSET}")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from attention.corpus.digest import Digest
     from attention.models.loaded import LoadedModel
 
-PLAN, INFO, TABLE = "plan.json", "corpus.json", "heads.parquet"
+PLAN, _INFO, TABLE = "plan.json", "corpus.json", "heads.parquet"
 _SAMPLE = 2000  # texts that the plan cuts into tokens
 _MAP_LENGTHS = range(8, 25)  # tokens of the texts whose mean map is computed
 _PACKAGES = ("attention", "torch", "transformers", "tokenizers", "numpy")
@@ -56,7 +56,7 @@ def make_plan(loaded: LoadedModel, texts: Iterable[str], **options: Any) -> tupl
         n_texts += 1
     if not n_texts:
         raise ConfigError("A run needs at least one text that is not empty; got none: check the files and the column.")
-    folder = model_folder(loaded.name)
+    folder = _model_folder(loaded.name)
     checked = RunPlan(
         loaded.name,
         model_digest(folder),
@@ -204,7 +204,7 @@ def merge(url: str) -> dict[str, Any]:
     assert total is not None  # a plan has a text
     info = heads_table.info(plan, total)
     folder.write(TABLE, heads_table.parquet(plan, total, info))
-    folder.write(INFO, json.dumps(info, indent=1, sort_keys=True).encode())
+    folder.write(_INFO, json.dumps(info, indent=1, sort_keys=True).encode())
     return info
 
 
@@ -224,7 +224,7 @@ def _parts(folder: PartsFolder, plan: RunPlan) -> Iterator[Digest]:
                 yield Digest.from_bytes(waiting.popleft().result(), f"{folder.url}/{part_name(index - 2)}")
 
 
-def model_folder(name: str) -> Path:
+def _model_folder(name: str) -> Path:
     """The folder of a model of this machine.
 
     Raises:
@@ -276,7 +276,7 @@ def _model(name: str, digest: str, device: str) -> LoadedModel:
     """
     from attention.models.library import LIBRARY
 
-    if model_digest(model_folder(name)) != digest:
+    if model_digest(_model_folder(name)) != digest:
         raise ModelError(f"The files of {name} on this machine are not those of the plan: copy the same folder here.")
     return LIBRARY.get(name, device)
 

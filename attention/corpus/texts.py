@@ -23,13 +23,13 @@ from attention.base.printed import plural
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-LINES, JSON_LINES, CSV, TSV, PARQUET, ARROW = "txt", "jsonl", "csv", "tsv", "parquet", "arrow"
-LINE_FORMATS = (LINES, JSON_LINES, CSV, TSV)
+LINES, _JSON_LINES, CSV, _TSV, _PARQUET, _ARROW = "txt", "jsonl", "csv", "tsv", "parquet", "arrow"
+LINE_FORMATS = (LINES, _JSON_LINES, CSV, _TSV)
 """The formats that consist of lines, also compressed with gzip, and from standard input."""
-FORMATS = (*LINE_FORMATS, PARQUET, ARROW)
-STANDARD_INPUT = "-"
+FORMATS = (*LINE_FORMATS, _PARQUET, _ARROW)
+_STANDARD_INPUT = "-"
 
-MAX_TEXT_BYTES = 10_000_000
+_MAX_TEXT_BYTES = 10_000_000
 """The longest text, or line of a file: more is no text but a damaged or hostile file."""
 _MAX_BROKEN = 0.1  # of the lines of a file: more is another encoding
 _UTF8_MARK, _UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
@@ -83,7 +83,7 @@ class TextFiles:
             )
         self.column, self.max_texts, self.counts = column, max_texts, _ReadCounts()
         self._paragraphs, self._stdin_format = paragraphs, stdin_format
-        if list(map(str, paths)).count(STANDARD_INPUT) > 1:
+        if list(map(str, paths)).count(_STANDARD_INPUT) > 1:
             raise FileError("Standard input (-) can be read once; it is there twice: name it once.")
         self.files = tuple(file for path in paths for file in self._files_of(path, stdin))
 
@@ -125,9 +125,9 @@ class TextFiles:
         return texts + column + (f"; left out: {', '.join(left_out)}" if left_out else "")
 
     def _texts(self, file: TextFile, counts: _ReadCounts) -> Iterator[str]:
-        if file.format == PARQUET:
+        if file.format == _PARQUET:
             yield from _parquet_texts(file.path, file.name, self.column, counts)
-        elif file.format == ARROW:
+        elif file.format == _ARROW:
             yield from _arrow_texts(file.path, file.name, self.column, counts)
         else:
             with ExitStack() as opened:
@@ -137,7 +137,7 @@ class TextFiles:
                 yield from self._line_texts(file, stream, counts)
 
     def _line_texts(self, file: TextFile, stream: BinaryIO, counts: _ReadCounts) -> Iterator[str]:
-        lines = _TextLines(stream, file.name, counts, is_strict=file.format in (CSV, TSV))
+        lines = _TextLines(stream, file.name, counts, is_strict=file.format in (CSV, _TSV))
         match file.format:
             case "jsonl":
                 yield from _json_texts(lines, self.column, counts)
@@ -150,7 +150,7 @@ class TextFiles:
 
     def _files_of(self, path: str | Path, stdin: BinaryIO | None) -> Iterator[TextFile]:
         """The files behind a path that users name."""
-        if str(path) == STANDARD_INPUT:
+        if str(path) == _STANDARD_INPUT:
             if stdin is None:
                 raise FileError("There is no standard input (-) here: name a file.")
             yield TextFile("standard input", self._stdin_format, Path(), spool=_SpooledInput(stdin))
@@ -288,7 +288,7 @@ def _saved_dataset(folder: Path) -> Iterator[TextFile]:
         path = folder / (Path(filename).name or "unnamed")  # and not elsewhere
         if not path.is_file():
             raise FileError(f"{folder} should have the file {path.name}; there is none: copy the whole folder again.")
-        yield TextFile(str(path), ARROW, path)
+        yield TextFile(str(path), _ARROW, path)
 
 
 def _description(path: Path, key: str) -> Any:
@@ -354,15 +354,15 @@ class _TextLines:
 
     def _next_line(self) -> bytes:
         try:
-            line = self._stream.readline(MAX_TEXT_BYTES + 1)
+            line = self._stream.readline(_MAX_TEXT_BYTES + 1)
         except (OSError, EOFError, zlib.error) as error:  # BadGzipFile is an OSError
             raise FileError(
                 f"{self.name} cannot be read after line {self.number:,} (“{error}”): check that the file is complete."
             ) from error
         self.number += bool(line)
-        if len(line) > MAX_TEXT_BYTES:
+        if len(line) > _MAX_TEXT_BYTES:
             raise FileError(
-                f"A line has at most {MAX_TEXT_BYTES:,} bytes; line {self.number:,} of {self.name} has more: break it into several texts."
+                f"A line has at most {_MAX_TEXT_BYTES:,} bytes; line {self.number:,} of {self.name} has more: break it into several texts."
             )
         if self.number == 1:
             if line.startswith(_UTF16_MARKS):
@@ -462,9 +462,9 @@ def _split_paragraphs(lines: Iterable[str]) -> Iterator[str]:
         if line.strip():
             collected.append(line)
             size += len(line)
-            if size > MAX_TEXT_BYTES:
+            if size > _MAX_TEXT_BYTES:
                 raise FileError(
-                    f"A paragraph has at most {MAX_TEXT_BYTES:,} characters; one has more: separate texts with blank lines."
+                    f"A paragraph has at most {_MAX_TEXT_BYTES:,} characters; one has more: separate texts with blank lines."
                 )
         elif collected:
             yield "\n".join(collected)
@@ -521,7 +521,7 @@ def _csv_texts(lines: _TextLines, column: str, counts: _ReadCounts, delimiter: s
     Raises:
         FileError: it is no CSV file, or does not have the column.
     """
-    csv.field_size_limit(max(csv.field_size_limit(), MAX_TEXT_BYTES))  # it has one limit for the process: 131,072
+    csv.field_size_limit(max(csv.field_size_limit(), _MAX_TEXT_BYTES))  # it has one limit for the process: 131,072
     source = iter(lines)
     first = next(source, "")
     rows = csv.reader(chain([first], source), delimiter=delimiter or max(_DELIMITERS, key=first.count), strict=True)
@@ -621,9 +621,9 @@ def _column_texts(column: Any, name: str, counts: _ReadCounts) -> Iterator[str]:
             counts.missing += 1
             continue
         content = value.as_buffer()
-        if content.size > MAX_TEXT_BYTES:
+        if content.size > _MAX_TEXT_BYTES:
             raise FileError(
-                f"A text has at most {MAX_TEXT_BYTES:,} bytes; one of {name} has {content.size:,}: break it into several."
+                f"A text has at most {_MAX_TEXT_BYTES:,} bytes; one of {name} has {content.size:,}: break it into several."
             )
         try:
             yield str(content, "utf-8")

@@ -157,7 +157,7 @@ def _nearly_equal(number: float, other: float) -> bool:
     return number == other or math.isclose(number, other, rel_tol=_SAME) or (math.isnan(number) and math.isnan(other))
 
 
-def single_term(value: float, tex: str) -> tuple[Term, ...]:
+def _single_term(value: float, tex: str) -> tuple[Term, ...]:
     """A number as its own only term; no term for 0."""
     return (Term(tex, value),) if value else ()
 
@@ -194,7 +194,7 @@ class ExplanationBuilder:
     def as_recorded(self, words: str = "") -> Explanation:
         """The number alone, without a derivation."""
         words = self.layer.provenance.get(self.step.name, "") or words or self._unknown_origin()
-        return self._build(single_term(self.value, number(self.value).tex), [number(self.value).tex], words)
+        return self._build(_single_term(self.value, number(self.value).tex), [number(self.value).tex], words)
 
     def from_claim(
         self, claim: float, words: str, why: str = "", came_from: tuple[Cell, ...] = (), right_sides: Sequence[str] = ()
@@ -207,7 +207,7 @@ class ExplanationBuilder:
             return self.as_recorded()
         sides = right_sides or [number(self.value).tex]
         short = f"{format_number(self.value)}: {why}" if why else ""
-        return self._build(single_term(claim, sides[-1]), sides, words, came_from=came_from, short=short)
+        return self._build(_single_term(claim, sides[-1]), sides, words, came_from=came_from, short=short)
 
     def from_copy(self, name: str, row: int, column: int, words: str, why: str) -> Explanation:
         """A number copied from an earlier step or a parameter; if the two differ, it is given as recorded."""

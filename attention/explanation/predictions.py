@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch import Tensor
 
-TOLERANCE = 1e-6
+_TOLERANCE = 1e-6
 """The single-precision noise of a log-probability: smaller changes count as none."""
 
 
@@ -44,14 +44,14 @@ class TokenPrediction:
         return f"{'↑' if by > 0 else '↓'} {abs(by):,}" if by else ""
 
 
-def token_prediction(
+def _token_prediction(
     prediction: Prediction, token: int, name: str, before: Prediction | None = None
 ) -> TokenPrediction:
     """The prediction's numbers for one token, beside those of the unchanged model's prediction `before`."""
     logit = prediction.all_logits[token]
     log_probability = float(prediction.all_log_probabilities[token])
     rank = 1 + int((prediction.all_logits > logit).sum())
-    reference = None if before is None else token_prediction(before, token, name)
+    reference = None if before is None else _token_prediction(before, token, name)
     return TokenPrediction(
         name,
         token,
@@ -71,11 +71,11 @@ def top_tokens(
     if before is not None:
         wanted |= {before.ids[0]: before.tokens[0]}
     wanted |= dict(named)
-    entries = [token_prediction(prediction, token, name, before) for token, name in wanted.items()]
+    entries = [_token_prediction(prediction, token, name, before) for token, name in wanted.items()]
     return tuple(sorted(entries, key=lambda entry: entry.rank))
 
 
-def divergence(before: Prediction, after: Prediction) -> float:
+def _divergence(before: Prediction, after: Prediction) -> float:
     """KL(before ‖ after), in nats: the information lost if the changed model stands in for the unchanged one.
 
     Source: Kullback & Leibler 1951, "On Information and Sufficiency".
@@ -84,7 +84,7 @@ def divergence(before: Prediction, after: Prediction) -> float:
     return max(0.0, float(terms[before.all_log_probabilities > -float("inf")].sum()))
 
 
-def logit_difference(prediction: Prediction, target: int, distractor: int) -> float:
+def _logit_difference(prediction: Prediction, target: int, distractor: int) -> float:
     """The logit of the target minus the logit of the distractor (logit difference).
 
     Source: Wang et al. 2022, "Interpretability in the Wild", section 2.
@@ -102,7 +102,7 @@ def matching_prediction(prediction: Prediction, now: Trace, unchanged: Trace) ->
     return next((candidate for candidate in unchanged.predictions if candidate.position == prediction.position), None)
 
 
-def cosines(before: Trace, after: Trace) -> Tensor | None:
+def _cosines(before: Trace, after: Trace) -> Tensor | None:
     """The cosine between the vectors of each token before and after, [query_pos]; None if there are no vectors to compare."""
     if before.vectors is None or after.vectors is None or before.vectors.shape != after.vectors.shape:
         return None
@@ -124,23 +124,26 @@ def summarize(
         (prediction if before is None else before).tokens[0],
     )
     if before is not None:
-        now = token_prediction(prediction, *watched, before)
+        now = _token_prediction(prediction, *watched, before)
         was = now.before
         assert was is not None
-        if abs(now.log_probability - was.log_probability) <= TOLERANCE and divergence(before, prediction) <= TOLERANCE:
+        if (
+            abs(now.log_probability - was.log_probability) <= _TOLERANCE
+            and _divergence(before, prediction) <= _TOLERANCE
+        ):
             lines.append("The prediction is the same to rounding.")
         else:
             new_first = prediction.tokens[0] if prediction.ids[0] != before.ids[0] else ""
             suffix = f"; “{new_first}” is now the likeliest" if new_first else ""
             lines.append(f"“{watched[1]}” {format_number(was.probability)} → {format_number(now.probability)}{suffix}.")
     if target and distractor:
-        current = logit_difference(prediction, target[0], distractor[0])
-        earlier = "" if before is None else f"{format_number(logit_difference(before, target[0], distractor[0]))} → "
+        current = _logit_difference(prediction, target[0], distractor[0])
+        earlier = "" if before is None else f"{format_number(_logit_difference(before, target[0], distractor[0]))} → "
         lines.append(
             f"Logit of “{target[1]}” minus logit of “{distractor[1]}”: {earlier}{format_number(current)} (logit difference)."
         )
     if before is not None:
-        lines.append(f"KL from the unchanged model: {format_number(divergence(before, prediction))} nats.")
+        lines.append(f"KL from the unchanged model: {format_number(_divergence(before, prediction))} nats.")
     return tuple(lines)
 
 
@@ -170,7 +173,7 @@ class VectorShift(NamedTuple):
 
 def vector_shifts(before: Trace, after: Trace) -> tuple[VectorShift, ...]:
     """How far the vector of each token has moved; empty if there are no vectors to compare."""
-    values = cosines(before, after)
+    values = _cosines(before, after)
     if values is None:
         return ()
     return tuple(
@@ -182,7 +185,7 @@ def vector_shifts(before: Trace, after: Trace) -> tuple[VectorShift, ...]:
 def describe_shifts(moves: Sequence[VectorShift]) -> str:
     """The token that moved the most, in a sentence."""
     most = min(moves, key=lambda item: item.cosine)
-    if 1 - most.cosine <= TOLERANCE:
+    if 1 - most.cosine <= _TOLERANCE:
         return "The vectors of all tokens are the same to rounding."
     return (
         f"{most.token} (token {most.position}) moved the most: its last vector has a cosine of {format_near_one(most.cosine)} with the unchanged one; "
@@ -195,7 +198,7 @@ def summarize_shifts(moves: Sequence[VectorShift]) -> str:
     mean = sum(item.cosine for item in moves) / len(moves)
     return (
         "Vectors the same to rounding."
-        if 1 - mean <= TOLERANCE
+        if 1 - mean <= _TOLERANCE
         else f"Vectors moved: cosine {format_near_one(mean)} on average."
     )
 

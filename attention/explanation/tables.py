@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch import Tensor
 
-ROUNDING = 1e-4  # the single-precision error of a sum of 4096 weights
-MAX_NAME_CHARACTERS = 40  # characters of a token label; a long table repeats it in every row
+_ROUNDING = 1e-4  # the single-precision error of a sum of 4096 weights
+_MAX_NAME_CHARACTERS = 40  # characters of a token label; a long table repeats it in every row
 MAX_SPREADSHEET_ROWS = 2**20 - 1  # the most rows that Excel reads, without the heading
 _CHUNK = 2**14  # numbers per chunk of a CSV file
 _LONG_CHUNK = 2**15  # rows per chunk of a long table
@@ -132,7 +132,7 @@ def row_sums(facts: StepStats) -> str:
     """The sums of the rows of a probability, in a few words: "Σ = 1 ✓", "Σ = 1, 0 in 3 rows", "Σ = 0.82 … 1"."""
     if facts.min_row_sum is None or facts.max_row_sum is None:
         return "Σ = 0"
-    normalized = abs(facts.min_row_sum - 1) < ROUNDING and abs(facts.max_row_sum - 1) < ROUNDING
+    normalized = abs(facts.min_row_sum - 1) < _ROUNDING and abs(facts.max_row_sum - 1) < _ROUNDING
     text = "Σ = 1" if normalized else f"Σ = {facts.min_row_sum:.2f} … {facts.max_row_sum:.2f}"
     if facts.zero_rows:
         return f"{text}, 0 in {facts.zero_rows} {'row' if facts.zero_rows == 1 else 'rows'}"
@@ -165,5 +165,5 @@ def _patch_places(tokens: Sequence[str]) -> dict[str, Any]:
 def _names(layer: Layer, axis: str, size: int) -> list[str]:
     tokens = layer.labels_of(axis)
     return [
-        str(i) if tokens is None else f"{i} {label(tokens[i], MAX_NAME_CHARACTERS, escape=False)}" for i in range(size)
+        str(i) if tokens is None else f"{i} {label(tokens[i], _MAX_NAME_CHARACTERS, escape=False)}" for i in range(size)
     ]

@@ -47,7 +47,7 @@ class Kind(NamedTuple):
 
 
 # A half is read as a float, which holds the same numbers, so that later steps are computed with enough digits.
-HALF, FLOAT, DOUBLE, BOOL = Kind("float32", 4, True), Kind("float32", 4), Kind("float64", 8), Kind("bool", 1)
+_HALF, _FLOAT, DOUBLE, BOOL = Kind("float32", 4, True), Kind("float32", 4), Kind("float64", 8), Kind("bool", 1)
 
 
 Step = str | int | list[str]
@@ -307,11 +307,11 @@ _LENGTH_BYTES = 8  # bytes of the length of the header
 # For each type name in the file: the torch dtype, its bytes, and the kind to which it is converted.
 _SAFETENSORS_KINDS: dict[str, tuple[str, int, Kind]] = {
     "F64": ("float64", 8, DOUBLE),
-    "F32": ("float32", 4, FLOAT),
-    "F16": ("float16", 2, HALF),
-    "BF16": ("bfloat16", 2, HALF),
-    "F8_E4M3": ("float8_e4m3fn", 1, HALF),
-    "F8_E5M2": ("float8_e5m2", 1, HALF),
+    "F32": ("float32", 4, _FLOAT),
+    "F16": ("float16", 2, _HALF),
+    "BF16": ("bfloat16", 2, _HALF),
+    "F8_E4M3": ("float8_e4m3fn", 1, _HALF),
+    "F8_E5M2": ("float8_e5m2", 1, _HALF),
     "I64": ("int64", 8, DOUBLE),
     "I32": ("int32", 4, DOUBLE),
     "I16": ("int16", 2, DOUBLE),
@@ -479,7 +479,7 @@ def _read_npy(name: str, content: bytes) -> Archive:
     return _read_archive(name, {"": lambda size: content[:size]})
 
 
-def read_npz(name: str, content: bytes) -> Archive:
+def _read_npz(name: str, content: bytes) -> Archive:
     """The arrays of a .npz file.
 
     Raises:
@@ -559,7 +559,7 @@ def _read_archive(name: str, files: dict[str, _ReadPrefix]) -> Archive:
 def _kind_of(header: _Header) -> Kind | None:
     """The kind of the numbers; None if the array has no numbers."""
     kind, size = header.dtype.kind, header.dtype.itemsize
-    return {"f": {2: HALF, 4: FLOAT, 8: DOUBLE}.get(size), "b": BOOL, "i": DOUBLE, "u": DOUBLE}.get(kind)
+    return {"f": {2: _HALF, 4: _FLOAT, 8: DOUBLE}.get(size), "b": BOOL, "i": DOUBLE, "u": DOUBLE}.get(kind)
 
 
 def _load_npy(label: str, header: _Header, kind: Kind, read: _ReadPrefix) -> Tensor:
@@ -633,7 +633,7 @@ def format_npy(data: bytes, name: str) -> str:
 
 
 _READERS: dict[str, Callable[[str, bytes], Archive]] = {
-    ".npz": read_npz,
+    ".npz": _read_npz,
     ".npy": _read_npy,
     ".safetensors": _read_safetensors,
     ".json": _read_json,

@@ -137,7 +137,7 @@ class View(NamedTuple):
         array = array[tuple(slice(None) if index is None else index for index in self.taken)].permute(self.order)
         array = array[None] if self.adds_head else array
         if self.window:
-            return unrolled(array, self.n, self.window)
+            return _unrolled(array, self.n, self.window)
         return array.clone() if any(index is not None for index in self.taken) else array.contiguous()
 
     def python(self, array: str) -> str:
@@ -150,14 +150,14 @@ class View(NamedTuple):
         if self.order != tuple(range(len(self.order))):
             array += f".permute({', '.join(map(str, self.order))})"
         array += "[None]" * self.adds_head
-        return expression(unrolled, bands=array, n=str(self.n), width=str(self.window)) if self.window else array
+        return expression(_unrolled, bands=array, n=str(self.n), width=str(self.window)) if self.window else array
 
 
 def _python_index(index: int | slice | None) -> str:
     return ":" if index is None else str(index) if isinstance(index, int) else f"{index.start} : {index.stop}"
 
 
-def unrolled(bands: Tensor, n: int, width: int) -> Tensor:
+def _unrolled(bands: Tensor, n: int, width: int) -> Tensor:
     """The weights of a window around each of n queries, [… query window], at their keys, [… query key]; the middle column is the query's own key.
 
     Source: Beltagy et al. 2020, "Longformer", section 3.1.

@@ -130,7 +130,7 @@ def find_labels(rows: Sequence[Sequence[str]]) -> Labels:
         heading = index = (
             not lacks_corner
             or _are_labels(columns)
-            or (is_consecutive(columns) and (_are_whole(names) or _are_labels(names)))
+            or (_is_consecutive(columns) and (_are_whole(names) or _are_labels(names)))
         )
     elif _is_label(corner):
         index = _are_labels(names) if _are_labels(columns) else bool(columns) and _are_names([corner, *names])
@@ -149,7 +149,7 @@ def counts_from_zero(values: Sequence[str]) -> bool:
     return all(cell == str(i) for i, cell in enumerate(values))
 
 
-def is_consecutive(values: Sequence[str]) -> bool:
+def _is_consecutive(values: Sequence[str]) -> bool:
     """Whether these are consecutive whole numbers, from any start."""
     return _are_whole(values) and all(int(cell) == int(values[0]) + i for i, cell in enumerate(values))
 
@@ -174,7 +174,7 @@ def _are_names(values: Sequence[str]) -> bool:
 
 def as_tokens(labels: Sequence[str]) -> tuple[str, ...]:
     """The labels of an axis as tokens, without the positions of the Lab's tables; none if they only count."""
-    if is_consecutive(labels) and labels[:1] in (("0",), ("1",), ["0"], ["1"]):
+    if _is_consecutive(labels) and labels[:1] in (("0",), ("1",), ["0"], ["1"]):
         return ()
     if all(label.startswith(f"{i} ") for i, label in enumerate(labels)):
         return tuple(label.partition(" ")[2] for label in labels)

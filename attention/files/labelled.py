@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MEANINGS = ("numbers", WEIGHTS, SCORES)
 """What the numbers of a table are: what they say (weights, if no number is negative and the rows sum to 1), weights, or scores."""
-MAX_NUMBERS = 2**22  # 2,048 × 2,048; a text of so many takes a second
+_MAX_NUMBERS = 2**22  # 2,048 × 2,048; a text of so many takes a second
 _MAX_CELLS = 2**14  # in a line, and lines
 _SAMPLE = 64  # rows that decide what is a heading
 _LABELLED_JSON = re.compile(
@@ -71,7 +71,7 @@ def read_table(name: str, file_name: str, content: bytes) -> Archive:
         FileError: it is no table of numbers, has too many of them, or is a table of the Lab that has no attention.
     """
     text = _decode(content)
-    if found := read_alignments(text, name, MAX_NUMBERS):
+    if found := read_alignments(text, name, _MAX_NUMBERS):
         return _of_alignments(found)
     if reason := next((reason for part, reason in _NO_MAPS.items() if part in file_name), ""):
         raise FileError(f"{name} {reason}.")
@@ -144,9 +144,9 @@ def _read_wide(rows: Iterator[list[str]], labels: Labels, name: str) -> _Table:
         values = cells[labels.numbers]
         comma = comma or any("," in cell for cell in values)
         width = width or len(values)
-        if max(len(cells), height) > _MAX_CELLS or len(numbers) > MAX_NUMBERS:
+        if max(len(cells), height) > _MAX_CELLS or len(numbers) > _MAX_NUMBERS:
             raise FileError(
-                f"{name} may have {MAX_NUMBERS:,} numbers as text, and {_MAX_CELLS:,} rows or columns; got more: save it as .npz or .safetensors."
+                f"{name} may have {_MAX_NUMBERS:,} numbers as text, and {_MAX_CELLS:,} rows or columns; got more: save it as .npz or .safetensors."
             )
         if len(values) != width:
             raise MatrixError(
@@ -200,8 +200,8 @@ def _read_long(columns: Sequence[str], rows: Iterable[list[str]], name: str) -> 
             cells.append(known.setdefault(row[place], len(known)))
         for value, place in zip(numbers, places, strict=True):
             value.extend(_numbers((row[place],), "," in row[place], name, number))
-        if number >= MAX_NUMBERS:
-            raise FileError(f"{name} may have {MAX_NUMBERS:,} rows; got more: save it as .npz or .safetensors.")
+        if number >= _MAX_NUMBERS:
+            raise FileError(f"{name} may have {_MAX_NUMBERS:,} rows; got more: save it as .npz or .safetensors.")
     shape = tuple(map(len, labels))
     for axis, known in enumerate(
         labels

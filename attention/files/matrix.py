@@ -27,7 +27,7 @@ def validate_matrix(rows: Sequence[Sequence[float]], name: str) -> Matrix:
     Raises:
         MatrixError: no numbers, too many, rows of unequal length, NaN or another infinity.
     """
-    width, may_hide = len(rows[0]) if rows else 0, allows_minus_inf(name)
+    width, may_hide = len(rows[0]) if rows else 0, _allows_minus_inf(name)
     check_size(len(rows), width, name)
     for i, row in enumerate(rows):
         if len(row) != width:
@@ -48,12 +48,12 @@ def validate_matrix(rows: Sequence[Sequence[float]], name: str) -> Matrix:
     return tuple(map(tuple, rows))
 
 
-def allows_minus_inf(name: str) -> bool:
+def _allows_minus_inf(name: str) -> bool:
     """Whether the matrix of this name may hide keys with −∞, as the bias of the scores or a mask."""
     return name.startswith(("bias", "mask"))
 
 
-def allows_stack(name: str) -> bool:
+def _allows_stack(name: str) -> bool:
     """Whether the field of this symbol may hold one matrix for each head."""
     return name in ("W_Q", "W_K", "W_V", "W_O", "Q", "K", "V", "S", "bias", "mask", "dropout_mask")
 
@@ -163,7 +163,7 @@ def batch_reading(rows: Sequence[Sequence[float]], shape: tuple[int, ...], name:
             indices.append(index)
         key = label + "".join(f"[{index}]" for index in reversed(indices))
         choices[key] = validate_matrix(rows[i * height : (i + 1) * height], f"{name}{key.removeprefix(label)}")
-    if allows_stack(name) and prod(leading[:-1]) == 1:
+    if _allows_stack(name) and prod(leading[:-1]) == 1:
         heads = f"{label}, {len(choices)} heads" if label else f"{len(choices)} heads"
         matrices: Stack = tuple(as_stack(matrix)[0] for matrix in choices.values())
         question = f"Are these {len(choices)} matrices ({shape_text}) the heads, or is one of them meant?"
@@ -198,7 +198,7 @@ def combine(readings: Sequence[ParsedText], name: str) -> ParsedText:
     return ParsedText(choices, question, tuple(notes), parts=tuple(readings))
 
 
-def rounded_decimals(matrix: Matrix | Stack) -> int | None:
+def _rounded_decimals(matrix: Matrix | Stack) -> int | None:
     """The number of decimals, 3 to 8, to which the numbers appear to be rounded; None if they do not."""
     counts = []
     for number in islice((number for rows in as_stack(matrix) for row in rows for number in row), _SAMPLE_SIZE):
@@ -219,7 +219,7 @@ def rounded_decimals(matrix: Matrix | Stack) -> int | None:
 
 def rounding_note(matrix: Matrix | Stack) -> str:
     """A note on numbers that appear to be rounded; "" otherwise."""
-    if (digits := rounded_decimals(matrix)) is None:
+    if (digits := _rounded_decimals(matrix)) is None:
         return ""
     source = {4: ", as torch prints them", 8: ", as NumPy prints them"}.get(digits, "")
     return f"The numbers have {digits} digits after the point{source}: if they were rounded, the last digits of later steps may differ."

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from numpy import uint8
     from numpy.typing import NDArray
 
-MAX_BYTES = 2**25
+_MAX_BYTES = 2**25
 """The largest picture file."""
-MAX_PIXELS = 2**25
+_MAX_PIXELS = 2**25
 """The largest number of pixels of a picture; it is decoded to 3 bytes for each."""
-MAX_SCANS = 50
+_MAX_SCANS = 50
 """The largest number of scans of a JPEG, each of which goes over all pixels; a progressive one has about 10."""
-MAX_RATIO = 16
+_MAX_RATIO = 16
 """The largest ratio of the sides of a picture: a processor that gives the shorter side a fixed length makes the longer one this much longer."""
 
 TURNED = "The picture is turned as its EXIF orientation says."
@@ -82,7 +82,7 @@ class Picture:
         """
         try:
             with Path(path).open("rb") as file:
-                content = file.read(MAX_BYTES + 1)
+                content = file.read(_MAX_BYTES + 1)
         except (OSError, ValueError) as error:
             raise FileError(
                 f"A picture is a PNG, JPEG or WebP file that can be read; got “{str(path)[:80]}”, which cannot be: check its path."
@@ -90,7 +90,7 @@ class Picture:
         return cls.of(content, Path(path).name)
 
     @classmethod
-    def of(cls, content: Any, name: str = "", max_pixels: int = MAX_PIXELS) -> Picture:
+    def of(cls, content: Any, name: str = "", max_pixels: int = _MAX_PIXELS) -> Picture:
         """The picture of the bytes of a file, or of an image of Pillow.
 
         Args:
@@ -131,21 +131,21 @@ class Picture:
         """Red, green and blue, [row column 3] from 0 to 255; of a file, decoded anew."""
         import numpy as np
 
-        rgb = _decoded(self.content, self.kind, MAX_PIXELS)[0].tobytes() if self.kind else self.content
+        rgb = _decoded(self.content, self.kind, _MAX_PIXELS)[0].tobytes() if self.kind else self.content
         return np.frombuffer(rgb, np.uint8).reshape(self.height, self.width, 3)
 
     def preview(self, side: int) -> bytes:
         """A PNG file of the picture whose longer side has at most `side` pixels."""
         from PIL import Image
 
-        image = _decoded(self.content, self.kind, MAX_PIXELS, side)[0] if self.kind else Image.fromarray(self.pixels())
+        image = _decoded(self.content, self.kind, _MAX_PIXELS, side)[0] if self.kind else Image.fromarray(self.pixels())
         image.thumbnail((side, side))
         stream = BytesIO()
         image.save(stream, "PNG")
         return stream.getvalue()
 
 
-def bytes_to_decode(content: bytes, max_pixels: int = MAX_PIXELS) -> int:
+def bytes_to_decode(content: bytes, max_pixels: int = _MAX_PIXELS) -> int:
     """The bytes of memory that reading a picture file takes, from its header.
 
     Raises:
@@ -217,9 +217,9 @@ def _kind(content: bytes) -> str:
         raise FileError(
             f"A picture is a PNG, JPEG or WebP file; got {_other_kind(content)}: save it as one of these, and give that."
         )
-    if len(content) > MAX_BYTES:
+    if len(content) > _MAX_BYTES:
         raise FileError(
-            f"A picture file may take at most {MAX_BYTES / 2**20:.0f} MB; got more: save it smaller, or as JPEG."
+            f"A picture file may take at most {_MAX_BYTES / 2**20:.0f} MB; got more: save it smaller, or as JPEG."
         )
     return kind
 
@@ -256,18 +256,18 @@ def _check_scans(content: bytes) -> None:
     Raises:
         FileError: it has too many.
     """
-    if content.count(bytes((0xFF, _SCAN))) <= MAX_SCANS:  # a fast test: other data may have these bytes, too
+    if content.count(bytes((0xFF, _SCAN))) <= _MAX_SCANS:  # a fast test: other data may have these bytes, too
         return
     n_scans = position = 0
-    while n_scans <= MAX_SCANS and (marker := _MARKER.search(content, position)):
+    while n_scans <= _MAX_SCANS and (marker := _MARKER.search(content, position)):
         code, position = marker[1][0], marker.end()
         if code == _END:
             return
         n_scans += code == _SCAN
         position += 0 if code in _STANDALONE else int.from_bytes(content[position : position + 2], "big")
-    if n_scans > MAX_SCANS:
+    if n_scans > _MAX_SCANS:
         raise FileError(
-            f"A JPEG may have at most {MAX_SCANS} scans, since each goes over all pixels; this one has more: save it again."
+            f"A JPEG may have at most {_MAX_SCANS} scans, since each goes over all pixels; this one has more: save it again."
         )
 
 
@@ -281,9 +281,9 @@ def _check_size(width: int, height: int, max_pixels: int) -> None:
         raise FileError(
             f"A picture may have at most {max_pixels:,} pixels; got {width:,} × {height:,} (width × height): save it smaller."
         )
-    if max(width, height) > MAX_RATIO * min(width, height):
+    if max(width, height) > _MAX_RATIO * min(width, height):
         raise FileError(
-            f"One side of a picture may be at most {MAX_RATIO} times as long as the other; got {width:,} × {height:,} (width × height): cut a part of it."
+            f"One side of a picture may be at most {_MAX_RATIO} times as long as the other; got {width:,} × {height:,} (width × height): cut a part of it."
         )
 
 

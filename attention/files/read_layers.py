@@ -37,7 +37,7 @@ from attention.trace.layer import Layer
 if TYPE_CHECKING:
     from torch import Tensor
 
-TOLERANCE = 0.01  # relative to the largest number of a step; a larger difference means another formula
+_TOLERANCE = 0.01  # relative to the largest number of a step; a larger difference means another formula
 _MAY_HIDE_KEYS = (BIASED_SCORES, MASKED_SCORES, "bias")  # where −∞ hides a key
 _NON_NEGATIVE = (WEIGHTS, DROPPED_WEIGHTS)
 _LARGEST = sys.float_info.max
@@ -168,7 +168,7 @@ def _compare(computed: Layer, recorded: dict[str, Tensor], recorded_layer: Layer
                 max_difference, float(torch.where(ours == other, 0, ours - other).abs().nan_to_num(math.inf).max())
             )
             max_recorded = max(max_recorded, float(other.abs().nan_to_num(0, posinf=0).max()))
-        if max_difference > TOLERANCE * max_recorded:
+        if max_difference > _TOLERANCE * max_recorded:
             return CheckedLayer(
                 recorded_layer,
                 f"{name} differs from the result of the formula for query, key and mask: everything is shown as recorded, and nothing is computed. "

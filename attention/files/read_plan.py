@@ -27,7 +27,7 @@ from attention.files.stored_tokens import AxisTokens, Lists, Sentence
 from attention.formula.names import KEY, MASKED_SCORES, QUERY, SCORES, WEIGHTS
 from attention.formula.steps import DECLARED, MAP_AXES, declared
 
-MAX_SEQUENCES = 1024
+_MAX_SEQUENCES = 1024
 _SHARED_BY_LAYERS = ("bias", "bias_table")  # all layers may share these
 _BLOCKS = ("encoder", "decoder", "cross")  # the order of their layers
 _SETTINGS = {*METADATA} - {"layers"}  # an array of this name is no description
@@ -216,7 +216,7 @@ class _Reading:
         """What each sequence is called: the words of its name, and its first tokens."""
         labels, stems = list[str](), frozenset(word for words in counts for word in words)
         for stem, count in counts.items():
-            for index in range(min(count, MAX_SEQUENCES - len(labels))):
+            for index in range(min(count, _MAX_SEQUENCES - len(labels))):
                 names = [" ".join(stem)] if len(counts) > 1 else []
                 sentence = _sentence(blocks[stem], stems, stem, index, count)
                 names += filter(None, (self.lists.names.get(sentence.number), self.lists.label(sentence)))

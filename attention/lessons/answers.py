@@ -94,7 +94,7 @@ def cell(context: QuestionContext, query: str, key: str, layer: int | None = Non
     return _position(target.tokens, query), _position(target.key_tokens, key)
 
 
-def argmax_cell(
+def _argmax_cell(
     context: QuestionContext, step: str, layer: int | None = None, head: int | None = None
 ) -> tuple[int, int]:
     """The cell with the largest value of the matrix."""
@@ -130,7 +130,7 @@ def _of_trace(function: Callable[..., Answer]) -> Callable[..., Answer]:
 
 
 _OWN: tuple[Callable[..., Answer], ...] = (
-    argmax_key, argmax_cell, value, row, order, compare, compare_rows, compare_said, cell, size, visible, given,
+    argmax_key, _argmax_cell, value, row, order, compare, compare_rows, compare_said, cell, size, visible, given,
 )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 MAX_TOKENS = 32  # in a small map, so that every cell is visible
-DIVISORS = ("√d_k", "√d_model", "nothing")
+_DIVISORS = ("√d_k", "√d_model", "nothing")
 _HEIGHT = 118  # pixels of each small map
 
 WHY_SCALE = r"""
@@ -82,7 +82,7 @@ class Scaling:
         """The mean entropy of a row and the spread of the scores, one row per initialization."""
         table = pd.DataFrame({"random weights": self.inits})
         for name, numbers in (("entropy", self.entropy), ("spread", self.spread)):
-            for i, divisor in enumerate(DIVISORS):
+            for i, divisor in enumerate(_DIVISORS):
                 table[f"{name}, ÷ {divisor}"] = numbers[:, i]
         return table
 
@@ -143,7 +143,7 @@ def scaling_maps(lesson: Scaling) -> Spec:
         "Heatmap of the weights of head 0 (query (attends from) by key (attends to)) for five random initializations and three divisors. "
         "Mean entropy of a row: "
         + "; ".join(
-            f"{init}: " + ", ".join(f"{lesson.entropy[i, j]:.2f} divided by {d}" for j, d in enumerate(DIVISORS))
+            f"{init}: " + ", ".join(f"{lesson.entropy[i, j]:.2f} divided by {d}" for j, d in enumerate(_DIVISORS))
             for i, init in enumerate(lesson.inits)
         )
         + ".",
@@ -160,7 +160,7 @@ def scaling_maps(lesson: Scaling) -> Spec:
     ]
     across, down = panels[:n_divisors], panels[::n_divisors]
     x = _axis(
-        [(panel.x, columns, f"÷ {d}") for panel, d in zip(across, DIVISORS, strict=True)], lesson.key_tokens, "key"
+        [(panel.x, columns, f"÷ {d}") for panel, d in zip(across, _DIVISORS, strict=True)], lesson.key_tokens, "key"
     )
     y = _axis([(panel.y, rows, init) for panel, init in zip(down, lesson.inits, strict=True)], lesson.tokens, "query")
     y["ticktext"] = [init.replace(" ", "<br>") for init in lesson.inits]

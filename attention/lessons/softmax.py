@@ -29,7 +29,7 @@ TEMPERATURES = (0.125, 0.5, 1.0, 2.0, 8.0)
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 10.0  # the ends of the curves; beyond them little changes
 FACTORS = (1, 2, 5, 8, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 MAX_NUMBERS = 32
-MAX_ABSOLUTE = 10_000
+_MAX_ABSOLUTE = 10_000
 
 _LINE = {"type": "scatter", "mode": "lines", "line": {"color": POINT_COLOR, "width": 3}, "showlegend": False}
 _LEGEND = {
@@ -50,7 +50,7 @@ def parse_row(text: str) -> Row:
     Raises:
         NumbersError: a part is no number, is not finite or too large, or there are too few or too many numbers.
     """
-    expected = f"A row is 2 to {MAX_NUMBERS} numbers from −{MAX_ABSOLUTE:,} to {MAX_ABSOLUTE:,}"
+    expected = f"A row is 2 to {MAX_NUMBERS} numbers from −{_MAX_ABSOLUTE:,} to {_MAX_ABSOLUTE:,}"
     advice = "type them separated by commas, such as 0.1, -0.2, -0.3, 0.5."
     parts = [part for part in regex.split(r"[\s,;\[\]()]+", text.replace("−", "-")) if part]
     if len(parts) > MAX_NUMBERS:
@@ -61,7 +61,7 @@ def parse_row(text: str) -> Row:
             number = float(part)
         except ValueError:
             number = math.nan
-        if not abs(number) <= MAX_ABSOLUTE:  # also rejects nan
+        if not abs(number) <= _MAX_ABSOLUTE:  # also rejects nan
             raise NumbersError(f"{expected}; got “{label(part, 40, escape=False)}”: {advice}")
         numbers.append(number)
     if len(numbers) < 2:

@@ -43,7 +43,7 @@ class Change(NamedTuple):
     why: str
 
 
-CHANGES = (
+_CHANGES = (
     Change("temperature", "0.3", SCALED_SCORES, "the temperature is 0.3", "at temperature 0.3",
          "Divided by 0.3, scores lie further apart, and the highest takes a larger share."),
     Change("temperature", "3.0", SCALED_SCORES, "the temperature is 3", "at temperature 3",
@@ -201,7 +201,7 @@ class _CellTopic(NamedTuple):
         source = self.state[SOURCE.key]
         settings = {knob.key: knob for knob in layer_knobs(source)}
         current = {key: self.state.get(key, to_text(knob.default)) for key, knob in settings.items()}
-        turns = [turn for turn in CHANGES if current.get(turn.key, turn.value) != turn.value]
+        turns = [turn for turn in _CHANGES if current.get(turn.key, turn.value) != turn.value]
         if source in INTERVENTIONS.sources and self.cell.layer and not self.state.get(INTERVENTIONS.key):
             turns.append(Change(*(words.format(self.cell.layer - 1) for words in _ABLATION)))
         if self.layer.mask is not None and not self.layer.mask.triu(1).any():

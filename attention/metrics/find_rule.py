@@ -273,7 +273,7 @@ def _measured(layer: Layer, rule: FindRule) -> tuple[Any, Any, Any, list[float],
     return *numbers, [total / n if n else math.nan for total, n in zip(expected, n_expected, strict=True)], cells
 
 
-MAX_RULE, MAX_ITEMS, MAX_REGEX, MAX_OFFSET = 1000, 100, 200, 4096
+MAX_RULE, _MAX_ITEMS, _MAX_REGEX, _MAX_OFFSET = 1000, 100, 200, 4096
 """The characters of a rule, the words of a list, the characters of a regular expression, the distance of an offset."""
 _CLOSING = {'"': '"', "'": "'", "“": "”", "„": "“", "«": "»"}
 _SIDE_WORDS = '"it", [he, she, it], /^[A-Z]/, ' + ", ".join(SIDES)
@@ -333,9 +333,9 @@ class _RuleParser:
         self._skip_blanks()
         match = re.compile(r"[-−+]?[0-9]+").match(self.text, self.place)
         offset = int(match[0].replace("−", "-")) if match and len(match[0]) < 9 else None
-        if match is None or offset is None or abs(offset) > MAX_OFFSET:
+        if match is None or offset is None or abs(offset) > _MAX_OFFSET:
             raise self._error(
-                f"an integer from −{MAX_OFFSET:,} to {MAX_OFFSET:,}", "write offset -1 for the token before the query"
+                f"an integer from −{_MAX_OFFSET:,} to {_MAX_OFFSET:,}", "write offset -1 for the token before the query"
             )
         self.place = match.end()
         return Offset(offset)
@@ -364,8 +364,10 @@ class _RuleParser:
         while True:
             self._skip_blanks()
             words.append(self._word() if self.text[self.place : self.place + 1] in _CLOSING else self._plain_word())
-            if len(words) > MAX_ITEMS:
-                raise self._error(f"at most {MAX_ITEMS} words in a list", "use a shorter list, or a regular expression")
+            if len(words) > _MAX_ITEMS:
+                raise self._error(
+                    f"at most {_MAX_ITEMS} words in a list", "use a shorter list, or a regular expression"
+                )
             self._skip_blanks()
             character, self.place = self.text[self.place : self.place + 1], self.place + 1
             if character == "]":
@@ -408,8 +410,8 @@ class _RuleParser:
         if match is None:
             raise self._error("a regular expression between two /", r"close it with /, and write \/ for a / inside")
         pattern, flags = match[1], match[2]
-        if len(pattern) > MAX_REGEX:
-            raise self._error(f"a regular expression of at most {MAX_REGEX} characters", "write a shorter one")
+        if len(pattern) > _MAX_REGEX:
+            raise self._error(f"a regular expression of at most {_MAX_REGEX} characters", "write a shorter one")
         if flags not in ("", "i"):
             self.place = match.start(2)
             raise self._error("no flag but i", "remove it")

@@ -63,7 +63,7 @@ class WordKind:
             return np.array([of == TEXTS[self.text] for of in words.texts], bool)
         if self.text in KINDS:
             return np.array([kind == KINDS[self.text] for kind in words.kinds], bool)
-        if self.text == SPECIAL:
+        if self.text == _SPECIAL:
             return np.array(words.is_special, bool)
         pairs = zip(words.names, words.is_special, strict=True)
         return np.array([not special and patterns.is_punctuation(name) for name, special in pairs], bool)
@@ -257,14 +257,14 @@ def _in_sentence(difference: int) -> Callable[[TextWords], NDArray[np.bool_]]:
     return cells
 
 
-ANY, PUNCTUATION, SPECIAL = "any", "punctuation", "special"
+_ANY, _PUNCTUATION, _SPECIAL = "any", "punctuation", "special"
 KINDS = {"picture": patterns.PATCH, "registers": patterns.REGISTER, "words": patterns.WORD}
 """The kind of token of each keyword, where a model reads a picture."""
 TEXTS = {"text A": "A", "text B": "B"}
 """The text of each keyword, where a model reads a pair of texts."""
 SIDES: dict[str, Side] = {
-    ANY: AnyWord(),
-    **{keyword: WordKind(keyword) for keyword in (PUNCTUATION, SPECIAL, *KINDS, *TEXTS)},
+    _ANY: AnyWord(),
+    **{keyword: WordKind(keyword) for keyword in (_PUNCTUATION, _SPECIAL, *KINDS, *TEXTS)},
 }
 """What both sides can be, by its keyword."""
 RELATIONS: dict[str, Relation] = {

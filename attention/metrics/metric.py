@@ -29,7 +29,7 @@ NULLS = {UNIFORM: "if all visible keys had the same weight", BY_DISTANCE: "if on
 """The nulls with their words; with the second, the head gives each distance what it usually gives it, whatever the words (`patterns.DistanceProfile`)."""
 SHUFFLED, RANDOM = "shuffled", "random"
 """The controls: the words of a text in random order; and random tokens that are repeated once."""
-NEARBY = 3
+_NEARBY = 3
 """The largest distance of a token that counts as nearby, in positions."""
 
 
@@ -164,7 +164,7 @@ def _punctuation(pattern: Pattern) -> Tensor:
 
 
 def _local(pattern: Pattern) -> Tensor:
-    return (pattern.offsets.abs() <= NEARBY) & pattern.has_distances  # without distances no key is near
+    return (pattern.offsets.abs() <= _NEARBY) & pattern.has_distances  # without distances no key is near
 
 
 _VOITA = "Voita et al. 2019, Analyzing Multi-Head Self-Attention"
@@ -201,8 +201,8 @@ _METRICS = (
         "Olsson et al. 2022, In-context Learning and Induction Heads", CellWeights(_distant_induction), null=BY_DISTANCE, control=RANDOM),
     Metric("punctuation", "The total weight of punctuation marks.", "Σ a_ij over j with x_j a punctuation mark", "queries that see a punctuation mark",
         "Clark et al. 2019, What Does BERT Look At?", CellWeights(_punctuation), null=BY_DISTANCE, control=SHUFFLED),
-    Metric("local", f"The total weight of the tokens at most {NEARBY} positions away, and of the token itself.",
-        f"Σ a_ij over |i − j| ≤ {NEARBY}", "all queries, within one text without patches of a picture", "Clark et al. 2019, What Does BERT Look At?; Vig and Belinkov 2019", CellWeights(_local), control=SHUFFLED),
+    Metric("local", f"The total weight of the tokens at most {_NEARBY} positions away, and of the token itself.",
+        f"Σ a_ij over |i − j| ≤ {_NEARBY}", "all queries, within one text without patches of a picture", "Clark et al. 2019, What Does BERT Look At?; Vig and Belinkov 2019", CellWeights(_local), control=SHUFFLED),
 )
 # fmt: on
 

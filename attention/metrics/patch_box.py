@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from attention.formula.tensor_types import Visible
 
-MAX_PLACE = 9999
+_MAX_PLACE = 9999
 """The largest row and column."""
 PATTERN = re.compile(
     r"(?:patch(?:es)?\s+)?rows?\s+(\d{1,4})(?:\s*[-–]\s*(\d{1,4}))?\s*,?\s*col(?:umn)?s?\s+(\d{1,4})(?:\s*[-–]\s*(\d{1,4}))?(?!\w)"

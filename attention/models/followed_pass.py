@@ -163,7 +163,7 @@ class LayerFollower(Follower):
         products = [factor for each, factor in self._products if each == place]
         if products and not any({*factor.shape[-2:]} <= whole for factor in products):
             n_products = len(self._products)
-            weights = dense_weights(module, args, kwargs, self._n_texts, self._lengths[0])
+            weights = _dense_weights(module, args, kwargs, self._n_texts, self._lengths[0])
             del self._products[n_products:]
             if weights is not None:
                 self._products.append((place, weights))
@@ -180,7 +180,7 @@ class LayerFollower(Follower):
         return None
 
 
-def dense_weights(
+def _dense_weights(
     module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], n_texts: int, n_tokens: int
 ) -> Tensor | None:
     """The weights [text head query_pos key_pos] of attention in windows or blocks, which is linear in its values.

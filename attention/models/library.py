@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ABOUT_FILE = "lab.json"
+_ABOUT_FILE = "lab.json"
 """A file in a model's folder, {"about": a note that is shown with the model}."""
 
 _HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
-FETCH_COMMANDS = {"all-MiniLM-L6-v2": "make models", "SmolLM2-135M-Instruct": "make models ALL=1"}
+_FETCH_COMMANDS = {"all-MiniLM-L6-v2": "make models", "SmolLM2-135M-Instruct": "make models ALL=1"}
 """The models that `.ci/get_models.py` fetches, and the command for each."""
 
 # transformers 5.23 patches torch.nn.init and its own classes while it loads; two loads at once would leave the patches in place.
@@ -291,7 +291,7 @@ class Library:
             )
         available = ", ".join(self.names()) or "none; “make models” fetches one"
         folder = "a folder of this machine, or " if self.settings.paths else ""
-        advice = f"fetch it with `{FETCH_COMMANDS[name]}`" if name in FETCH_COMMANDS else "put it there"
+        advice = f"fetch it with `{_FETCH_COMMANDS[name]}`" if name in _FETCH_COMMANDS else "put it there"
         return ModelError(
             f"A model is {folder}one of those installed here ({available}); there is no {name[:80]}: choose another, or {advice}."
         )
@@ -364,7 +364,7 @@ def _about(path: Path, name: str) -> str:
     if path.parent.name == "snapshots":  # in the Hugging Face cache, each revision has a folder
         return f"{name} at revision {path.name[:12]}."
     try:
-        about = json.loads((path / ABOUT_FILE).read_text(encoding="utf-8"))["about"]
+        about = json.loads((path / _ABOUT_FILE).read_text(encoding="utf-8"))["about"]
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     return str(about)[:300]

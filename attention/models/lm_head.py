@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from attention.models.loaded import LoadedModel
 
 
-MAX_POSITIONS = 40
+_MAX_POSITIONS = 40
 """The largest number of positions with logits: each has a logit for every token of the vocabulary."""
 
 _CLASSIFIER = "ForImageClassification"  # in the names of the classes of transformers
@@ -105,9 +105,9 @@ def prediction_positions(
         result = tuple(i for i, token_id in enumerate(ids) if token_id == loaded.tokenizer.mask_token_id)
     elif not result:
         result = tuple(range(len(ids) - 1 - generated, len(ids)))
-    if len(result) > MAX_POSITIONS:
+    if len(result) > _MAX_POSITIONS:
         raise ConfigError(
-            f"Predictions are read at up to {MAX_POSITIONS} positions at once; got {len(result)}: choose fewer."
+            f"Predictions are read at up to {_MAX_POSITIONS} positions at once; got {len(result)}: choose fewer."
         )
     return result
 

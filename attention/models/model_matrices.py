@@ -85,7 +85,7 @@ class ModelMatrices:
         call_index = self.loaded.layer_indices.index(index)
         call, around = self.run.calls[call_index], self.run.surroundings(call_index)
         named = {name: in_float32(tensor) for name, tensor in site.parameters.items()}
-        change = find_change(call, named, around.rotary)
+        change = _find_change(call, named, around.rotary)
         if not isinstance(change, str):
             named["w_q"], named["w_k"] = change.fold(named["w_q"], named["w_k"])
         crossed = _CROSS if call.memory is not None else around.no_input_reason
@@ -385,7 +385,7 @@ def _norm_part(norm: Any, width: int) -> _NormPart | None:
 _Rotations = Callable[[Sequence[int]], Tensor]
 """Positions to rotation matrices [pos d_k d_k], by which rows are multiplied from the right."""
 
-NO_ROTATION_REASON = (
+_NO_ROTATION_REASON = (
     "This family changes its queries or keys between W_Q, W_K and their product in a way that is not known here."
 )
 _HEAD_NORMS = {"q": ("q_norm", "q_layernorm", "query_layernorm"), "k": ("k_norm", "k_layernorm", "key_layernorm")}
@@ -439,7 +439,7 @@ class _QueryKeyChange:
         return first, second
 
 
-def find_change(call: Call, named: dict[str, Tensor], rotary: _RotaryCall | None) -> _QueryKeyChange | str:
+def _find_change(call: Call, named: dict[str, Tensor], rotary: _RotaryCall | None) -> _QueryKeyChange | str:
     """What happens between the projections of a call and its product; a sentence if it is unknown.
 
     Args:
@@ -466,7 +466,7 @@ def find_change(call: Call, named: dict[str, Tensor], rotary: _RotaryCall | None
                 continue
             if all(map(_is_multiple, turned, recorded)):
                 return _QueryKeyChange((norms[0], norms[1]), rotations)
-    return NO_ROTATION_REASON
+    return _NO_ROTATION_REASON
 
 
 def _head_norm(module: Module, side: str, width: int) -> _NormPart | None:

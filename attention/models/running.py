@@ -30,7 +30,9 @@ from attention.vision.modalities import no_family_error, no_text_error
 from attention.vision.packed_sequences import packed
 from attention.vision.picture_inputs import PictureInputs, picture_inputs
 
-PROBE = "a b c d"  # the text that every model is tried with: several words, since a rotation does not change position 0
+_PROBE = (
+    "a b c d"  # the text that every model is tried with: several words, since a rotation does not change position 0
+)
 _PROBE_TOKENS = 8
 _PROBE_SIDE = 64  # pixels
 PAIR = "pair of texts"
@@ -74,7 +76,7 @@ def tokenize_inputs(
 def probe_inputs(loaded: LoadedModel) -> TextInputs:
     """The input that every model is tried with: a short text, or a drawn picture, or both."""
     if loaded.pictures is None:
-        return tokenize_inputs(loaded, PROBE, PROBE, _PROBE_TOKENS)[0]
+        return tokenize_inputs(loaded, _PROBE, _PROBE, _PROBE_TOKENS)[0]
     import numpy as np
 
     from attention.vision.reader import RawPicture
@@ -82,7 +84,7 @@ def probe_inputs(loaded: LoadedModel) -> TextInputs:
     rows, columns = np.indices((_PROBE_SIDE // 2, _PROBE_SIDE), dtype=np.uint8)  # two tiles are fewer than four
     picture = np.stack([rows * 4, columns * 4, rows * columns], axis=-1)  # every patch is another
     max_tokens = loaded.max_length or 2**20
-    text, limit = (PROBE, max_tokens) if loaded.pictures.reads_text else ("", 2**20)
+    text, limit = (_PROBE, max_tokens) if loaded.pictures.reads_text else ("", 2**20)
     return picture_inputs(loaded, [RawPicture(picture, "")], text, limit)[0]
 
 
@@ -123,7 +125,7 @@ def run(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], *, gradients: b
     sequences: AbstractContextManager[None] = nullcontext()
     if isinstance(model_inputs, PictureInputs):
         sequences = packed(loaded.model, len(model_inputs[PICTURES]), model_inputs.pictures.lengths)
-    with torch.set_grad_enabled(gradients), loaded.session(), frozen_weights(loaded.model), sequences:
+    with torch.set_grad_enabled(gradients), loaded.session(), _frozen_weights(loaded.model), sequences:
         silence_warnings()
         if hasattr(loaded.model.config, "use_cache"):
             kwargs["use_cache"] = False
@@ -148,7 +150,7 @@ def run(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], *, gradients: b
 
 
 @contextmanager
-def frozen_weights(model: Any) -> Iterator[None]:
+def _frozen_weights(model: Any) -> Iterator[None]:
     """A context in which no gradient of the weights is computed; afterwards each weight requires its gradient as before."""
     weights = [weight for weight in model.parameters() if weight.requires_grad] if torch.is_grad_enabled() else []
     try:

@@ -71,7 +71,7 @@ class TransformerParts:
         """
         self._loaded, self._inputs, self._forward, self._position = loaded, model_inputs, forward, position
         check_text_only(loaded, "Path patching")
-        self._writers = find_writers(loaded, model_inputs)
+        self._writers = _find_writers(loaded, model_inputs)
         self.layers = loaded.layer_indices
         self.batch_size = forward_pass.texts_at_once(loaded, model_inputs)
 
@@ -133,7 +133,7 @@ def estimate_seconds(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) ->
     return forward_pass.count_parameters(loaded) * n_tokens / forward_pass.PARAMETER_TOKENS_PER_SECOND
 
 
-def find_writers(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> ResidualWriters:
+def _find_writers(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> ResidualWriters:
     """The residual writers of a model, found by running it once.
 
     Raises:

@@ -43,12 +43,12 @@ class Carrier:
         self.key, self.label, self.chosen = "", "", False
 
 
-CARRIER = Carrier()
+_CARRIER = Carrier()
 
 
 def bring_scripts() -> None:
     """Makes the next output carry the scripts: after the output that carried them was cleared, and the notebook reloaded."""
-    CARRIER.reset()
+    _CARRIER.reset()
 
 
 def frame(kind: str, data: bytes, text: str, height: int, standalone: bool | None = None) -> str:
@@ -61,7 +61,7 @@ def frame(kind: str, data: bytes, text: str, height: int, standalone: bool | Non
         height: of the frame in pixels, until it knows its own.
         standalone: whether the output carries the scripts; by default one output of a notebook does, see `Carrier`.
     """
-    carries = CARRIER.carries() if standalone is None else standalone
+    carries = _CARRIER.carries() if standalone is None else standalone
     page = document(kind, data, carries)
     name = f"attention-{os.getpid()}-{next(_numbers)}"
     return (
@@ -90,7 +90,7 @@ def document(kind: str, data: bytes, carries: bool, name: str = "") -> str:
 
 
 def _missing_text() -> str:
-    where = f" ({CARRIER.label})" if CARRIER.label else ""
+    where = f" ({_CARRIER.label})" if _CARRIER.label else ""
     return (
         f"The first Attention Lab output of this notebook{where} has the scripts that draw this one, and it is not on this page: run its "
         "cell again. If it was deleted, run attention.notebook.bring_scripts() and then this cell."

@@ -33,11 +33,11 @@ def html(displayed: object) -> str | None:
             case Trace():
                 return trace_html(displayed) if displayed.layers else None
             case Layer():
-                return layer_html(displayed) if displayed.steps else None
+                return _layer_html(displayed) if displayed.steps else None
             case AllHeads():
-                return heads_html(displayed)
+                return _heads_html(displayed)
             case MetricsTable():
-                return metrics_html(displayed)
+                return _metrics_html(displayed)
         for feature in features():
             if feature.figures is not None and (figures := feature.figures(displayed)):
                 return _figures_html(figures, repr(displayed))
@@ -57,12 +57,12 @@ def trace_html(
     return frame("trace", pack_trace(trace, cell, view, max_bytes), repr(trace), _TRACE_HEIGHT, standalone)
 
 
-def layer_html(layer: Layer) -> str:
+def _layer_html(layer: Layer) -> str:
     """A layer alone, as a trace of one layer."""
     return frame("trace", pack_trace(Trace(layer.tokens, (layer,), layer.key_tokens)), repr(layer), _TRACE_HEIGHT)
 
 
-def heads_html(heads: AllHeads) -> str:
+def _heads_html(heads: AllHeads) -> str:
     """Every head as a small map."""
     trace, step = heads.trace, heads.step
     if heads.layer is None and len(heads.layers) > 1:
@@ -72,7 +72,7 @@ def heads_html(heads: AllHeads) -> str:
     return _figures_html([figure], repr(heads))
 
 
-def metrics_html(table: MetricsTable) -> str:
+def _metrics_html(table: MetricsTable) -> str:
     """The first metrics as charts with a point for every head, and all metrics as a table."""
     defined = [name for name in all_metrics() if not all(math.isnan(value) for value in table.column(name).tolist())]
     charts = [head_scatter_json(table, LAYER, name) for name in defined[:_CHARTED_METRICS]]

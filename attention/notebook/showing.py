@@ -14,7 +14,7 @@ from attention.notebook.representations import trace_html
 from attention.pictures.view import OVERVIEW
 from attention.trace.trace import Trace
 
-OWN_LAB = "http://localhost:8501"
+_OWN_LAB = "http://localhost:8501"
 """Where `make run` and `attention-lab` serve the Lab."""
 
 
@@ -51,7 +51,7 @@ def show(
     return Shown(trace, Cell(layer, step, head, q, k), view, int(max_mb * 1e6), standalone)
 
 
-def open_in_lab(trace: Trace, path: str | Path = "trace.npz", lab: str = OWN_LAB) -> LabFile:
+def open_in_lab(trace: Trace, path: str | Path = "trace.npz", lab: str = _OWN_LAB) -> LabFile:
     """Writes a trace to a file, and returns it with the address of the Lab's page that opens such files.
 
     Nothing is sent anywhere: the browser opens the address when it is clicked, and the file is uploaded by hand.
@@ -66,7 +66,7 @@ def open_in_lab(trace: Trace, path: str | Path = "trace.npz", lab: str = OWN_LAB
     """
     parts = urlsplit(lab)
     if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise FileError(f"The address of a Lab is like {OWN_LAB}; got {lab!r}: begin it with http:// or https://.")
+        raise FileError(f"The address of a Lab is like {_OWN_LAB}; got {lab!r}: begin it with http:// or https://.")
     trace.save(path)
     return LabFile(Path(path), f"{lab.rstrip('/')}/?{urlencode({'source': 'file'})}")
 

@@ -93,7 +93,7 @@ def _write_numbers(page: Page, cells: Cells, boxes: Any) -> None:
         return
     middles = (boxes[:, :2] + boxes[:, 2:]) / 2
     for text, (x, y), color in zip(texts, middles, cells.colors, strict=True):
-        page.write(x, y + MIDDLE * size, text, size, "center", color=text_color_on(str(color)))
+        page.write(x, y + MIDDLE * size, text, size, "center", color=_text_color_on(str(color)))
 
 
 def _format(number: float, pattern: str) -> str:
@@ -249,7 +249,7 @@ def visible_cells(figure: go.Figure) -> tuple[list[Cells], tuple[int, int]]:
         return [], (1, 1)
     layers = [np.asarray(trace.z, dtype=np.float64) for trace in maps]
     panels = _panels(figure, layers[0].shape)
-    down, across = block_size(max(p[2] for p in panels), max(p[3] for p in panels), len(panels))
+    down, across = _block_size(max(p[2] for p in panels), max(p[3] for p in panels), len(panels))
     boxes: list[list[NDArray[np.float64]]] = [[] for _ in maps]
     numbers: list[list[NDArray[np.float64]]] = [[] for _ in maps]
     for x, y, rows, columns in panels:
@@ -274,7 +274,7 @@ def visible_cells(figure: go.Figure) -> tuple[list[Cells], tuple[int, int]]:
     return cells, (down, across)
 
 
-def block_size(rows: int, columns: int, panels: int) -> tuple[int, int]:
+def _block_size(rows: int, columns: int, panels: int) -> tuple[int, int]:
     """The number of rows and columns per drawn cell that keeps the picture within its limits."""
     down, across = -(-rows // MAX_CELLS_PER_SIDE), -(-columns // MAX_CELLS_PER_SIDE)
     excess = math.sqrt(panels * -(-rows // down) * -(-columns // across) / MAX_CELLS)
@@ -283,7 +283,7 @@ def block_size(rows: int, columns: int, panels: int) -> tuple[int, int]:
     return down, across
 
 
-def colors_of(numbers: NDArray[np.float64], scale: Any, low: float, high: float) -> NDArray[np.str_]:
+def _colors_of(numbers: NDArray[np.float64], scale: Any, low: float, high: float) -> NDArray[np.str_]:
     """The colour of each number as #rrggbb, interpolated like Plotly's scale between `low` and `high`."""
     position = np.clip((numbers - low) / (high - low or 1), 0, 1)
     stops = [stop for stop, _ in scale]
@@ -292,7 +292,7 @@ def colors_of(numbers: NDArray[np.float64], scale: Any, low: float, high: float)
     return np.array([f"#{r:02x}{g:02x}{b:02x}" for r, g, b in mixed.reshape(-1, 3)], dtype="<U7")
 
 
-def text_color_on(background: str) -> str:
+def _text_color_on(background: str) -> str:
     """White or near-black, whichever has more contrast with the background."""
     return max("#ffffff", "#111111", key=lambda ink: contrast(ink, background))
 
@@ -317,7 +317,7 @@ def _cells(trace: Any, boxes: NDArray[np.float64], numbers: NDArray[np.float64])
     return Cells(
         boxes,
         numbers,
-        colors_of(numbers, trace.colorscale, low, high),
+        _colors_of(numbers, trace.colorscale, low, high),
         (trace.xgap or 0, trace.ygap or 0),
         1.0 if trace.opacity is None else trace.opacity,
         number_format,
@@ -394,7 +394,7 @@ def draw_colorbar(page: Page, bar: ColorBar, area: Area, top: float) -> None:
         page.write(left - fitted / 2, top + thickness, bar.caption, fitted, "right")
     rows = [np.full(_SLICES, top), edges[1:], np.full(_SLICES, top + thickness)]
     middles = (np.arange(_SLICES) + 0.5) / _SLICES * (bar.high - bar.low) + bar.low
-    colors = colors_of(middles, bar.scale, bar.low, bar.high)
+    colors = _colors_of(middles, bar.scale, bar.low, bar.high)
     page.boxes(np.stack([edges[:-1], *rows], axis=1), colors, "colorbar", seam=True)
     for fraction, text in zip(_fractions(bar, values), texts, strict=True):
         half = page.width_of(text, size) / 2

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 Align = Literal["left", "center", "right"]
 
 INK = "#222222"
-DPI = 300
-MAX_DOTS = 25_000_000  # of a PNG: 100 MB of memory while it is rendered
+_DPI = 300
+_MAX_DOTS = 25_000_000  # of a PNG: 100 MB of memory while it is rendered
 
 _NARROWEST, _WIDEST = 7 / 2.54 * 96, 30 / 2.54 * 96
 _POINTS = 0.75  # points per pixel
@@ -178,7 +178,7 @@ class Page:
     def render(self, title: str, alt: str) -> bytes:
         """The page as a file. Its metadata hold the title and the description, but no date or place."""
         height = round(self.height * self._points, 2) / 72
-        dpi = min(DPI, math.floor(math.sqrt(MAX_DOTS / (self._inches * height)))) if self._kind == "png" else 72
+        dpi = min(_DPI, math.floor(math.sqrt(_MAX_DOTS / (self._inches * height)))) if self._kind == "png" else 72
         # Whole dots, so that the width of a PNG is exact to half a dot.
         width, height_inches = (
             (round(self._inches * dpi) / dpi, math.ceil(height * dpi) / dpi)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-MAX_LAYER_NAME = 14  # characters of a layer's name beside its index
+_MAX_LAYER_NAME = 14  # characters of a layer's name beside its index
 HIDDEN_COLOR = "#9a9da6"
 ALLOWED_COLOR = "#2a9d8f"
 
@@ -176,7 +176,9 @@ def describe_blind_queries(count: int, singular: str = "query sees", plural: str
 
 def layer_label(layer: Layer, number: int) -> str:
     """Returns the label of a layer on a map: "L3", "L7 cross 1"."""
-    return f"L{number}" if layer.name in ("", f"layer {number}") else f"L{number} {escape(layer.name[:MAX_LAYER_NAME])}"
+    return (
+        f"L{number}" if layer.name in ("", f"layer {number}") else f"L{number} {escape(layer.name[:_MAX_LAYER_NAME])}"
+    )
 
 
 def _heads(layer: Layer, step: Step, panels: Sequence[Panel]) -> str:

@@ -23,7 +23,7 @@ from attention.trace.trace import Trace
 
 __all__ = ["COLORS", "cell_at", "color_range", "heads", "heads_json", "heatmap", "heatmap_json", "mask_map"]
 
-MAX_SIDE_WITH_NUMBERS = 24  # rows or columns; above this, numbers in cells are unreadable
+_MAX_SIDE_WITH_NUMBERS = 24  # rows or columns; above this, numbers in cells are unreadable
 
 
 def heatmap_json(
@@ -53,7 +53,7 @@ def heatmap_json(
     row, column = chosen_position(declaration, chosen)
     options: dict[str, Any] = {"shapes": cell_outlines(rows, columns, row, column)}
     options["heat"] = numbers_in_cells(rows, columns)
-    if declaration.kind == "probability" and rows <= MAX_SIDE_WITH_NUMBERS:
+    if declaration.kind == "probability" and rows <= _MAX_SIDE_WITH_NUMBERS:
         position: dict[str, Any] = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 4}
         sees_none = [False] * rows if hidden is None else [bool(row.all()) for row in hidden]
         totals = zip(sees_none, matrix.sum(dim=-1).tolist(), strict=True)
@@ -76,7 +76,7 @@ def with_chosen_cell(figure: Spec, row: int | None, column: int | None) -> Spec:
 
 def numbers_in_cells(rows: int, columns: int) -> dict[str, Any]:
     """Returns the heatmap keys that write numbers into cells, if the map is small enough."""
-    small = max(rows, columns) <= MAX_SIDE_WITH_NUMBERS
+    small = max(rows, columns) <= _MAX_SIDE_WITH_NUMBERS
     return {"texttemplate": "%{z:.2f}", "textfont": {"size": 10}} if small else {}
 
 
@@ -90,7 +90,7 @@ def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> S
     head_layer = drawn_layer.for_head(chosen.head if chosen else 0)
     mask, rows, columns = head_layer.mask, len(drawn_layer.tokens), len(drawn_layer.key_tokens)
     visible = np.ones((rows, columns), dtype=bool) if mask is None else mask.numpy()
-    gap = 1 if max(rows, columns) <= MAX_SIDE_WITH_NUMBERS else 0
+    gap = 1 if max(rows, columns) <= _MAX_SIDE_WITH_NUMBERS else 0
     heat = {
         "type": "heatmap",
         "z": visible.astype(np.float32),

@@ -23,8 +23,8 @@ NO_TEMPLATE = {
 Spec = dict[str, Any]
 """A figure as Plotly's JSON, {"data": …, "layout": …}, containing arrays."""
 
-MAX_LABELS = 32  # tokens along an axis; above this, every n-th
-MAX_LABEL_LENGTH = 12  # characters
+_MAX_LABELS = 32  # tokens along an axis; above this, every n-th
+_MAX_LABEL_LENGTH = 12  # characters
 HEIGHT = 400  # pixels
 
 PLAIN_AXIS = {
@@ -143,9 +143,9 @@ def _ticks(
     ticks: dict[int, str] = {}
     names: dict[str, str] = {}
     for start, size, block in spans:
-        if size > MAX_LABELS and len(spans) > 1:
+        if size > _MAX_LABELS and len(spans) > 1:
             stride = size  # small multiples of many tokens: only the first position of each
-        elif tokens and size <= MAX_LABELS:
+        elif tokens and size <= _MAX_LABELS:
             stride = 1
         else:
             stride = math.ceil(size / (16 if tokens else 8))
@@ -156,7 +156,7 @@ def _ticks(
             if i % stride == 0:
                 position_prefix = f"{position} " if stride * block > 1 else ""
                 ticks[start + i] = (
-                    f"{position}" if tokens is None else position_prefix + label(tokens[position], MAX_LABEL_LENGTH)
+                    f"{position}" if tokens is None else position_prefix + label(tokens[position], _MAX_LABEL_LENGTH)
                 )
     return {"tickvals": list(ticks), "ticktext": list(ticks.values()), "labelalias": names}
 
@@ -184,11 +184,11 @@ def _margin(layer: Layer) -> dict[str, int]:
 def _label_pixels(layer: Layer) -> int:
     """Returns the width in pixels of the longest tick label."""
     longest = min(
-        MAX_LABEL_LENGTH,
+        _MAX_LABEL_LENGTH,
         max(len(label(max(tokens, key=_width), escape=False)) for tokens in (layer.tokens, layer.key_tokens)),
     )
     longest_side = max(len(layer.tokens), len(layer.key_tokens))
-    return round(6 * max(4, longest)) + (6 * (len(str(longest_side - 1)) + 1) if longest_side > MAX_LABELS else 0)
+    return round(6 * max(4, longest)) + (6 * (len(str(longest_side - 1)) + 1) if longest_side > _MAX_LABELS else 0)
 
 
 def axis_title(axis: str) -> str:

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from attention.trace.layer import Layer
 
 
-MAX_LIVE_BYTES = 124_000
+_MAX_LIVE_BYTES = 124_000
 """The maximum size of all heads together; above it, only the chosen head is sent."""
 
-HEAD_STEPS = tuple(step.name for step in STEPS if step.in_page == "head")
+_HEAD_STEPS = tuple(step.name for step in STEPS if step.in_page == "head")
 LIVE_STEPS = tuple(step.name for step in STEPS if step.in_page)
 
 
-def live_inputs(layer: Layer, head: int, max_bytes: int = MAX_LIVE_BYTES) -> Live | None:
+def live_inputs(layer: Layer, head: int, max_bytes: int = _MAX_LIVE_BYTES) -> Live | None:
     """Returns the data from which a page computes steps; None where its arithmetic does not support this formula.
 
     Each matrix is sent as rows, as distinct rows with an index, or as input times projection.
@@ -39,7 +39,7 @@ def live_inputs(layer: Layer, head: int, max_bytes: int = MAX_LIVE_BYTES) -> Liv
     and the `computable` steps are always sent.
     """
     formula = layer.formula
-    if formula is None or not is_computable_in_page(layer):
+    if formula is None or not _is_computable_in_page(layer):
         return None
     # Only the server computes further steps after the weights.
     all_heads = not any(step.axes == MAP_AXES and not step.in_page for step in layer.steps)
@@ -59,21 +59,21 @@ def live_inputs(layer: Layer, head: int, max_bytes: int = MAX_LIVE_BYTES) -> Liv
         "cap": formula.cap,
         "divisor": layer.divisor,
         "temperature": layer.temperature,
-        "mask": mask_rule(layer),
+        "mask": _mask_rule(layer),
         "computable": [
             name
-            for name in (LIVE_STEPS if all_heads else HEAD_STEPS)
+            for name in (LIVE_STEPS if all_heads else _HEAD_STEPS)
             if layer.has(name) and not _recorded(layer, name) and (name != OUTPUT or w_o is not None)
         ],
     }
 
 
-def is_computable_in_page(layer: Layer) -> bool:
+def _is_computable_in_page(layer: Layer) -> bool:
     """Whether the page's arithmetic supports a layer's formula and has its inputs; steps declare this, it is never inferred from numbers."""
     formula = layer.formula
     if formula is None or not all(map(layer.has, (SCORES, WEIGHTS, VALUE))):
         return False
-    if any(name in layer.available for name in HEAD_STEPS):
+    if any(name in layer.available for name in _HEAD_STEPS):
         return False  # recorded values may differ from what the page would compute
     map_steps = [step for step in layer.steps if step.axes == MAP_AXES]
     steps_supported = all(step.in_page for step in map_steps[: [step.name for step in map_steps].index(WEIGHTS)])
@@ -93,7 +93,7 @@ def _recorded(layer: Layer, name: str) -> bool:
     return name in layer.available or (name == OUTPUT and HEAD_OUTPUT in layer.available)
 
 
-def mask_rule(layer: Layer) -> dict[str, Any]:
+def _mask_rule(layer: Layer) -> dict[str, Any]:
     """Returns the mask of a layer as a rule for the page, see `attention.formula.mask.Mask.for_page`."""
     shape = layer.sizes["query_pos"], layer.sizes["key_pos"]
     if layer.formula is not None and layer.formula.mask is not None:

@@ -20,7 +20,7 @@ SCRIPTS_DIR = Path(__file__).parent / "figure"
 """The folder of the scripts that draw a message, their styles (``figure.css``) and Plotly's script (``vendor/``)."""
 CONTAINERS_HTML = "<div class='strip'></div><div class='controls'></div><div class='override'></div><div class='figures'></div><div class='answer-line'></div>"
 """The elements that these scripts draw into."""
-PROJECTION_SCALE = 1.3
+_PROJECTION_SCALE = 1.3
 """The factor by which letters are enlarged for a projector."""
 
 MAX_SENT_CELLS = 112 * 112  # three maps of this size are 150 kB
@@ -138,7 +138,7 @@ def pack(
     sent = [_sent(figure, computable, windows or {}, max_blocks) for figure in figures]
     maps = [spec for spec in sent if spec["layout"]["meta"]["panels"]]
     sent = [keep_only_gaps(spec, maps) if any(spec is later for later in maps[2:]) else spec for spec in sent]
-    specs = [_enlarge(spec, PROJECTION_SCALE) if surroundings.large else spec for spec in sent]
+    specs = [_enlarge(spec, _PROJECTION_SCALE) if surroundings.large else spec for spec in sent]
     message: Message = {
         "figures": [{**spec, "layout": index_images(index_labels(spec["layout"]))} for spec in specs],
         "names": [_compact_labels(alias) for alias in names],

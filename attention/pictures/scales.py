@@ -134,7 +134,11 @@ def color_keys(
     if step.kind == "probability" and colors == "log":
         # The numbers are unchanged; the stops of the scale lie at powers of ten. Plotly would draw all labels of
         # its bar at the left end, so the bar belongs to a trace without points.
-        heat = {"colorscale": log_colorscale(high), "showscale": False, "meta": {"colors": colors, "floor": LOG_FLOOR}}
+        heat = {
+            "colorscale": _log_colorscale(high),
+            "showscale": False,
+            "meta": {"colors": colors, "floor": LOG_FLOOR},
+        }
         return heat | {"zmin": low, "zmax": high}, [_log_bar_trace(high, bar)]
     scale = PROBABILITY if step.kind == "probability" else SIGNED
     places = [low, (low + high) / 2, high]
@@ -143,7 +147,7 @@ def color_keys(
     return heat | ({"meta": {"colors": colors}} if describe_colors(step, low, high, colors) else {}), []
 
 
-def log_colorscale(high: float) -> list[list[Any]]:
+def _log_colorscale(high: float) -> list[list[Any]]:
     """Returns the logarithmic scale of a probability from `LOG_FLOOR` to `high`, as stops along 0 … `high`."""
     fractions = np.linspace(0, 1, _STOPS + 1)
     positions = LOG_FLOOR / high * (high / LOG_FLOOR) ** fractions

@@ -31,7 +31,7 @@ from attention.trace.trace import Trace
 
 OVERVIEW, FACTORS = "overview", "factors"
 """Two views of the Lab: scores, weights and output; the chosen step beside its factors. The others are `derived_views`."""
-OVERVIEW_STEPS = (SCORES, WEIGHTS, OUTPUT)
+_OVERVIEW_STEPS = (SCORES, WEIGHTS, OUTPUT)
 """The steps of the first view; `overview` returns those that a layer has."""
 
 # With a trace, each knob gets the range of its layers, heads, steps, rows or columns.
@@ -61,7 +61,7 @@ DISTRACTOR = Knob(
 
 def overview_steps(steps: tuple[str, ...]) -> tuple[str, ...]:
     """Returns which of a layer's `steps` the overview shows side by side; `head_output` replaces the output of a source without W_O."""
-    shown_steps = [step for step in OVERVIEW_STEPS if step in steps] or list(steps[-1:])
+    shown_steps = [step for step in _OVERVIEW_STEPS if step in steps] or list(steps[-1:])
     if shown_steps[-1] != OUTPUT and HEAD_OUTPUT in steps:
         shown_steps.append(HEAD_OUTPUT)
     return tuple(shown_steps)
@@ -121,7 +121,7 @@ def clamp_cell(cell: Cell, layer: Layer) -> Cell:
     return replace(cell, row=min(cell.row, rows - 1), column=min(cell.column, columns - 1))
 
 
-def source_mask(layer: Layer) -> str:
+def _source_mask(layer: Layer) -> str:
     """The kind of mask of the source, in a word."""
     layer = layer.wrapped
     formula = layer.base_formula or layer.formula
@@ -141,7 +141,7 @@ def override_words(layer: Layer) -> tuple[str, ...]:
         overrides.append(f"temperature {formula.temperature / base.temperature if base.temperature else 0:g}")
     if base.divisor is not None and formula.divisor != base.divisor:
         overrides.append(f"scores not divided by {base.divisor:.4g}")
-    if formula.mask != base.mask and formula.mask and (formula.mask.may_hide or source_mask(layer) != "none"):
+    if formula.mask != base.mask and formula.mask and (formula.mask.may_hide or _source_mask(layer) != "none"):
         overrides.append(_mask_words(formula.mask))
     return tuple(overrides)
 
@@ -202,4 +202,4 @@ def _option_names(within: Choice, layer: Layer | None) -> dict[str, str]:
         return dict(zip(map(to_text, within.options), within.names, strict=True))
     if layer is None or override.SOURCE_MASK not in within.options:
         return {}
-    return {override.SOURCE_MASK: f"{override.SOURCE_MASK} ({source_mask(layer)})"}
+    return {override.SOURCE_MASK: f"{override.SOURCE_MASK} ({_source_mask(layer)})"}

@@ -305,7 +305,7 @@ class Follower(TorchFunctionMode):
                 return partial(self.project, trail, product)
             if is_weights and not is_linear and not isinstance(other, Parameter):
                 return partial(self._attend, trail, product, side)
-            if is_weights or (is_map(trail) and isinstance(other, Parameter)):
+            if is_weights or (_is_map(trail) and isinstance(other, Parameter)):
                 mixed = trail, factors[side], side
             elif not is_linear and self._is_without_softmax(trail, other):
                 return partial(self._attend, self._without_softmax(trail, product, side), product, side)
@@ -355,7 +355,7 @@ class Follower(TorchFunctionMode):
         """Whether a factor is scores of queries and keys that a function such as a sigmoid turned into weights, cell by cell."""
         origin = trail.origin
         return (
-            is_map(trail)
+            _is_map(trail)
             and trail.has(OTHER)
             and not trail.has(MIXED)
             and isinstance(origin, Product)
@@ -464,7 +464,7 @@ class Follower(TorchFunctionMode):
         self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], trail: Trail, followed: Tensor
     ) -> Event | None:  # fmt: skip
         """What a call does to a tensor; None: it is not followed any further."""
-        is_scores = is_map(trail)
+        is_scores = _is_map(trail)
         where = line_of_code() if is_scores or isinstance(trail.origin, Normalized) else ""
 
         def event(kind: str, factor: float = 1.0, operand: Any = None) -> Event:
@@ -550,7 +550,7 @@ class Follower(TorchFunctionMode):
         return event(MASK, 1.0, (self.ref(cells.bool()), _largest(one))) if other is followed else None
 
 
-def is_map(trail: Trail) -> bool:
+def _is_map(trail: Trail) -> bool:
     """Whether a tensor may be scores: it comes from a product of two tensors, none of which is a parameter."""
     return isinstance(trail.origin, Product) and not trail.origin.is_projection
 

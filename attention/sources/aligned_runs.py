@@ -53,13 +53,13 @@ def at_aligned_positions(
     for layer, activation in activations.items():
         name = loaded.sites_by_layer[layer].name
         queries, keys = (
-            aligned_positions(*tokens) for tokens in zip(here.of_site(name), there.of_site(name), strict=True)
+            _aligned_positions(*tokens) for tokens in zip(here.of_site(name), there.of_site(name), strict=True)
         )
         result[layer] = replace(activation, queries=queries, keys=keys)
     return result
 
 
-def aligned_positions(here: tuple[str, ...], there: tuple[str, ...]) -> AlignedPositions:
+def _aligned_positions(here: tuple[str, ...], there: tuple[str, ...]) -> AlignedPositions:
     """The positions of the tokens that have exactly one partner, as Compare aligns them; a word in other pieces has none."""
     pairs = [(group.a[0], group.b[0]) for group in align(here, there).groups if group.is_one_to_one]
     return AlignedPositions(tuple(a for a, _ in pairs), tuple(b for _, b in pairs))
@@ -75,7 +75,7 @@ def sentences(loaded: LoadedModel, inputs: TextInputs, other_inputs: TextInputs)
 
 def describe(here: tuple[str, ...], there: tuple[str, ...]) -> str:
     """Which tokens of a text are patched from another text, in a sentence."""
-    patched = set(aligned_positions(here, there).here)
+    patched = set(_aligned_positions(here, there).here)
     rest = [f"{i} {label(token, 40, escape=False)}" for i, token in enumerate(here) if i not in patched]
     more = f" and {len(rest) - MAX_NAMED} more" if len(rest) > MAX_NAMED else ""
     verb = "keeps its" if len(rest) == 1 else "keep their"

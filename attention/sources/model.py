@@ -538,7 +538,7 @@ def _model_range() -> NameOrText:
     return replace(MODEL.range, options=LIBRARY.names())
 
 
-def picture_names(several: bool) -> PictureNames:
+def _picture_names(several: bool) -> PictureNames:
     """The range of the names of pictures, for a model that reads several in its text, or one."""
     assert isinstance(IMAGE.range, PictureNames)
     return replace(IMAGE.range, most=MOST_PICTURES if several else 1)
@@ -569,7 +569,7 @@ def read(reader: Reader) -> Model:
     name = reader.knob(MODEL, _model_range())
     LIBRARY.allow(name)
     reads = LIBRARY.inputs(name)
-    images = _read_pictures(reader, picture_names(reads.several_pictures)) if reads.picture else ()
+    images = _read_pictures(reader, _picture_names(reads.several_pictures)) if reads.picture else ()
     check_together(images, reader.limits)
     image = images or None
     text = reader.knob(TEXT) if reads.text else ""

@@ -269,7 +269,7 @@ def _generate(
     return generation.generate(loaded, inputs, n_generated, model.generate_temperature, model.generate_seed, patched)
 
 
-MAX_PICTURES = 16
+_MAX_PICTURES = 16
 """The largest number of pictures of one input."""
 
 
@@ -372,9 +372,9 @@ def _read(image: Any) -> Picture | tuple[Picture, ...] | None:
         return image
     if not isinstance(image, list | tuple):
         return Picture.open(image) if isinstance(image, str | PathLike) else Picture.of(image)
-    if not 0 < len(image) <= MAX_PICTURES:
+    if not 0 < len(image) <= _MAX_PICTURES:
         raise ConfigError(
-            f"A model reads from 1 to {MAX_PICTURES} pictures at once; got {len(image)}: give fewer, or leave image= out for a model of texts."
+            f"A model reads from 1 to {_MAX_PICTURES} pictures at once; got {len(image)}: give fewer, or leave image= out for a model of texts."
         )
     first, *others = (_read(item) for item in image)
     if not isinstance(first, Picture) or not all(isinstance(other, Picture) for other in others):

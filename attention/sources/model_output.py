@@ -12,7 +12,7 @@ from attention.files.user_tensors import as_tensor
 if TYPE_CHECKING:
     from torch import Tensor
 
-ENCODER, DECODER, CROSS = "encoder", "decoder", "cross"
+ENCODER, _DECODER, CROSS = "encoder", "decoder", "cross"
 _SUFFIX = "attentions"
 _RECORD = 'load the model with attn_implementation="eager" and run it with output_attentions=True, or use attention.record(model, …)'
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from attention.program.literals import Snippet
 
 
-PAD_TOKEN = ""  # a typed token is never empty
+_PAD_TOKEN = ""  # a typed token is never empty
 MAX_TOKENS_ALL_HEADS = 1024  # for a longer text, one head at a time is computed
 
 
@@ -121,7 +121,7 @@ class TypedText:
             recorded["bias_table"] = self._draw_bias_table(n_heads)
         if SCORES[config.score].parameter == "w_s":
             recorded["w_s"] = self._draw_matrix("w_s", n_heads, d_k)
-        is_real_key = tuple(token != PAD_TOKEN for token in key_tokens) if PAD_TOKEN in key_tokens else None
+        is_real_key = tuple(token != _PAD_TOKEN for token in key_tokens) if _PAD_TOKEN in key_tokens else None
         formula = Formula(score=config.score, rotary=positions.rotary, bias=positions.bias, mask=Mask(real=is_real_key))
         present = {name: tensor for name, tensor in recorded.items() if tensor is not None}
         layer = Layer(
@@ -200,7 +200,7 @@ class TypedText:
         if len(lines) == 1 and name == "text":
             notes.append("A single line needs no padding: type a second, longer line to see a padding mask.")
         longest = min(max(map(len, all_tokens)), self.max_tokens)
-        return tokens + (PAD_TOKEN,) * (longest - len(tokens))
+        return tokens + (_PAD_TOKEN,) * (longest - len(tokens))
 
     def _input(self, tokens: tuple[str, ...]) -> tuple[Tensor, Tensor | None, Tensor]:
         """Embedding, position (None without positions) and their sum, each [query_pos d_model]."""

@@ -105,7 +105,7 @@ class Attributes:
     bias_table = TensorOf()
 
 
-ATTENTION = "attention"
+_ATTENTION = "attention"
 """The `Layer.mixer` of a layer with attention."""
 
 _FORMULA_TENSORS = ("mask", "bias")  # the formula computes these from no other step
@@ -158,7 +158,7 @@ class Layer(Attributes, Displayed):
     shared_with_model: frozenset[str] = frozenset()
     provenance: Mapping[str, str] = field(default_factory=dict)
     parent: Layer | None = None
-    mixer: str = ATTENTION
+    mixer: str = _ATTENTION
 
     def __post_init__(self) -> None:
         if not isinstance(self.recorded, Recorded):
@@ -210,7 +210,7 @@ class Layer(Attributes, Displayed):
     @property
     def has_attention(self) -> bool:
         """Whether this is a layer with attention; in a hybrid model, some layers have none."""
-        return self.mixer == ATTENTION
+        return self.mixer == _ATTENTION
 
     def has(self, name: str) -> bool:
         """Whether the layer has a step or parameter; computes nothing.

@@ -20,7 +20,7 @@ from torch import Tensor
 from attention.base.errors import MissingError
 from attention.trace.residual_parts import BIAS, LOGITS, NO_UNEMBEDDING, ROUNDING, Part, head_part, order_of
 
-TOLERANCE = 1e-3  # of the sum over all parts, relative to the largest number: a larger difference is no rounding
+_TOLERANCE = 1e-3  # of the sum over all parts, relative to the largest number: a larger difference is no rounding
 _BATCH_BYTES = 2**25  # of the gradients in one backward pass, unless the run itself is larger
 _BYTES_PER_SECOND = 3e9  # of gradients, measured with SmolLM2 and rounded down
 
@@ -199,7 +199,7 @@ class LinearRun:
                     values[part] = values.get(part, 0.0) + value
         whole = float(tensor.detach()[0, position].double() @ direction.to(tensor).double())
         rest = whole - math.fsum(values.values())
-        if abs(rest) > TOLERANCE * max(1e-6, abs(whole), *map(abs, values.values())):
+        if abs(rest) > _TOLERANCE * max(1e-6, abs(whole), *map(abs, values.values())):
             raise MissingError(_NOT_LINEAR)
         ordered = sorted(values, key=order_of)
         return (*ordered, ROUNDING), torch.tensor([*(values[part] for part in ordered), rest], dtype=torch.float64)
@@ -285,7 +285,7 @@ class LinearRun:
                 vectors[part] = vectors.get(part, torch.zeros(size, dtype=torch.float64)) + vector.cpu()
         rest = row.cpu() - sum(vectors.values(), torch.zeros(size, dtype=torch.float64))
         largest = max((float(vector.abs().max()) for vector in (*vectors.values(), row)), default=0.0)
-        if float(rest.abs().max()) > TOLERANCE * max(largest, 1e-6):
+        if float(rest.abs().max()) > _TOLERANCE * max(largest, 1e-6):
             raise MissingError(_NOT_LINEAR)
         ordered = sorted(vectors, key=order_of)
         return (*ordered, ROUNDING), torch.stack([*(vectors[part] for part in ordered), rest])

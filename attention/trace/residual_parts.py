@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from attention.formula.names import EMBEDDING
 
-KINDS = EMBEDDED, HEAD, MLP, BIASES, LEFT_OVER = EMBEDDING, "head", "mlp", "bias", "rounding"
+KINDS = EMBEDDED, HEAD, MLP, _BIASES, _LEFT_OVER = EMBEDDING, "head", "mlp", "bias", "rounding"
 """What a part can be, in the order of a layer."""
 LOGITS = "logits"
 """The name under which a run records the vectors that the unembedding turns into logits."""
@@ -33,7 +33,7 @@ class Part:
     head: int | None = None
 
 
-EMBEDDING_PART, BIAS, ROUNDING = Part(EMBEDDED, EMBEDDED), Part(BIASES, BIASES), Part(LEFT_OVER, LEFT_OVER)
+EMBEDDING_PART, BIAS, ROUNDING = Part(EMBEDDED, EMBEDDED), Part(_BIASES, _BIASES), Part(_LEFT_OVER, _LEFT_OVER)
 
 
 def head_part(layer: int, head: int) -> Part:

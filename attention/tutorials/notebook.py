@@ -167,7 +167,7 @@ class Notebook:
 
 NAME = "notebook"
 # fmt: off
-NOTEBOOK = Knob(
+_NOTEBOOK = Knob(
     "notebook", "self-attention-class", Choice(NOTEBOOKS, tuple(Notebook(name).title for name in NOTEBOOKS)),
     "Notebook", "One of five “attention from scratch” notebooks, reproduced to the last digit.", (NAME,))
 # fmt: on
@@ -175,8 +175,8 @@ NOTEBOOK = Knob(
 
 def read(reader: Reader) -> Notebook:
     """One sequence of the notebook, with overrides of its formula."""
-    name = reader.knob(NOTEBOOK)
+    name = reader.knob(_NOTEBOOK)
     return Notebook(name, read_sequence(reader, Notebook(name).sequences), read_override(reader, NAME))
 
 
-KIND = SourceKind(NAME, read, knobs=(NOTEBOOK,))
+KIND = SourceKind(NAME, read, knobs=(_NOTEBOOK,))

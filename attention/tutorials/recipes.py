@@ -24,7 +24,7 @@ from attention.tutorials.notebook_inputs import SENTENCES
 Recipe = Callable[[int], tuple[tuple[str, ...], Layer]]
 
 # Greg Egan, "Oceanic", as the first notebook edits it.
-OCEANIC = (
+_OCEANIC = (
     "mathematics catalogues everything not self-contradictory within its vast inventory physics "
     "is an island of structures rich enough to contain their own beholders"
 )
@@ -59,7 +59,7 @@ def _heatmaps_multi_head(_: int) -> tuple[tuple[str, ...], Layer]:
 
 def _oceanic() -> tuple[tuple[str, ...], Tensor, Generator]:
     """The words, their embeddings [query_pos d_model], and the generator after these draws."""
-    words, generator = tuple(OCEANIC.split()), _generator(123)
+    words, generator = tuple(_OCEANIC.split()), _generator(123)
     return words, _embed(words, words, 64, generator), generator
 
 

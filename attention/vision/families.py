@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-CLS, DISTILLATION = "[CLS]", "[distillation]"
+CLS, _DISTILLATION = "[CLS]", "[distillation]"
 PICTURES = "pixel_values"
 """The argument of a model for its pictures."""
 TOKEN_TYPES = "mm_token_type_ids"
@@ -20,7 +20,7 @@ def _registers(config: Any) -> tuple[str, ...]:
 FIRST_TOKENS: dict[str, Callable[[Any], tuple[str, ...]]] = {
     "vit": lambda _: (CLS,),
     "vit_msn": lambda _: (CLS,),
-    "deit": lambda _: (CLS, DISTILLATION),
+    "deit": lambda _: (CLS, _DISTILLATION),
     "dinov2": lambda _: (CLS,),
     "dinov2_with_registers": _registers,
     "dinov3_vit": _registers,

@@ -48,7 +48,7 @@ from attention.vision.over_picture import EDGE, TokenGrid, layout_images
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-THUMBNAIL = 96
+_THUMBNAIL = 96
 """The largest height and width in pixels of the picture under a head."""
 _MAX_EDGES = 250  # boxes of other tokens with an edge
 _MAX_IMAGES = 2048  # pictures under all heads
@@ -226,7 +226,7 @@ def _images(grid: TokenGrid, trace: Trace, panels: Sequence[Panel]) -> list[dict
     """Returns the pictures of the grid in every panel, as the ``images`` of a Plotly layout; all panels share the text of a source. None in a figure of too many."""
     if len(grid.pictures) * len(panels) > _MAX_IMAGES:
         return []
-    pictures = layout_images(grid, trace, exact=False, max_side=THUMBNAIL)
+    pictures = layout_images(grid, trace, exact=False, max_side=_THUMBNAIL)
     return [
         image
         | {

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-MAX_SIDE = 1024
+_MAX_SIDE = 1024
 """The largest height and width in pixels of a picture in a figure."""
 EDGE = {"color": "rgba(128,128,128,0.55)", "width": 1}  # visible on dark and on bright pictures
 """The line between patches and around other tokens."""
-MAX_LINES = 6
+_MAX_LINES = 6
 """The largest number of lines of other tokens; the grid leaves out the tokens after them."""
 _SMALL_SIDE = 256  # pixels; smaller pictures are enlarged without smoothing, so that their pixels are seen as they are
 _CELL = 26  # pixels of height of a cell
@@ -188,7 +188,7 @@ over_picture = plotly_variant(over_picture_json)
 """`over_picture_json` as a Plotly figure."""
 
 
-def layout_images(grid: TokenGrid, trace: Trace, exact: bool = True, max_side: int = MAX_SIDE) -> list[dict[str, Any]]:
+def layout_images(grid: TokenGrid, trace: Trace, exact: bool = True, max_side: int = _MAX_SIDE) -> list[dict[str, Any]]:
     """Returns what the model saw of each picture of a grid, at the place of its patches, as the ``images`` of a Plotly layout."""
     images = []
     for placed in grid.pictures:
@@ -204,7 +204,7 @@ def layout_images(grid: TokenGrid, trace: Trace, exact: bool = True, max_side: i
     return images
 
 
-def image_source(seen: SeenPicture, height: int, width: int, exact: bool = True, max_side: int = MAX_SIDE) -> str:
+def image_source(seen: SeenPicture, height: int, width: int, exact: bool = True, max_side: int = _MAX_SIDE) -> str:
     """Returns the upper left pixels of what a model saw as a PNG in a data URI, which a figure carries with it; above `max_side`, it is reduced.
 
     A small picture is enlarged by a whole number. Unless it is `exact`, a picture that is not small is a JPEG, with a tenth of the bytes.
@@ -395,7 +395,7 @@ def _placed_others(names: Sequence[tuple[int, str]], width: int) -> tuple[Placed
         columns = min(width, max(1, -(-(len(text) + 2) * width // _LABEL_CELLS)))
         if x + columns > width:
             x, y = 0, y + 1
-        if y == MAX_LINES:
+        if y == _MAX_LINES:
             break
         placed.append(PlacedToken(position, x, y, columns, text))
         x += columns

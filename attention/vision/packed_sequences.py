@@ -69,7 +69,7 @@ class Packing:
             return wrapper(call)
         packed = PackedAttention.of([call], self.lengths, self)
         output, _ = wrapper(packed)
-        return packed_attention(packed).split(output, 1)[0], None
+        return _packed_attention(packed).split(output, 1)[0], None
 
     def _run_in_turn(
         self,
@@ -88,7 +88,7 @@ class Packing:
         self.waiting.clear()
         packed = PackedAttention.of(calls, lengths[: len(lengths) // self.n_texts], self)
         changed, _ = wrapper(packed)
-        for own, new in zip(outputs, packed_attention(packed).split(changed, 1), strict=True):
+        for own, new in zip(outputs, _packed_attention(packed).split(changed, 1), strict=True):
             own.copy_(new)  # the module joins the outputs only after its last call
         return output, None
 
@@ -120,7 +120,7 @@ def _calls_for_each_sequence(forward: Callable[..., Any]) -> bool:
     return _ONE_CALL_EACH in inspect.signature(forward).parameters
 
 
-def packed_attention(call: ModelCall) -> PackedAttention:
+def _packed_attention(call: ModelCall) -> PackedAttention:
     """The attention of a packed call."""
     assert isinstance(call.attention, PackedAttention)
     return call.attention

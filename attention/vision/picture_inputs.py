@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from attention.vision.reader import PictureReader, RawPicture
 
 _TEXT = "input_ids"
-PICTURE_FIRST = "The picture stands before the text, which has no {token} in it: write {token} where it should stand."
-PICTURES_FIRST = (
+_PICTURE_FIRST = "The picture stands before the text, which has no {token} in it: write {token} where it should stand."
+_PICTURES_FIRST = (
     "The pictures stand before the text, which has no {token} in it: write {token} where each of them should stand."
 )
 
@@ -137,7 +137,7 @@ def _with_image_tokens(loaded: LoadedModel, reader: PictureReader, text: str, n_
             f"The text for {loaded.name} has {count} {'place' if count == 1 else 'places'} for a picture ({token}), "
             f"and {n_pictures} {'is' if n_pictures == 1 else 'are'} given: write {place} once for each picture, or nowhere."
         )
-    first = (PICTURE_FIRST if n_pictures == 1 else PICTURES_FIRST).format(token=place)
+    first = (_PICTURE_FIRST if n_pictures == 1 else _PICTURES_FIRST).format(token=place)
     return (text, []) if count else (f"{place}\n" * n_pictures + text, [first])
 
 

@@ -75,7 +75,7 @@ Layout = Callable[[PatchReader, Mapping[str, Any], Sequence[NamedImage]], ReadPi
 """Gives the tokens of pictures from what the processor of a reader made of them."""
 
 
-def one_grid(reader: PatchReader, processed: Mapping[str, Any], images: Sequence[NamedImage]) -> ReadPictures:
+def _one_grid(reader: PatchReader, processed: Mapping[str, Any], images: Sequence[NamedImage]) -> ReadPictures:
     """Patches row by row, after the first tokens of the vision transformer.
 
     Raises:
@@ -212,7 +212,7 @@ def merged(reader: PatchReader, processed: Mapping[str, Any], images: Sequence[N
     return _read({PICTURES: pixels, _GRIDS: grids}, seen, squares, in_text)._replace(lengths=tuple(lengths))
 
 
-LAYOUTS: Mapping[str, Layout] = {GRID: one_grid, TILES: tiles, VIEWS: views, MERGED: merged}
+LAYOUTS: Mapping[str, Layout] = {GRID: _one_grid, TILES: tiles, VIEWS: views, MERGED: merged}
 """The layouts, by the names in `vision_families.IN_TEXT`; a model without text has a grid."""
 
 

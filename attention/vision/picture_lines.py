@@ -13,7 +13,7 @@ from attention.program import literals
 if TYPE_CHECKING:
     from attention.files.picture import Picture
 
-MAX_EMBEDDED = 2**13
+_MAX_EMBEDDED = 2**13
 """The largest PNG in bytes that a program has in it; a larger picture without a file is read from `UNNAMED`."""
 UNNAMED = "picture.png"
 """The file of a picture that was given without one."""
@@ -29,7 +29,7 @@ def imports(pictures: Sequence[Picture]) -> list[str]:
 
 def read_lines(picture: Picture, variable: str) -> list[str]:
     """The lines that assign a picture to a variable, as the Lab reads it: from the file of its name, or from the program itself if it has none."""
-    if not picture.name and len(png := _png(picture)) <= MAX_EMBEDDED:
+    if not picture.name and len(png := _png(picture)) <= _MAX_EMBEDDED:
         packed = base64.b64encode(png).decode()
         return [
             "packed = (  # the picture as a PNG",

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from attention.trace.trace import Trace
 
-MAX_PICTURES = 64
-MAX_PIXELS = 2**23
+_MAX_PICTURES = 64
+_MAX_PIXELS = 2**23
 """The largest number of pixels of all pictures of a file; a model that reads 4,096 patches of 32 × 32 pixels sees half of it."""
-MAX_GRID_CELLS = 2**17
+_MAX_GRID_CELLS = 2**17
 """The largest plane of a file's pictures, side by side, in patches."""
-MAX_GRID_SIDE = 2**12
+_MAX_GRID_SIDE = 2**12
 """The largest number of rows or columns of that plane: each is a line of a figure."""
 PATCHES = {"tokens": "patches", "key_tokens": "key_patches"}
 """The name of the places beside each list of tokens."""
@@ -73,9 +73,9 @@ def read_pictures(name: str, archive: Archive) -> tuple[SeenPicture, ...]:
     described = archive.metadata.get("pictures")
     described = described if isinstance(described, list) else []
     present = entries(archive)
-    if len(described) > MAX_PICTURES or len(present) > MAX_PICTURES:
+    if len(described) > _MAX_PICTURES or len(present) > _MAX_PICTURES:
         raise FileError(
-            f"{quote(name)} has {max(len(described), len(present)):,} pictures; at most {MAX_PICTURES} are read: save fewer."
+            f"{quote(name)} has {max(len(described), len(present)):,} pictures; at most {_MAX_PICTURES} are read: save fewer."
         )
     if present.keys() != {f"picture{index}" for index in range(len(described))}:
         raise FileError(
@@ -87,9 +87,9 @@ def read_pictures(name: str, archive: Archive) -> tuple[SeenPicture, ...]:
         sum(picture.columns + 1 for picture in pictures),
         max((picture.rows for picture in pictures), default=0),
     )
-    if rows * columns > MAX_GRID_CELLS or max(rows, columns) > MAX_GRID_SIDE:
+    if rows * columns > _MAX_GRID_CELLS or max(rows, columns) > _MAX_GRID_SIDE:
         raise FileError(
-            f"The pictures of {quote(name)}, side by side, have {rows:,} rows and {columns:,} columns of patches; at most {MAX_GRID_CELLS:,} patches and {MAX_GRID_SIDE:,} rows or columns are drawn: "
+            f"The pictures of {quote(name)}, side by side, have {rows:,} rows and {columns:,} columns of patches; at most {_MAX_GRID_CELLS:,} patches and {_MAX_GRID_SIDE:,} rows or columns are drawn: "
             "save fewer pictures."
         )
     return pictures
@@ -136,9 +136,9 @@ def _check_sizes(name: str, archive: Archive, n_pictures: int) -> None:
                 f"A picture in a file has the axes [row column {_COLORS}]; picture{index} in {quote(name)} is {format_shape(shape)}: save the trace again."
             )
         n_pixels += prod(shape[:2])
-    if n_pixels > MAX_PIXELS:
+    if n_pixels > _MAX_PIXELS:
         raise FileError(
-            f"The pictures of {quote(name)} have {n_pixels:,} pixels by their headers; at most {MAX_PIXELS:,} are read: save fewer pictures."
+            f"The pictures of {quote(name)} have {n_pixels:,} pixels by their headers; at most {_MAX_PIXELS:,} are read: save fewer pictures."
         )
 
 

@@ -14,7 +14,7 @@ from pages.ui.server.guard import AllowedHosts, AllowedOrigins, Backpressure, Bi
 from pages.ui.server.in_flight import BoundedBodies
 from pages.ui.server.uploads import BoundedUploads
 
-MIDDLEWARE = [
+_MIDDLEWARE = [
     Middleware(middleware)
     for middleware in (
         WithHeaders,
@@ -36,4 +36,4 @@ def parts() -> dict[str, Any]:
     Streamlit recognizes an app by the text ``st.App(…)`` in its main file, so each main file calls it itself.
     """
     routes = [*assets.routes(), *route.routes()]
-    return {"routes": routes, "middleware": MIDDLEWARE, "lifespan": process.lifespan}
+    return {"routes": routes, "middleware": _MIDDLEWARE, "lifespan": process.lifespan}

@@ -19,7 +19,7 @@ from attention import ConfigError, MissingError, Model, ModelError, TextError, T
 from attention.circuits import copying, figures
 from attention.circuits.copying import matrices_of
 from attention.metrics.table import describe_head, describe_metric, frame, heading, rank_words
-from attention.models.model_matrices import NO_ROTATION_REASON, ModelMatrices, find_change
+from attention.models.model_matrices import _NO_ROTATION_REASON, ModelMatrices, _find_change
 from attention.pictures import charts
 from attention.training import Trained
 
@@ -223,10 +223,10 @@ def test_unknown_rotation_is_refused_with_a_reason(tiny: TinyModels) -> None:
     matrices = matrices_of(model)
     assert isinstance(matrices, ModelMatrices)
     call, named = matrices.run.calls[0], dict(model.load_inputs()[0].sites[0].parameters)
-    assert find_change(call, named, None) == NO_ROTATION_REASON  # no rotary module was found
-    assert not isinstance(find_change(call, named, matrices.run.surroundings(0).rotary), str)
+    assert _find_change(call, named, None) == _NO_ROTATION_REASON  # no rotary module was found
+    assert not isinstance(_find_change(call, named, matrices.run.surroundings(0).rotary), str)
     del named["w_q"]
-    assert find_change(call, named, None) == "W_Q and W_K of this family are not known."
+    assert _find_change(call, named, None) == "W_Q and W_K of this family are not known."
 
 
 def test_wrong_tokens_heads_and_sources_are_refused() -> None:

@@ -20,7 +20,7 @@ from attention import ConfigError, Intervention, Model
 from attention.base.printed import format_number
 from attention.circuits import batched_heads
 from attention.circuits.head_importance import SATURATION_CAVEAT, SWEEP_KINDS, HeadSweep, rank_correlation
-from attention.circuits.sweep import other_run, sweep_heads
+from attention.circuits.sweep import _other_run, sweep_heads
 from attention.formula.edit_kinds import PATCH_CODES
 from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, VALUE, WEIGHTS
 from attention.models import forward_pass
@@ -125,7 +125,7 @@ def test_estimates_equal_finite_differences(tiny: TinyModels, family: str, monke
     own = gradients_of(source, measurement)
     heads = tuple((layer, head) for layer, site in loaded.sites_by_layer.items() for head in range(site.n_heads))
     for step in (name for name in PATCH_CODES if name != WEIGHTS):
-        other = other_run(source, loaded, inputs, step)
+        other = _other_run(source, loaded, inputs, step)
         estimates = batched_heads.estimated_changes(own, step, other)
         changes = []
         for sign in (1, -1):

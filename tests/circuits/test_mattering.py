@@ -18,7 +18,7 @@ from attention import ConfigError, Intervention, Model
 from attention.base.cache import CACHE
 from attention.circuits import batched_heads
 from attention.circuits.head_importance import HeadSweep
-from attention.circuits.sweep import N_RANDOM_GROUPS, ablate_group, estimated_seconds, sweep_heads
+from attention.circuits.sweep import _N_RANDOM_GROUPS, ablate_group, estimated_seconds, sweep_heads
 from attention.models import forward_pass, linearize
 from attention.models.library import LIBRARY, Settings
 from attention.models.lm_head import Measurement
@@ -213,7 +213,7 @@ def test_joint_ablation_is_compared_with_random_heads_in_every_run(tiny: TinyMod
     assert joint.ablated == pytest.approx(float(ablated.all_log_probabilities[target]), abs=1e-5)
     single = ablation_sweep(source)
     assert joint.individual_changes == pytest.approx([single.change[head] for head in heads], abs=1e-5)
-    assert len(joint.random_changes) == N_RANDOM_GROUPS
+    assert len(joint.random_changes) == _N_RANDOM_GROUPS
     assert min(joint.random_changes) <= joint.random_median <= max(joint.random_changes)
     assert "median of 16" in joint.description
     conditional = ablation_sweep(Model(source.name, source.text, interventions=ablations[:1]))

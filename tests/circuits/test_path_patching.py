@@ -22,7 +22,7 @@ from tiny_models import TinyModels
 from attention import ConfigError, Intervention, Model, Trace, circuits
 from attention.base.cache import CACHE
 from attention.circuits import path_patching
-from attention.circuits.path_patching import MODES, PathRequest, both_parts
+from attention.circuits.path_patching import MODES, PathRequest, _both_parts
 from attention.circuits.path_runs import LogitMeasurement, PathRuns
 from attention.models.library import LIBRARY, Settings
 from attention.training import Trained
@@ -107,7 +107,7 @@ def test_direct_paths_into_linear_logits_sum_to_the_whole(name: str) -> None:
     norm = network.transformer.ln_f if name == "GPT-2" else network.model.norm
     last: list[torch.Tensor] = []
     hook = norm.register_forward_pre_hook(lambda _, args: last.append(args[0][0, -1].detach()))
-    run_a, run_b = both_parts(a.trace().model_run, b.trace().model_run)
+    run_a, run_b = _both_parts(a.trace().model_run, b.trace().model_run)
     runs = PathRuns(run_a.runner(6), run_b.runner(6))
     hook.remove()
     x_a, x_b = last[-2:]  # of the recorded runs

@@ -192,7 +192,7 @@ def test_bad_requests_are_refused_in_one_sentence(tiny: TinyModels, monkeypatch:
     ):
         circuits.relevance(in_memory(half))
     loaded, inputs = Model("Llama", OWL).load_inputs()
-    needed = relevance_pass.count_bytes(loaded, 9)
+    needed = relevance_pass._count_bytes(loaded, 9)
     with pytest.raises(ConfigError, match="AttnLRP may take at most 0 MB; the gradients of 9 tokens in 2 layers take"):
         relevance_pass.token_relevance(loaded, inputs, 8, 7, max_bytes=needed - 1)
     assert relevance_pass.token_relevance(loaded, inputs, 8, 7, max_bytes=needed).logit

@@ -55,7 +55,10 @@ def test_pieces_sum_over_keys_average_over_queries_and_leave_gaps():
     assert torch.allclose(comparison.a[1:, 1:], torch.tensor([[(0.3 + 0.5) / 2, 0.2], [0.5, 0.25]]))
     expected = torch.tensor([[NAN, NAN, NAN], [NAN, 0.5 - 0.4, 0.5 - 0.2], [NAN, 0.1 - 0.5, 0.9 - 0.25]])
     assert torch.allclose(comparison.matrix, expected, equal_nan=True)
-    assert summary.unmatched_tokens(comparison.rows, ("[CLS]", "un", "##do", "it"), ("undo", "it")) == (["0 [CLS]"], [])
+    assert summary._unmatched_tokens(comparison.rows, ("[CLS]", "un", "##do", "it"), ("undo", "it")) == (
+        ["0 [CLS]"],
+        [],
+    )
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.integers(0, 2**16))
@@ -162,10 +165,10 @@ def test_comparison_maps_share_scales_clicks_files_and_alt_texts():
     assert figures.cell_of_click(comparison, cell, "weights", 2, 4) == cell
     cell_b = figures.aligned_cell_of_b(comparison, cell, HeadIndex(0, 1))
     assert OTHER.tokens[cell_b.row] == "sat"
-    assert figures.cell_of_click(comparison, cell, figures.b_map_name("weights"), cell_b.row, cell_b.column) == cell
+    assert figures.cell_of_click(comparison, cell, figures._b_map_name("weights"), cell_b.row, cell_b.column) == cell
     assert figures.cell_of_click(comparison, cell, maps[2]["layout"]["meta"]["step"], row, column) == cell
     dog = OTHER.tokens.index("dog")
-    assert figures.cell_of_click(comparison, cell, figures.b_map_name("weights"), dog, 0) is None
+    assert figures.cell_of_click(comparison, cell, figures._b_map_name("weights"), dog, 0) is None
     assert figures.aligned_cell_of_b(comparison, Cell(0, "weights", 1, A.tokens.index("cat"), 0), HeadIndex()) is None
     # The arithmetic, the table and the picture show the same number.
     explanation = summary.explain_difference(comparison, cell)

@@ -24,7 +24,7 @@ from tiny_models import TinyModels
 from attention import ConfigError, FileError, ModelError
 from attention.base.errors import SizeError
 from attention.corpus import cluster, scan
-from attention.corpus.cluster import KILLS, scan_on_cluster
+from attention.corpus.cluster import _KILLS, scan_on_cluster
 from attention.corpus.parts_folder import PartsFolder, part_name
 from attention.corpus.run_plan import RunPlan
 from attention.models.library import LIBRARY
@@ -128,7 +128,7 @@ def test_chunk_that_kills_its_workers_is_named(wanted: Wanted, journal: Journal,
     with pytest.raises(SizeError, match=r"several workers.*: 0 \(texts 0 to 1\)\. The other parts"):
         scan_on_cluster(plan, texts, str(tmp_path / "heads"), workers=1)
     assert PartsFolder(str(tmp_path / "heads")).present() == {1, 2, 3}
-    assert len(set(journal.of(0))) == KILLS
+    assert len(set(journal.of(0))) == _KILLS
 
 
 def test_killed_client_is_resumed_on_the_same_scheduler(wanted: Wanted, scheduler: Scheduler, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_object_store_gets_the_same_table(wanted: Wanted, monkeypatch: pytest.Mo
 def test_folder_that_workers_do_not_share_is_a_sentence(
     wanted: Wanted, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "VISIBLE_SECONDS", 0)
+    monkeypatch.setattr(cluster, "_VISIBLE_SECONDS", 0)
     with pytest.raises(FileError, match=r"has written parts/0000\d\d\.npz, and memory://heads has no such file here"):
         scan_on_cluster(wanted.plan, TEXTS, "memory://heads", scheduler=scheduler.address)
 
@@ -230,7 +230,7 @@ def test_missing_scheduler_worker_or_package_is_a_sentence(
         with pytest.raises(ConfigError, match=match):
             scan_on_cluster(wanted.plan, TEXTS, str(tmp_path / "heads"), **options)
 
-    monkeypatch.setattr(cluster, "CONNECTION_SECONDS", 1)
+    monkeypatch.setattr(cluster, "_CONNECTION_SECONDS", 1)
     monkeypatch.setattr(cluster, "WORKER_SECONDS", 0.1)
     refused("does not answer: start `dask scheduler`", scheduler=f"tcp://127.0.0.1:{free_port()}")
     for address in (
@@ -267,7 +267,7 @@ def test_scheduler_answers_only_who_has_its_certificate(
 ) -> None:
     ours, theirs = certificates(tmp_path / "ours"), certificates(tmp_path / "theirs")
     heads = str(tmp_path / "heads")
-    monkeypatch.setattr(cluster, "CONNECTION_SECONDS", 1)
+    monkeypatch.setattr(cluster, "_CONNECTION_SECONDS", 1)
 
     def settings(file: str) -> dask.config.set:
         return dask.config.set(dask.config.merge(dask.config.config, dask.config.collect([file], {})))
@@ -285,7 +285,7 @@ def test_scheduler_answers_only_who_has_its_certificate(
             refused("does not answer.*, with tls://, the certificates", address)
         with settings(ours):
             refused("settings require encryption, and tcp://.* has none", address.replace("tls", "tcp"))
-            monkeypatch.setattr(cluster, "CONNECTION_SECONDS", 60)
+            monkeypatch.setattr(cluster, "_CONNECTION_SECONDS", 60)
             scan_on_cluster(wanted.plan, TEXTS, heads, scheduler=address)
     assert table_digest(heads) == wanted.digest
     with settings(ours):

@@ -19,7 +19,7 @@ from tiny_models import TinyModels
 
 from attention import ConfigError, FileError, Model, ModelError, metrics
 from attention.corpus import scan
-from attention.corpus.batches import REPEATED_TOKENS, Tokenizer
+from attention.corpus.batches import _REPEATED_TOKENS, Tokenizer
 from attention.corpus.chunk import limits
 from attention.corpus.digest import MAX_OFFSET, N_KEYS, Digest, Moments
 from attention.corpus.parts_folder import PartsFolder, part_name
@@ -201,9 +201,9 @@ def test_random_control_repeats_ordinary_tokens_once(tiny: TinyModels) -> None:
     loaded = LIBRARY.get(str(tiny("BERT")))
     tokenizer = Tokenizer(loaded, 64)
     control = tokenizer.repeated(16, 0)
-    length = min(REPEATED_TOKENS, len(control.ids) // 2)
+    length = min(_REPEATED_TOKENS, len(control.ids) // 2)
     assert control.ids[:length] == control.ids[length:]  # this tokenizer adds no special tokens
-    assert len(set(control.ids)) == length == REPEATED_TOKENS
+    assert len(set(control.ids)) == length == _REPEATED_TOKENS
     assert not {*control.ids} & {*loaded.tokenizer.all_special_ids}
     assert tokenizer.repeated(32, 0).ids != control.ids == tokenizer.repeated(16, 0).ids
     assert len(Tokenizer(loaded, 11).repeated(0, 0).ids) == 10

@@ -28,7 +28,7 @@ from tiny_pictures import TinyPictureModels
 from attention import FileError, metrics
 from attention.corpus import command as corpus_command
 from attention.corpus import scan
-from attention.corpus.command import Estimate, ProgressLines, duration, estimate_words, main, progress
+from attention.corpus.command import Estimate, ProgressLines, _estimate_words, duration, main, progress
 from attention.corpus.parts_folder import PartsFolder, part_name
 from attention.corpus.result import HeadsResult
 from attention.corpus.run_plan import RunPlan
@@ -401,11 +401,11 @@ def test_durations_have_two_digits(seconds: float, words: str) -> None:
 def test_estimate_speaks_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     found = Estimate(7200.0, 2_000_000)
-    assert "about 2 hours on 1 worker of one thread; this machine has 8 cores" in estimate_words(found, 10, 1)
-    words = estimate_words(found, 10, 8)
+    assert "about 2 hours on 1 worker of one thread; this machine has 8 cores" in _estimate_words(found, 10, 1)
+    words = _estimate_words(found, 10, 8)
     assert "about 15 minutes on 8 workers of one thread\n" in words
     assert "about 20.0 MB of parts" in words
-    assert "divided by the number of workers" in estimate_words(found, 10, 0)
+    assert "divided by the number of workers" in _estimate_words(found, 10, 0)
 
 
 def test_workers_are_those_of_the_cluster(

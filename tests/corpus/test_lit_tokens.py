@@ -8,7 +8,7 @@ import pytest
 
 from attention.corpus.batches import Tokenizer
 from attention.corpus.example_link import ExampleLink
-from attention.corpus.lit_tokens import describe_example, examples_html, lit_tokens_html, read_text, shown_positions
+from attention.corpus.lit_tokens import _describe_example, _lit_tokens_html, _shown_positions, examples_html, read_text
 from attention.corpus.result import Example
 from attention.models.library import LIBRARY
 
@@ -19,7 +19,7 @@ def example(tokens: tuple[str, ...], query: int, key: int, **more: object) -> Ex
 
 
 def test_query_is_outlined_and_its_key_underlined_and_lit() -> None:
-    html = lit_tokens_html(example(("the", "animal", "slept", "it"), 3, 1))
+    html = _lit_tokens_html(example(("the", "animal", "slept", "it"), 3, 1))
     assert '<span class="looked-at" style="background:rgba(31,111,178,0.900);color:#ffffff"' in html
     assert '<span class="at">it</span>' in html
     assert "<span>slept</span>" in html
@@ -29,9 +29,9 @@ def test_query_is_outlined_and_its_key_underlined_and_lit() -> None:
 def test_long_texts_show_their_query_and_keys_only() -> None:
     tokens = tuple(f"t{i}" for i in range(200))
     long = example(tokens, 150, 20, keys=(20, 90, 190), weights=(0.6, 0.2, 0.01))
-    assert shown_positions(long) == [*range(13, 28), *range(89, 92), *range(143, 158)]
-    assert lit_tokens_html(long).count("…") == 4
-    assert "t190" not in lit_tokens_html(long)
+    assert _shown_positions(long) == [*range(13, 28), *range(89, 92), *range(143, 158)]
+    assert _lit_tokens_html(long).count("…") == 4
+    assert "t190" not in _lit_tokens_html(long)
 
 
 def test_tokens_texts_and_addresses_are_escaped() -> None:
@@ -50,7 +50,7 @@ def test_example_without_a_link_says_why() -> None:
 
 
 def test_description_names_both_positions_and_the_weight() -> None:
-    words = describe_example(example(("the", "animal", "slept", "it"), 3, 1))
+    words = _describe_example(example(("the", "animal", "slept", "it"), 3, 1))
     assert words == "query “it” (position 3) looks at “animal” (position 1) with 0.9"
 
 

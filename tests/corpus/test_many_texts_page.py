@@ -252,11 +252,11 @@ def test_files_wait_in_the_line_once_for_each_part(monkeypatch: pytest.MonkeyPat
 
 
 def test_result_is_parsed_once(offered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert chosen_result.of_name("first") is chosen_result.of_name("first")
-    monkeypatch.setattr(chosen_result, "MAX_BYTES", 1000)
+    assert chosen_result._of_name("first") is chosen_result._of_name("first")
+    monkeypatch.setattr(chosen_result, "_MAX_BYTES", 1000)
     (offered / "first" / "heads.parquet").touch()
     with pytest.raises(FileError, match="at most"):
-        chosen_result.of_name("first")
+        chosen_result._of_name("first")
 
 
 def test_offered_names_are_folders_and_files_with_a_result() -> None:
@@ -269,8 +269,8 @@ def test_uploads_of_one_session_add_up() -> None:
 
     files = [UploadedResult("a", "0", bytes(10)), UploadedResult("b", "1", bytes(5))]
     uploads._session_files["visitor", "a"], uploads._session_files["visitor", "b"] = files
-    assert uploads.session_file_sizes()["visitor"] == 15
+    assert uploads._session_file_sizes()["visitor"] == 15
     del files
-    assert "visitor" not in uploads.session_file_sizes()
+    assert "visitor" not in uploads._session_file_sizes()
     assert session
     assert chosen_result.short_name(f"a:b:{'0' * 32}") == "a:b"

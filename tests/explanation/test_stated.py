@@ -50,7 +50,7 @@ from attention.formula.scores import SCORES
 from attention.metrics.aggregates import AGGREGATES
 from attention.models.library import LIBRARY, Settings
 from attention.patching.intervention import parse_codes as interventions
-from attention.pictures.live_inputs import HEAD_STEPS, live_inputs
+from attention.pictures.live_inputs import _HEAD_STEPS, live_inputs
 from attention.pictures.steps_view import cell_line
 
 CAT = "the cat sat on the mat"
@@ -456,7 +456,7 @@ def check_live(layer: Layer, name: str) -> None:
     """Asserts that the page computes no recorded step, and no step that depends on one."""
     message = live_inputs(layer, 0)
     if message is not None:
-        assert not layer.available.keys() & {*HEAD_STEPS, *message["computable"]}, name
+        assert not layer.available.keys() & {*_HEAD_STEPS, *message["computable"]}, name
         assert "output" not in message["computable"] or "head_output" not in layer.available, name
 
 

@@ -395,7 +395,7 @@ HOSTILE_TEXTS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE_TEXTS.values(), ids=HOSTILE_TEXTS)
 def test_nonsense_is_refused_within_bounded_memory(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(labelled, "MAX_NUMBERS", 2**16)  # a quarter of the numbers, as in a file of the largest size
+    monkeypatch.setattr(labelled, "_MAX_NUMBERS", 2**16)  # a quarter of the numbers, as in a file of the largest size
     content = text.encode()
     tracemalloc.start()
     try:

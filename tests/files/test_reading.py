@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attention import AttentionError, MatrixError
-from attention.files.matrix import rounded_decimals
+from attention.files.matrix import _rounded_decimals
 from attention.files.matrix_text import file_text, format_matrix, parse_matrix, parse_text
 
 ROWS = ((0.5, 0.25), (0.125, 4.0))
@@ -112,10 +112,10 @@ def test_printed_numbers_are_recognized_as_rounded() -> None:
     exact = np.random.default_rng(0).standard_normal((6, 6))
     for digits in (3, 4, 8):
         printed = parse_matrix(format_matrix(exact.round(digits).tolist()))
-        assert rounded_decimals(printed) == digits
-    assert rounded_decimals(parse_matrix(format_matrix(exact.tolist()))) is None
-    assert rounded_decimals(parse_matrix("0.43 0.15 0.89\n0.55 0.87 0.66")) is None, "two digits are chosen by hand"
-    assert rounded_decimals(parse_matrix("1 0\n0 1")) is None
+        assert _rounded_decimals(printed) == digits
+    assert _rounded_decimals(parse_matrix(format_matrix(exact.tolist()))) is None
+    assert _rounded_decimals(parse_matrix("0.43 0.15 0.89\n0.55 0.87 0.66")) is None, "two digits are chosen by hand"
+    assert _rounded_decimals(parse_matrix("1 0\n0 1")) is None
 
 
 def test_batch_in_a_file_is_asked_about_like_pasted_text(tmp_path) -> None:

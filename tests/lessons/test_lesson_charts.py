@@ -5,7 +5,7 @@ import pytest
 
 from attention import AttentionConfig, TypedText
 from attention.lessons import softmax
-from attention.lessons.scaling import DIVISORS, measure, scaling_maps
+from attention.lessons.scaling import _DIVISORS, measure, scaling_maps
 from attention.lessons.softmax import TEMPERATURES
 
 SPREAD = softmax.spread((0.1, -0.2, -0.3, 0.5))
@@ -67,13 +67,13 @@ def test_small_maps_lie_where_the_hover_says() -> None:
     n = len(SCALING.tokens)
     names = figure.layout.xaxis.labelalias
     places = sorted(map(int, names))
-    assert len(places) == len(DIVISORS) * n
+    assert len(places) == len(_DIVISORS) * n
     starts_x, starts_y = places[::n], sorted(map(int, figure.layout.yaxis.labelalias))[::n]
     for i, y in enumerate(starts_y):
         for j, x in enumerate(starts_x):
             np.testing.assert_array_equal(maps.z[y : y + n, x : x + n], SCALING.weights[i, j])
             np.testing.assert_array_equal(hidden.z[y : y + n, x : x + n] == 1, ~SCALING.visible)
-            assert names[str(x)] == f"key 0 the · ÷ {DIVISORS[j]}"
+            assert names[str(x)] == f"key 0 the · ÷ {_DIVISORS[j]}"
     assert (maps.zmin, maps.zmax) == (0, 1)
     assert np.isnan(maps.z).any()
     assert all("<b>" not in name for name in names.values())

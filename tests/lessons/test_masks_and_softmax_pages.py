@@ -128,7 +128,7 @@ def test_softmax_page_reports_other_inits_that_are_too_large(monkeypatch: pytest
 
 def test_state_file_contains_the_numbers_of_the_page() -> None:
     fresh = opened("pages/softmax.py")
-    content = share.write_state("Softmax", {"softmax_row": "1, 2, 3"})
+    content = share._write_state("Softmax", {"softmax_row": "1, 2, 3"})
     fresh.file_uploader(key="open_state_0").upload("s.json", content.encode()).run()
     assert not fresh.exception
     assert fresh.text_input(key="softmax_row").value == "1, 2, 3"

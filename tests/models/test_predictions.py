@@ -64,7 +64,7 @@ def test_headless_model_is_reported_and_gives_its_vectors(tiny, family):
 
 def test_masked_model_needs_a_mask_token_and_an_existing_position(tiny):
     assert "write <mask> in the text" in Model(str(tiny("BERT")), "the owl").trace().no_prediction_reason
-    for predict in ((99,), (-1,), (0,) * (lm_head.MAX_POSITIONS + 1)):
+    for predict in ((99,), (-1,), (0,) * (lm_head._MAX_POSITIONS + 1)):
         with pytest.raises(ConfigError, match=r"[Pp]redictions? "):
             source(tiny, "GPT-2", predict=predict).trace()
 
@@ -94,8 +94,8 @@ def test_ranks_differences_and_distances_match_direct_computation():
     ]  # fmt: skip
     assert [row.probability for row in rows] == pytest.approx([1 / 2, 1 / 4, 1 / 8, 1 / 8])
     # Σ p log(p / q) = 1/2 log 4 + 1/4 log 1 + 1/8 log 1/4 + 1/8 log 1
-    assert predictions.divergence(base, changed) == pytest.approx(3 / 8 * math.log(4))
-    assert predictions.logit_difference(base, 0, 1) == pytest.approx(math.log(2))
+    assert predictions._divergence(base, changed) == pytest.approx(3 / 8 * math.log(4))
+    assert predictions._logit_difference(base, 0, 1) == pytest.approx(math.log(2))
     assert predictions.summarize(changed, base, (0, "a"), (1, "b")) == (
         "“a” 0.5 → 0.125; “c” is now the likeliest.",
         "Logit of “a” minus logit of “b”: 0.6931 → −0.6931 (logit difference).",
@@ -106,7 +106,7 @@ def test_ranks_differences_and_distances_match_direct_computation():
         Trace(("x",), (), vectors=torch.tensor([[0.0, 2.0]])),
         Trace(("x",), (), vectors=torch.tensor([[1.0, 1.0]])),
     )
-    assert predictions.cosines(*moved_traces).tolist() == pytest.approx([math.sqrt(1 / 2)])
+    assert predictions._cosines(*moved_traces).tolist() == pytest.approx([math.sqrt(1 / 2)])
     movements = predictions.VectorShift(0, "x", 1 - 3e-5), predictions.VectorShift(1, "y", 1 - 5e-5)
     assert predictions.summarize_shifts(movements) == "Vectors moved: cosine 1 − 4e−5 on average."
     assert "a cosine of 1 − 5e−5 with the unchanged one" in predictions.describe_shifts(movements)

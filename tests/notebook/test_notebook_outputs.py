@@ -90,10 +90,10 @@ def test_repeated_or_deleted_cell_brings_the_scripts_again(monkeypatch: pytest.M
         shell.execution_count += 1
         shell.user_ns["In"].append(cell)
         shell.metadata = {"cellId": cell, "deletedCells": [*deleted]} if has_ids else {}
-        return output.CARRIER.carries()
+        return output._CARRIER.carries()
 
     assert [run("trace"), run("layer"), run("layer"), run("trace"), run("heads")] == [True, False, False, True, False]
-    assert output.CARRIER.label == "In [4]"
+    assert output._CARRIER.label == "In [4]"
     assert run("heads", deleted=("trace",)) == has_ids
 
 

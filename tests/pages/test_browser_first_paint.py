@@ -6,18 +6,18 @@ from urllib.request import urlopen
 
 import pytest
 
-from pages.ui.server.assets import NO_SIDEBAR, STYLES, index_page
+from pages.ui.server.assets import NO_SIDEBAR, STYLES, _index_page
 
 WARM: set[str] = set()
 
 
 @pytest.mark.parametrize("query", ["lock=1", "text=a&present=temperature", "embed=true"])
 def test_page_without_a_sidebar_reserves_no_room_for_it(query: str) -> None:
-    assert STYLES in index_page(query)
-    assert NO_SIDEBAR in index_page(query)
-    assert "margin-left: 300px" not in index_page(query)
-    assert "margin-left: 300px" in index_page("")
-    assert index_page("").count("</style></body>") == 1
+    assert STYLES in _index_page(query)
+    assert NO_SIDEBAR in _index_page(query)
+    assert "margin-left: 300px" not in _index_page(query)
+    assert "margin-left: 300px" in _index_page("")
+    assert _index_page("").count("</style></body>") == 1
 
 
 @pytest.mark.browser

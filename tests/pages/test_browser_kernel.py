@@ -17,9 +17,9 @@ from attention import AttentionConfig, TypedText
 from attention.formula import mask_tensor
 from attention.formula.formula import Formula
 from attention.formula.mask import Mask
-from attention.pictures.live_inputs import is_computable_in_page as known_to_the_page
+from attention.pictures.live_inputs import _is_computable_in_page as known_to_the_page
+from attention.pictures.live_inputs import _mask_rule
 from attention.pictures.live_inputs import live_inputs as sent_live
-from attention.pictures.live_inputs import mask_rule
 from attention.pictures.message import Surroundings, pack
 from attention.trace.attend import attend
 
@@ -241,6 +241,6 @@ def test_kernel_blocks_pool_the_largest_magnitude_like_the_backend(kernel: Page,
 
 @pytest.mark.parametrize("name", SENT)
 def test_mask_is_sent_as_its_rule(name: str) -> None:
-    rule = mask_rule(SENT[name].trace().layers[0])
+    rule = _mask_rule(SENT[name].trace().layers[0])
     assert (rule["bits"] is not None) == ("custom" in name)
     assert (rule["real"] is not None) == ("padding" in name)

@@ -222,7 +222,7 @@ def test_head_request_makes_nothing_and_long_states_may_be_posted(
 ) -> None:
     complete = client.get("/export/weights.csv", params=STATE)
     assert client.post("/export/weights.csv", data=STATE).content == complete.content
-    large = client.post("/export/weights.csv", content=b"x" * (route.LONGEST_QUERY + 1))
+    large = client.post("/export/weights.csv", content=b"x" * (route._LONGEST_QUERY + 1))
     assert (large.status_code, "A state may have" in large.text) == (413, True)
     junk = client.post("/export/weights.csv", content=b"a=1&" * 200_000)
     assert (junk.status_code, "parameters; got 200,001" in junk.text) == (413, True)
@@ -437,7 +437,7 @@ def test_large_file_is_streamed_and_keeps_only_the_range() -> None:
         while piece := await file.take():
             received.append(piece)
         assert b"".join(received) == content[2**20 + 3 : 2**21]
-        assert max(map(len, received)) == production.PIECE
+        assert max(map(len, received)) == production._PIECE
         assert file.waiting == 0
 
     run(use())
@@ -447,7 +447,7 @@ def test_client_that_reads_nothing_is_dropped(making: Making, monkeypatch: pytes
     monkeypatch.setattr(route, "PATIENCE", 0.05)
 
     async def use() -> None:
-        client = Client("x.csv", making.offer("a", "x" * 10 * production.PIECE))
+        client = Client("x.csv", making.offer("a", "x" * 10 * production._PIECE))
         client.reads.clear()
         await client.task
         assert (client.status, client.ended, client.sent) == (200, False, b"")

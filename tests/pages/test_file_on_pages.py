@@ -158,12 +158,12 @@ def test_open_file_counts_as_an_upload_of_its_session(monkeypatch: pytest.Monkey
     monkeypatch.setattr(uploads, "_session_files", WeakValueDictionary())
     file = File.of("x.npz", b"12345")
     uploads.count_file(file)
-    assert uploads.session_file_sizes() == {"a": 5}
+    assert uploads._session_file_sizes() == {"a": 5}
     file = File.of("y.npz", b"123")
     uploads.count_file(file)
-    assert uploads.session_file_sizes() == {"a": 3}
+    assert uploads._session_file_sizes() == {"a": 3}
     del file
-    assert not uploads.session_file_sizes()
+    assert not uploads._session_file_sizes()
 
 
 def test_sequence_of_a_file_is_chosen_and_its_plan_shown() -> None:

@@ -368,7 +368,7 @@ def test_maps_have_a_long_table_computed_when_unfolded(page: str) -> None:
 
 
 def test_table_over_512_by_512_numbers_is_a_file_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(show, "TABLE_CELLS", 8)
+    monkeypatch.setattr(show, "_TABLE_CELLS", 8)
     for max_cells, n_tables in ((9, 1), (8, 0)):
         monkeypatch.setattr(show, "MOST_CELLS", max_cells)
         app = opened("app.py", text="a b c", table="true")

@@ -25,7 +25,7 @@ from attention import Cell, Trace, metrics, paper
 from attention.formula import names
 from attention.metrics import aggregates
 from attention.paper import page
-from attention.paper.marks import colors_of
+from attention.paper.marks import _colors_of
 from attention.pictures import charts, heatmap
 from attention.pictures.derived_heatmap import derived_map_json
 from attention.pictures.message import to_plotly, without_outlines
@@ -87,10 +87,10 @@ def test_logarithmic_colours_span_powers_of_ten_and_keep_the_numbers(draw, knobs
     scale, high = figure.data[0].colorscale, figure.data[0].zmax
     for share in np.linspace(0, 1, 101):
         number = LOG_FLOOR * (high / LOG_FLOOR) ** share
-        [expected] = colors_of(np.array([share]), PROBABILITY, 0, 1)
-        [drawn] = colors_of(np.array([number]), scale, 0, high)
+        [expected] = _colors_of(np.array([share]), PROBABILITY, 0, 1)
+        [drawn] = _colors_of(np.array([number]), scale, 0, high)
         assert max(abs(int(expected[i : i + 2], 16) - int(drawn[i : i + 2], 16)) for i in (1, 3, 5)) <= 1
-    small, zero = colors_of(np.array([1e-30, 0.0]), scale, 0, high)
+    small, zero = _colors_of(np.array([1e-30, 0.0]), scale, 0, high)
     assert small == PROBABILITY[0][1].lower()  # values below the floor are drawn as the floor, but 0 is not
     assert zero == ZERO_COLOR
 
@@ -101,7 +101,7 @@ def test_logarithmic_colours_span_powers_of_ten_and_keep_the_numbers(draw, knobs
     for exponent, level in zip(bar.colorbar.tickvals[1:], (1e-4, 1e-3, 0.01, 0.1, 1), strict=True):
         assert 10**exponent == pytest.approx(level)
         bar_colour, map_colour = (
-            colors_of(np.array([number]), colors, low, high)[0]
+            _colors_of(np.array([number]), colors, low, high)[0]
             for number, colors, low, high in (
                 (exponent, bar.colorscale, bar.cmin, bar.cmax),
                 (10**exponent, scale, 0, high),

@@ -24,10 +24,10 @@ from attention.paper import KINDS, picture
 from attention.paper.marks import (
     MAX_CELLS,
     MAX_CELLS_PER_SIDE,
-    block_size,
-    colors_of,
+    _block_size,
+    _colors_of,
+    _text_color_on,
     contrast,
-    text_color_on,
     visible_cells,
 )
 from attention.pictures import heatmap
@@ -36,7 +36,7 @@ from attention.pictures.drawing import ALLOWED_COLOR, HIDDEN_COLOR
 from attention.pictures.layout import CHOSEN_COLOR as CROSS
 from attention.pictures.message import to_plotly as as_plotly
 from attention.pictures.message import without_outlines
-from attention.pictures.scales import PROBABILITY, SIGNED, log_colorscale
+from attention.pictures.scales import PROBABILITY, SIGNED, _log_colorscale
 
 CAT = "the cat sat on the mat"
 ODD = ("<b>", "</b>", "&amp;", "$x$", "$\\frac{1}{2}$", "</text>", "]]>", "<svg onload=x>", '"', "日本", "🦉", "👩‍👩‍👧", "", " ", "\n", "é")  # fmt: skip
@@ -616,16 +616,16 @@ def test_300_tokens_draw_block_maxima_with_a_note():
 
 
 def test_256_tokens_are_drawn_exactly_and_257_are_pooled():
-    assert block_size(256, 256, 1) == (1, 1)
-    assert block_size(257, 256, 1) == (2, 1)
-    assert block_size(6, 3000, 1) == (1, 12)
+    assert _block_size(256, 256, 1) == (1, 1)
+    assert _block_size(257, 256, 1) == (2, 1)
+    assert _block_size(6, 3000, 1) == (1, 12)
 
 
 @pytest.mark.parametrize(
     ("rows", "columns", "heads"), [(256, 256, 12), (1000, 1000, 144), (4, 4000, 64), (5000, 2, 300)]
 )
 def test_picture_never_has_more_cells_than_readers_open(rows, columns, heads):
-    down, across = block_size(rows, columns, heads)
+    down, across = _block_size(rows, columns, heads)
     assert -(-rows // down) <= MAX_CELLS_PER_SIDE
     assert -(-columns // across) <= MAX_CELLS_PER_SIDE
     assert heads * -(-rows // down) * -(-columns // across) <= MAX_CELLS
@@ -667,11 +667,11 @@ def test_pooling_keeps_outliers_and_separates_rows_from_columns():
     assert pool_blocks(matrix, 1, 1) is matrix
 
 
-@pytest.mark.parametrize("scale", [PROBABILITY, SIGNED, log_colorscale(1.0)], ids=["probability", "signed", "powers"])
+@pytest.mark.parametrize("scale", [PROBABILITY, SIGNED, _log_colorscale(1.0)], ids=["probability", "signed", "powers"])
 def test_numbers_in_cells_are_readable_on_every_colour(scale):
-    for ground in {*colors_of(np.linspace(0, 1, 4096), scale, 0, 1), *(color.lower() for _, color in scale)}:
+    for ground in {*_colors_of(np.linspace(0, 1, 4096), scale, 0, 1), *(color.lower() for _, color in scale)}:
         assert (
-            contrast(text_color_on(ground), ground)
+            contrast(_text_color_on(ground), ground)
             == max(contrast(ink, ground) for ink in ("#ffffff", "#111111"))
             >= 4.3
         )

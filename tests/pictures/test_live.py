@@ -2,7 +2,7 @@ import numpy as np
 import torch
 
 from attention import AttentionConfig, Layer, TypedText
-from attention.pictures.live_inputs import MAX_LIVE_BYTES, live_inputs, mask_rule
+from attention.pictures.live_inputs import _MAX_LIVE_BYTES, _mask_rule, live_inputs
 
 
 def layer(text="the owl asked the moon and the moon blinked", **knobs):
@@ -40,7 +40,7 @@ def test_long_text_sends_only_the_shown_head():
     assert list(sent["heads"]) == ["3"]
     assert sent["w_o"] is None
     assert "value" not in sent["heads"]["3"]
-    assert bytes_of(sent) == 2 * 512 * 16 * 4 < MAX_LIVE_BYTES
+    assert bytes_of(sent) == 2 * 512 * 16 * 4 < _MAX_LIVE_BYTES
 
 
 def test_dropped_weights_are_drawn_only_by_the_server():
@@ -50,13 +50,13 @@ def test_dropped_weights_are_drawn_only_by_the_server():
 def test_padding_stays_hidden_under_every_mask():
     """Keys that only the mask hides from every query are not padding: another mask shows them."""
     text = TypedText("alpha beta", AttentionConfig(mask="causal"), "v w x y z")
-    assert mask_rule(text.trace().layers[0])["real"] is None
+    assert _mask_rule(text.trace().layers[0])["real"] is None
     padded = TypedText("a b\na b c d", AttentionConfig(mask="causal"), pad=True).trace().layers[0]
-    assert mask_rule(padded)["real"].tolist() == [1, 1, 0, 0]
+    assert _mask_rule(padded)["real"].tolist() == [1, 1, 0, 0]
 
 
 def test_mask_without_a_rule_is_sent_cell_by_cell():
     visible = torch.tensor([[True, False, True], [False, True, True]])
-    rule = mask_rule(Layer(recorded={"mask": visible}))
+    rule = _mask_rule(Layer(recorded={"mask": visible}))
     assert rule["kind"] == "custom"
     np.testing.assert_array_equal(rule["bits"], visible.numpy())

@@ -75,7 +75,10 @@ def test_whole_tensor_is_available_on_request():
 
 
 def test_heads_are_computed_singly_above_1024_tokens_or_memory_limits():
-    short, long = TypedText("w " * MAX_TOKENS_ALL_HEADS), TypedText("w " * (MAX_TOKENS_ALL_HEADS + 1), max_tokens=2048)
+    short, long = (
+        TypedText("w " * MAX_TOKENS_ALL_HEADS),
+        TypedText("w " * (MAX_TOKENS_ALL_HEADS + 1), max_tokens=2048),
+    )
     crossed = TypedText("a b", text2="w " * (MAX_TOKENS_ALL_HEADS + 1), max_tokens=2048)
     all_heads = [
         source.trace().layers[0].materialize_all_heads for source in (replace(short, max_tokens=2048), long, crossed)

@@ -135,11 +135,11 @@ def test_every_intervention_kind_is_available_on_a_page() -> None:
 
 @pytest.mark.parametrize("reading", [*AGGREGATES, NORMS], ids=lambda derived: derived.name)
 def test_aggregate_keeps_the_contract(reading: Any) -> None:
+    from pages.ui.page.heads_panels import _aggregate_knob
+
     assert not list(contract.check_derived_map(reading, trace_of()))
     if reading is not NORMS:
-        from pages.ui.page.heads_panels import aggregate_knob
-
-        assert not list(contract.check_link(aggregate_knob(), reading.name))
+        assert not list(contract.check_link(_aggregate_knob(), reading.name))
 
 
 @pytest.mark.parametrize("metric", metrics.all_metrics().values(), ids=lambda metric: metric.name)

@@ -20,8 +20,8 @@ import attention
 from benchmarks import rounds
 from pages.ui.process import SECONDS_TO_END
 from pages.ui.server import assets
-from pages.ui.server.assets import index_page
-from pages.ui.server.guard import HEADERS
+from pages.ui.server.assets import _index_page
+from pages.ui.server.guard import _HEADERS
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 NGINX = (ROOT / "deploy" / "nginx.conf").read_text()
@@ -209,12 +209,12 @@ def test_image_is_pinned_and_runs_as_an_unprivileged_user() -> None:
 
 
 def test_policy_allows_the_inline_script_of_streamlits_page() -> None:
-    scripts = re.findall(r"<script>(.*?)</script>", index_page("embed=true"), re.DOTALL)
+    scripts = re.findall(r"<script>(.*?)</script>", _index_page("embed=true"), re.DOTALL)
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     assert digests
-    assert re.findall(r"'sha256-([^']+)'", HEADERS["Content-Security-Policy"]) == digests
-    assert "eval" not in HEADERS["Content-Security-Policy"]
-    assert not [name for name in HEADERS if name in NGINX]  # only the Lab itself sends the policy
+    assert re.findall(r"'sha256-([^']+)'", _HEADERS["Content-Security-Policy"]) == digests
+    assert "eval" not in _HEADERS["Content-Security-Policy"]
+    assert not [name for name in _HEADERS if name in NGINX]  # only the Lab itself sends the policy
 
 
 def test_operator_limits_reach_the_replicas() -> None:

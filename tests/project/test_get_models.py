@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from attention.models.library import FETCH_COMMANDS
+from attention.models.library import _FETCH_COMMANDS
 
 SCRIPT = (ROOT / ".ci" / "get_models.py").read_text(encoding="utf-8")
 WEIGHTS = b"weights"
@@ -108,7 +108,7 @@ def test_wrong_model_folder_counts_as_missing(script: Path, wrong: str) -> None:
 
 
 def test_lab_knows_which_models_make_can_fetch() -> None:
-    assert dict(re.findall(r'Way\("(.+?)", \d+, \w+, "(.+?)"\)', SCRIPT)) == FETCH_COMMANDS
+    assert dict(re.findall(r'Way\("(.+?)", \d+, \w+, "(.+?)"\)', SCRIPT)) == _FETCH_COMMANDS
 
 
 def test_lab_runs_without_a_model(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_only_a_new_mask_discards_the_recorded_mask() -> None:
     assert bool(unmasked["mask"].all())
     assert not base["head_output"].any()
     assert bool(warm["head_output"].any()), "what was recorded of the own formula is no more"
-    assert view.source_mask(unmasked) == "recorded"
+    assert view._source_mask(unmasked) == "recorded"
 
 
 def test_tensors_recorded_after_the_scores_stay_recorded() -> None:

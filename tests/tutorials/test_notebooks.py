@@ -19,7 +19,7 @@ from attention import STEPS, ConfigError, Layer, Trace, explain
 from attention.explanation import tables
 from attention.pictures import heatmap
 from attention.tutorials import NOTEBOOKS, Notebook
-from attention.tutorials.recipes import OCEANIC, RECIPES, SENTENCES
+from attention.tutorials.recipes import _OCEANIC, RECIPES, SENTENCES
 
 PINNED = Path(__file__).with_name("notebooks.json")
 EVERY = [(name, sequence) for name in NOTEBOOKS for sequence in range(Notebook(name).n_sequences)]
@@ -107,7 +107,7 @@ def test_heatmaps_notebook_prints_its_query_weights() -> None:
 
 
 def test_heatmaps_source_equals_the_notebook_code() -> None:
-    words = OCEANIC.split()
+    words = _OCEANIC.split()
     vocabulary = {s: i for i, s in enumerate(sorted(words))}
     ids = [10, 2, 5, 11, 16, 21, 9, 20, 6, 14, 7, 0, 8, 12, 17, 15, 4, 19, 3, 18, 13, 1]  # as printed
     assert [vocabulary[s] for s in words] == ids
@@ -150,7 +150,7 @@ def test_heatmaps_source_equals_the_notebook_code() -> None:
 
 
 def test_heatmaps_labels_follow_the_sentence() -> None:
-    words = OCEANIC.split()
+    words = _OCEANIC.split()
     assert len(words) == len(set(words)) == 22
     assert sum(word != label for word, label in zip(words, sorted(words), strict=True)) == 21  # as the note says
     for name in NOTEBOOKS[:4]:

@@ -28,5 +28,5 @@ def test_program_of_every_notebook_and_sequence(name: str, sequence: int) -> Non
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_notebook_keeps_the_contract(name: str) -> None:
-    assert not list(contract.check_link(notebook.NOTEBOOK, name))
+    assert not list(contract.check_link(notebook._NOTEBOOK, name))
     assert not list(contract.check_source(Notebook(name)))

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import attention
 from attention import AttentionError, Layer, Trace
 from attention.tutorials import Notebook
-from attention.tutorials.recipes import OCEANIC, SENTENCES
+from attention.tutorials.recipes import _OCEANIC, SENTENCES
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def like(actual: Layer, name: str, sequence: int = 0) -> bool:
 
 
 def record_heatmaps() -> Trace:
-    words = OCEANIC.split()
+    words = _OCEANIC.split()
     vocab = {s: i for i, s in enumerate(sorted(words))}
     with attention.record(tokens=words) as recording:
         torch.manual_seed(123)
@@ -81,7 +81,7 @@ def record_heatmaps() -> Trace:
 def test_heatmaps_notebook_is_recorded_cell_by_cell() -> None:
     trace = record_heatmaps()
     scaled, single, heads = trace.layers
-    assert trace.tokens == tuple(OCEANIC.split())
+    assert trace.tokens == tuple(_OCEANIC.split())
     assert scaled.divisor == 8
     assert like(single, "heatmaps-self-attention")
     assert prints(single["w_q"][0, :2, :3], [[0.0605, 0.2699, 0.3683], [0.0440, 0.0074, 0.2083]])

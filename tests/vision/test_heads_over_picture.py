@@ -25,7 +25,7 @@ from attention.pictures.scales import FITTED
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 from attention.vision.heads_over_picture import (
-    THUMBNAIL,
+    _THUMBNAIL,
     default_query,
     estimate_seconds,
     heads_over_picture,
@@ -87,7 +87,7 @@ def test_pictures_lie_under_the_patches_of_their_heads(picture_models: TinyPictu
         assert (image["x"], image["y"]) == (panel["x"] + placed.x - 0.5, panel["y"] + placed.y - 0.5)
         assert (image["sizex"], image["sizey"]) == (placed.columns, placed.rows)
     pixels = Image.open(BytesIO(b64decode(images[0]["source"].split(",")[1])))
-    assert max(pixels.size) <= THUMBNAIL
+    assert max(pixels.size) <= _THUMBNAIL
 
 
 def test_message_has_a_picture_once_and_its_places(picture_models: TinyPictureModels) -> None:

@@ -24,8 +24,8 @@ from attention.pictures.scales import FITTED
 from attention.pictures.steps_view import OverPicture, available_views, lab_maps
 from attention.trace.trace import SeenPicture, Trace
 from attention.vision.over_picture import (
-    MAX_LINES,
-    MAX_SIDE,
+    _MAX_LINES,
+    _MAX_SIDE,
     TokenGrid,
     image_source,
     over_picture,
@@ -216,7 +216,7 @@ def test_words_without_a_place_are_counted() -> None:
     tokens = (Patch(0, 0, 0, (0, 0, 4, 4)), *["word"] * 500)
     grid = TokenGrid.of(tokens)
     assert grid is not None
-    assert max(token.y for token in grid.others) == MAX_LINES - 1
+    assert max(token.y for token in grid.others) == _MAX_LINES - 1
     assert grid.n_left_out == 500 - len(grid.others) > 0
     assert TokenGrid.of(("a", "b")) is None
 
@@ -230,7 +230,7 @@ def test_figure_is_one_that_plotly_accepts(picture_models: TinyPictureModels) ->
 def test_large_pictures_are_reduced_in_the_figure(picture_models: TinyPictureModels) -> None:
     seen = SeenPicture(np.zeros((2048, 512, 3), np.uint8), 8, 2, (256, 256), "", "")
     source = image_source(seen, 2048, 512)
-    assert max(Image.open(BytesIO(b64decode(source.split(",")[1]))).size) == MAX_SIDE
+    assert max(Image.open(BytesIO(b64decode(source.split(",")[1]))).size) == _MAX_SIDE
 
 
 def test_wrong_requests_are_refused_in_a_sentence(picture_models: TinyPictureModels) -> None:

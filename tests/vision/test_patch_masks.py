@@ -20,7 +20,7 @@ from attention.formula.formula import Formula
 from attention.formula.mask import Mask
 from attention.metrics.patch_box import PatchBox
 from attention.patching.intervention import parse_codes
-from attention.pictures.live_inputs import mask_rule
+from attention.pictures.live_inputs import _mask_rule
 from attention.vision.places import hide_patches, mask_near_patches
 
 TOKENS = ("[CLS]", *(Patch(0, row, column, (0, 0, 1, 1)) for row in range(3) for column in range(5)), "dog")
@@ -67,7 +67,7 @@ def test_window_of_patches_of_a_layer_is_computed_and_drawn() -> None:
     assert layer.mask is not None
     assert torch.equal(layer.mask, expected)
     assert torch.equal(layer["weights"][0] > 0, expected)
-    rule = mask_rule(layer)
+    rule = _mask_rule(layer)
     assert rule["kind"] == "custom"
     np.testing.assert_array_equal(rule["bits"], expected.numpy())
     # Equal sizes and equal names, but another grid: the cached mask is not that of the first layer.

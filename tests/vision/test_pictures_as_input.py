@@ -30,7 +30,7 @@ from attention import Model, metrics
 from attention.base.errors import AttentionError, ConfigError, FileError, MissingError, ModelError, TextError
 from attention.base.tokens import Patch
 from attention.circuits.sweep import sweep_heads
-from attention.files.picture import MAX_PIXELS, Picture
+from attention.files.picture import _MAX_PIXELS, Picture
 from attention.formula.names import Cell
 from attention.models.library import LIBRARY
 from attention.patching.intervention import Intervention
@@ -303,7 +303,7 @@ def test_same_picture_is_equal_and_hashable(tmp_path: Path) -> None:
         (b"GIF89a" + bytes(20), "a GIF"),
         (b"BM" + bytes(20), "a BMP"),
         (b"RIFF\0\0\0\0WAVE" + bytes(20), "a file of another kind"),
-        (png_header(60_000, 60_000), f"at most {MAX_PIXELS:,} pixels; got 60,000 × 60,000"),
+        (png_header(60_000, 60_000), f"at most {_MAX_PIXELS:,} pixels; got 60,000 × 60,000"),
         (png_header(5_000, 100), "at most 16 times as long"),
         (b"RIFF\0\0\0\0WEBPVP8X" + bytes(8) + b"\xff\xff\xff" * 2, "pixels; got 16,777,216 × 16,777,216"),
         (png_header(20, 13), "broken or cut off"),

@@ -271,7 +271,7 @@ def test_models_of_texts_have_no_field_for_a_picture(of_texts: str, models: Name
 def test_state_file_names_its_picture_and_asks_for_it(models: NamedModels) -> None:
     app = uploaded(opened("app.py", source="model", model=models("ViT")), "photo.png", PHOTO)
     state = {**knob_state_of(app), "source": "model", "model": models("ViT")}
-    page, texts = share.read_state(share.write_state("Lab", state).encode())
+    page, texts = share._read_state(share._write_state("Lab", state).encode())
     assert (page, texts["image"]) == ("Lab", f"photo.png:{Picture.of(PHOTO).digest}")
     assert "The link shows the picture “photo.png”" in said(opened("app.py", **texts))
 

@@ -21,7 +21,7 @@ from attention.export.program import ipynb, python
 from attention.files.picture import Picture
 from attention.models import running
 from attention.patching.intervention import Intervention
-from attention.vision.picture_lines import MAX_EMBEDDED, UNNAMED
+from attention.vision.picture_lines import _MAX_EMBEDDED, UNNAMED
 
 TEXT = "the owl asked the moon"
 STEPS = ("query", "key", "value", "scores", "weights", "head_output")
@@ -134,7 +134,7 @@ def test_large_picture_without_a_file_is_read_from_one(models: TinyPictureModels
     check_same(variables(program), trace, 1)
     small = python(source(models, "ViT", bright_patch(0, 1)))
     assert UNNAMED not in small
-    assert len(small) < 2 * MAX_EMBEDDED
+    assert len(small) < 2 * _MAX_EMBEDDED
 
 
 def test_head_is_patched_from_the_run_of_another_picture(models: TinyPictureModels, beside: Path) -> None:

@@ -17,7 +17,7 @@ from attention.circuits.sweep import sweep_heads
 from attention.files.picture import Picture
 from attention.patching.intervention import Intervention
 from attention.pictures.message_contract import NO_TOKEN
-from attention.sources.model_input import MAX_PICTURES
+from attention.sources.model_input import _MAX_PICTURES
 from attention.trace.trace import Trace
 from attention.vision.examples import EXAMPLES, example_picture
 from attention.vision.over_picture import TokenGrid, over_picture_json
@@ -330,7 +330,7 @@ def test_images_are_a_tuple_however_they_are_given(picture_models: TinyPictureMo
     assert Model("x", image=[PHOTOS[0], two]).images == (one, two)
     assert hash(Model("x", image=(one, two))) == hash(Model("x", image=[one, two]))
     assert Model("x", image=(one, two)) != Model("x", image=(two, one))
-    for images in ([], [one] * (MAX_PICTURES + 1), [[one, two]], [one, None]):
+    for images in ([], [one] * (_MAX_PICTURES + 1), [[one, two]], [one, None]):
         with pytest.raises(ConfigError, match="picture"):
             Model("x", image=images)
 

@@ -20,7 +20,7 @@ from attention.base.progress import Watcher
 from attention.explanation import tables
 from attention.files.picture import Picture
 from attention.sources.link import source_of
-from attention.sources.model import IMAGE, picture_names
+from attention.sources.model import IMAGE, _picture_names
 from attention.vision.examples import EXAMPLES, example_picture, link_name
 from pages.ui.exports import links, route
 from pages.ui.exports.links import Tab
@@ -226,7 +226,7 @@ def test_export_has_both_pictures_of_its_tab(models: NamedModels, monkeypatch: p
 def test_state_file_names_all_pictures(models: NamedModels) -> None:
     app = several(models, image=BOTH)
     state = {**knob_state_of(app), "source": "model", "model": models("LLaVA")}
-    assert share.read_state(share.write_state("Lab", state).encode())[1]["image"] == BOTH
+    assert share._read_state(share._write_state("Lab", state).encode())[1]["image"] == BOTH
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_state_file_names_all_pictures(models: NamedModels) -> None:
     ],
 )
 def test_names_in_a_link_are_read_or_replaced(value: str, used: Any, words: str) -> None:
-    read, note = IMAGE.read(value, picture_names(several=True), IMAGE.default)
+    read, note = IMAGE.read(value, _picture_names(several=True), IMAGE.default)
     assert read == used
     assert words in note
     assert bool(words) == bool(note)

@@ -41,7 +41,7 @@ _NAMES = {
     "mean": "its mean output (mean ablation)",
     **{step: f"{words} of B (patching)" for step, words in STEP_WORDS.items()},
 }
-HOW = Knob("matters_silence", "zero", Choice(SWEEP_KINDS, tuple(_NAMES[kind] for kind in SWEEP_KINDS)), "Each head gets", "What replaces a part of each head in turn. B is the second state, as on the page Compare: the same model with another text.")  # fmt: skip
+_HOW = Knob("matters_silence", "zero", Choice(SWEEP_KINDS, tuple(_NAMES[kind] for kind in SWEEP_KINDS)), "Each head gets", "What replaces a part of each head in turn. B is the second state, as on the page Compare: the same model with another text.")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> 
     st.caption(f"Each head is ablated (silenced), or patched from another run, in turn, and the model predicts again.{existing} {CAVEAT}")  # fmt: skip
     try:
         with st.container(horizontal=True, width=840, vertical_alignment="bottom"):
-            request = _request(page, knobs, knobs.value(HOW))
+            request = _request(page, knobs, knobs.value(_HOW))
         if request.kind not in ABLATIONS:
             request = replace(request, model=replace(request.model, other=_second_state(knobs, request.model), align=True))  # fmt: skip
         seconds = estimated_seconds(request.model, request.kind)

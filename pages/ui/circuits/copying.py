@@ -26,10 +26,10 @@ from pages.ui.state.notices import plain, show_error
 from pages.ui.state.session import session
 from pages.ui.state.widgets import Knobs
 
-TOKEN = Knob(
+_TOKEN = Knob(
     "copied", "", Text(40), "Token that it reads", "Empty: the chosen key. Or any other token of the model; type · for a space."
 )  # fmt: skip
-METHOD = Knob(
+_METHOD = Knob(
     "relevance", token_relevance.ATTNLRP.name,
     Choice(tuple(method.name for method in token_relevance.METHODS), tuple(method.title for method in token_relevance.METHODS)),
     "Method", " ".join(f"{method.title}: {method.paper}." for method in token_relevance.METHODS),
@@ -57,7 +57,7 @@ def _tokens(page: Page, knobs: Knobs, layer: int, head: int) -> None:
     """Draws the tokens that the head raises and lowers most when it reads the chosen key, or a typed token."""
     st.markdown("#### What it copies")
     with st.container(width=320):
-        typed = knobs.value(TOKEN)
+        typed = knobs.value(_TOKEN)
     with scheduler.without_turn():
         copied = (
             circuits.copied_tokens(page.trace, layer, head, typed)
@@ -149,7 +149,7 @@ def relevance_section(page: Page, knobs: Knobs) -> None:
             return
         try:
             with st.container(horizontal=True, width=560, vertical_alignment="bottom"):
-                method = knobs.value(METHOD)
+                method = knobs.value(_METHOD)
                 if page.trace.predictions and TARGET.key not in session().read:
                     token_field(page.source, shown_prediction(page.trace), knobs, TARGET)
             result = _chosen_relevance(page, method, "tokens")

@@ -37,11 +37,11 @@ from pages.ui.state.session import session
 from pages.ui.state.widgets import Knobs
 
 OTHER = Knob("paths_other", "", Text(2000), "Run B: another text with as many tokens", "For example the same text with one name changed. Each part of the model in turn takes its output from this run.")  # fmt: skip
-RECEIVER = Knob("paths_receiver", "logits", Choice(RECEIVERS), "What receives it", "The logits of the prediction, or the query, key or value of a head: only it sees the other output.")  # fmt: skip
+_RECEIVER = Knob("paths_receiver", "logits", Choice(RECEIVERS), "What receives it", "The logits of the prediction, or the query, key or value of a head: only it sees the other output.")  # fmt: skip
 HEADS = Knob("paths_heads", "chosen", Choice(("chosen", "all"), ("the chosen head", "every head")), "Of which head", "The receiving head; the chosen one is that of the map above.")  # fmt: skip
-MODE = Knob("paths_mode", "direct", Choice(tuple(MODES), ("nothing (direct)", "the MLPs", "everything (free)")), "What recomputes in between", "Direct: the change travels along the residual stream only. Heads keep their outputs in the first two.")  # fmt: skip
+_MODE = Knob("paths_mode", "direct", Choice(tuple(MODES), ("nothing (direct)", "the MLPs", "everything (free)")), "What recomputes in between", "Direct: the change travels along the residual stream only. Heads keep their outputs in the first two.")  # fmt: skip
 _NAME = "paths"  # of the request
-N_LARGEST = 3  # paths that are described in words
+_N_LARGEST = 3  # paths that are described in words
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,9 @@ def _request(page: Page, knobs: Knobs) -> PathsRequest | None:
     assert isinstance(source, Patchable)
     typed = str(knobs.value(OTHER)).strip()
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        receiver = knobs.value(RECEIVER)
+        receiver = knobs.value(_RECEIVER)
         whose = "all" if receiver == "logits" else knobs.value(HEADS)
-        mode = knobs.value(MODE)
+        mode = knobs.value(_MODE)
     target, distractor = (typed_token(source, prediction, knob) for knob in (TARGET, DISTRACTOR))
     a = _plain(source)
     b = _typed_state(a, typed) if typed else _second_state(a)
@@ -152,7 +152,7 @@ def _draw(page: Page, result: PathPatching) -> None:
             knob_state.choose_cell(Cell(head[0], cell.step, head[1], cell.row, cell.column))
 
     st.markdown(plain(f"The {result.quantity} is {format_number(result.baseline)} in run A and {format_number(result.other)} in run B. Between a source and the receiver, {MODES[result.mode]}."))  # fmt: skip
-    lines = [f"1. {plain(result.describe(*pair))}" for pair in result.largest(N_LARGEST)]
+    lines = [f"1. {plain(result.describe(*pair))}" for pair in result.largest(_N_LARGEST)]
     st.markdown("\n".join(lines) if lines else "No part of the model precedes this receiver.")
     show.figures([figures.path_map_json(result, (cell.layer, cell.head))], "paths_map", click)
     show.chart_table(result.frame(), "paths")

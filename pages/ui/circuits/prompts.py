@@ -28,9 +28,9 @@ from pages.ui.state.session import session
 from pages.ui.state.widgets import Knobs
 
 _STEPS = (HEAD_OUTPUT, *(step for step in PATCH_CODES if step != HEAD_OUTPUT))
-TAKEN = Knob("prompts_patch", HEAD_OUTPUT, Choice(_STEPS, tuple(STEP_WORDS[step] for step in _STEPS)), "Patched from B", "The step of each head that the run of the clean text (A) takes from the run of the corrupted text (B).")  # fmt: skip
-EXACT = Knob("prompts_exact", False, Switch(), "Exact", "On: each head is ablated and patched in each prompt, which takes long. Off: only the estimates from gradients, and the direct effects.")  # fmt: skip
-NUMBER = Knob("prompts_number", ESTIMATE, Choice((ESTIMATE, PATCH, ABLATION, DIRECT)), "Map", "The number of each head whose mean is drawn.")  # fmt: skip
+_TAKEN = Knob("prompts_patch", HEAD_OUTPUT, Choice(_STEPS, tuple(STEP_WORDS[step] for step in _STEPS)), "Patched from B", "The step of each head that the run of the clean text (A) takes from the run of the corrupted text (B).")  # fmt: skip
+_EXACT = Knob("prompts_exact", False, Switch(), "Exact", "On: each head is ablated and patched in each prompt, which takes long. Off: only the estimates from gradients, and the direct effects.")  # fmt: skip
+_NUMBER = Knob("prompts_number", ESTIMATE, Choice((ESTIMATE, PATCH, ABLATION, DIRECT)), "Map", "The number of each head whose mean is drawn.")  # fmt: skip
 _TEXT = "prompts_csv"  # the key of the field
 _FILE = "prompts_file"
 _MB = 1
@@ -99,7 +99,7 @@ def _draw_section(page: Page, model: Model, knobs: Knobs) -> None:
     ours.csv = st.session_state[_TEXT]
     prompt_set = prompts.PromptSet.from_text(ours.csv)
     with st.container(horizontal=True, width=560, vertical_alignment="bottom"):
-        request = PromptRequest(_plain(model), prompt_set, knobs.value(TAKEN), knobs.value(EXACT))
+        request = PromptRequest(_plain(model), prompt_set, knobs.value(_TAKEN), knobs.value(_EXACT))
     seconds = prompt_sweep.estimated_seconds(request.model, prompt_set, request.exact)
     place = st.empty()
     verb = "Ablate and patch" if request.exact else "Estimate"
@@ -143,7 +143,7 @@ def _finish(place: DeltaGenerator, request: PromptRequest) -> PromptSweep | None
 def _draw(page: Page, sweep: PromptSweep, knobs: Knobs) -> None:
     with st.container(width=280):
         within = Choice(tuple(name for name in (ESTIMATE, PATCH, ABLATION, DIRECT) if name in sweep.numbers))
-        name = knobs.value(NUMBER, within)
+        name = knobs.value(_NUMBER, within)
     chosen = (page.cell.layer, page.cell.head)
     mean, spread, count = sweep.means(name), sweep.spreads(name), sweep.counts(name)
 

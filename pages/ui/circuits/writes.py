@@ -35,7 +35,7 @@ from pages.ui.state.notices import plain, show_error
 from pages.ui.state.session import count_action
 from pages.ui.state.widgets import Knobs
 
-NO_MODEL = "What a head writes needs the model around it; the map shows where the head looks."
+_NO_MODEL = "What a head writes needs the model around it; the map shows where the head looks."
 _LISTED = 1000  # terms in the table
 _OPENED = "circuits_opened"
 
@@ -44,13 +44,13 @@ def writes_section(page: Page, knobs: Knobs) -> None:
     """Draws the weights of the chosen head, and beside them what each cell adds to the logit of the target."""
     if page.trace.model_run is None:
         _weights(page)
-        st.info(NO_MODEL)
+        st.info(_NO_MODEL)
         _ways_out()
         return
     try:
         readout = _readout(page, knobs)
         seconds = direct_effects.estimate_seconds(page.trace)
-        if not is_requested(seconds, "Compute what each part of the model adds", "circuits_ask"):
+        if not _is_requested(seconds, "Compute what each part of the model adds", "circuits_ask"):
             _weights(page)
             return
         make_room_for(direct_effects.find_run(page.trace).memory_bytes())
@@ -82,7 +82,7 @@ def _ways_out() -> None:
                 st.button(words, key=f"circuits_{source}", on_click=open_source, args=(source,), disabled=is_locked())
 
 
-def is_requested(seconds: float, words: str, key: str) -> bool:
+def _is_requested(seconds: float, words: str, key: str) -> bool:
     """Whether a computation of this many seconds may run: it is short, or the user clicks the button that this draws."""
     return seconds <= METRIC_SECONDS or st.button(f"{words} (about {seconds:.0f} s)", key=key)
 
@@ -172,7 +172,7 @@ def score_terms_section(page: Page, _: Knobs) -> None:
             st.caption("The terms of the score need the same run as what the parts of the model add, above.")
             return
         seconds = estimate_seconds(page.trace, cell.layer, cell.head, cell.row, cell.column)
-        if not is_requested(seconds, "Compute the terms of this score", "circuits_terms_ask"):
+        if not _is_requested(seconds, "Compute the terms of this score", "circuits_terms_ask"):
             return
         with scheduler.without_turn():
             terms = circuits.score_terms(page.trace, cell.layer, cell.head, cell.row, cell.column)

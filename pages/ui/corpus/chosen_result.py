@@ -29,13 +29,13 @@ from pages.ui.state.widgets import Knobs
 if TYPE_CHECKING:
     from attention.corpus.result import HeadsResult
 
-ONE, MANY = "this text", "many texts"
-OVER = Knob("heads_over", ONE, Choice((ONE, MANY)), "Heads over", "This text: the source in the sidebar. Many texts: the result of a run of attention.corpus.", inline=True)  # fmt: skip
+_ONE, MANY = "this text", "many texts"
+OVER = Knob("heads_over", _ONE, Choice((_ONE, MANY)), "Heads over", "This text: the source in the sidebar. Many texts: the result of a run of attention.corpus.", inline=True)  # fmt: skip
 RESULT = Knob("heads_result", "", Text(300), "Result", "A result of attention.corpus: a name on offer here, a path where paths are allowed, or an uploaded file as name:digest.", inline=True)  # fmt: skip
 OTHER = Knob("heads_result_b", "", Text(300), "Compared with", "A second result; changes are this one minus the first.", inline=True)  # fmt: skip
 
-TABLE = "heads.parquet"
-MAX_BYTES = MAX_TRACE_MB * 2**20
+_TABLE = "heads.parquet"
+_MAX_BYTES = MAX_TRACE_MB * 2**20
 """Of one result: as many as a trace may have."""
 _MOST_NAMES = 500
 _LONGEST_NAME = 200  # characters in the address
@@ -119,7 +119,7 @@ def _result_of(asked: str) -> HeadsResult | None:
         return None
     found = _UPLOADED.fullmatch(asked)
     if found is None:
-        return of_name(asked)
+        return _of_name(asked)
     for uploaded in session().of(Uploads).results.values():
         if uploaded.link_name == asked:
             return _of_bytes(uploaded.name, uploaded.digest, uploaded.content)
@@ -131,7 +131,7 @@ def _result_of(asked: str) -> HeadsResult | None:
 def upload_field(knob: Knob, label: str) -> None:
     """Draws a field that takes an upload as the result of a knob."""
     key = f"{knob.key}_upload"
-    st.file_uploader(label, type=["parquet"], key=key, on_change=_uploaded, args=(knob, key), help=f"The {TABLE} that a run writes. It stays in this browser tab; the link has only its name and digest.")  # fmt: skip
+    st.file_uploader(label, type=["parquet"], key=key, on_change=_uploaded, args=(knob, key), help=f"The {_TABLE} that a run writes. It stays in this browser tab; the link has only its name and digest.")  # fmt: skip
 
 
 def _uploaded(knob: Knob, key: str) -> None:
@@ -183,12 +183,12 @@ def result_names() -> tuple[str, ...]:
     found = [
         entry.name.removesuffix(".parquet")
         for entry in entries
-        if entry.suffix == ".parquet" or (entry / TABLE).is_file()
+        if entry.suffix == ".parquet" or (entry / _TABLE).is_file()
     ]
     return tuple(sorted(set(found))[:_MOST_NAMES])
 
 
-def of_name(name: str) -> HeadsResult:
+def _of_name(name: str) -> HeadsResult:
     """The result of a name on offer, or, where local paths are allowed, of a path.
 
     Raises:
@@ -200,7 +200,7 @@ def of_name(name: str) -> HeadsResult:
     if ALLOW_LOCAL_MODELS:
         return _of_path(Path(name), Path(name).name)
     offered = ", ".join(result_names()[:20])
-    advice = f"choose one of {offered}, or upload it" if offered else f"upload its {TABLE}"
+    advice = f"choose one of {offered}, or upload it" if offered else f"upload its {_TABLE}"
     raise FileError(f"A result has a name on offer here; got {quote(name)}: {advice}.")
 
 
@@ -212,20 +212,20 @@ def _of_bytes(name: str, digest: str, content: bytes) -> HeadsResult:
     """
     from attention.corpus.result import HeadsResult
 
-    return _cached(("result", digest), lambda: HeadsResult.of(name, content, MAX_BYTES, _turn))
+    return _cached(("result", digest), lambda: HeadsResult.of(name, content, _MAX_BYTES, _turn))
 
 
 def _of_path(path: Path, name: str) -> HeadsResult:
     from attention.corpus.result import HeadsResult
 
     try:
-        status = (path / TABLE if path.is_dir() else path).stat()
+        status = (path / _TABLE if path.is_dir() else path).stat()
     except (OSError, ValueError) as error:  # a null character
         raise FileError(
-            f"A result is a {TABLE}, or a folder that has one; {quote(name)} cannot be opened: check its name."
+            f"A result is a {_TABLE}, or a folder that has one; {quote(name)} cannot be opened: check its name."
         ) from error
     key = ("result", str(path.absolute()), status.st_size, status.st_mtime_ns)
-    return _cached(key, lambda: HeadsResult.open(path, MAX_BYTES, _turn))
+    return _cached(key, lambda: HeadsResult.open(path, _MAX_BYTES, _turn))
 
 
 def _turn() -> AbstractContextManager[int]:

@@ -36,9 +36,9 @@ from pages.ui.state.widgets import Knobs
 if TYPE_CHECKING:
     from attention.corpus.result import HeadsResult
 
-METRIC = Knob("heads_metric", "previous", Text(300), "Metric", "What each head is measured by in every text.", inline=True)  # fmt: skip
-ALL, ONE_HEAD, CHANGE = "all heads", "one head", "what changed"
-SHOWN = Knob("heads_show", ALL, Choice((ALL, ONE_HEAD, CHANGE)), "Show", "All heads in one picture, the page of one head, or what differs between the two results.", inline=True)  # fmt: skip
+_METRIC = Knob("heads_metric", "previous", Text(300), "Metric", "What each head is measured by in every text.", inline=True)  # fmt: skip
+ALL, _ONE_HEAD, _CHANGE = "all heads", "one head", "what changed"
+_SHOWN = Knob("heads_show", ALL, Choice((ALL, _ONE_HEAD, _CHANGE)), "Show", "All heads in one picture, the page of one head, or what differs between the two results.", inline=True)  # fmt: skip
 _COMMAND = "python -m attention.corpus models/all-MiniLM-L6-v2 texts.txt -o heads/"
 _REFERENCES = {
     UNIFORM: "The same metric if every query attended to all visible keys equally.",
@@ -95,9 +95,9 @@ def _many_texts(page: Page, knobs: Knobs, opened: Opened) -> None:
         chosen_result.upload_field(OTHER, "The second result")
     names = tuple(chosen_result.short_name(str(knobs.value(knob))) for knob in (RESULT, OTHER))
     with st.container(horizontal=True, vertical_alignment="center", key="heads_choices"):
-        metric = _options_list(knobs, METRIC, result.metrics, width=260)
-        views = (ALL, ONE_HEAD) if other is None else (ALL, ONE_HEAD, CHANGE)
-        view = buttons(knobs, SHOWN, views)
+        metric = _options_list(knobs, _METRIC, result.metrics, width=260)
+        views = (ALL, _ONE_HEAD) if other is None else (ALL, _ONE_HEAD, _CHANGE)
+        view = buttons(knobs, _SHOWN, views)
     lines = [_about(each, name) for each, name in zip((result, other), names, strict=True) if each is not None]
     st.caption("  \n".join(plain(line) for line in lines))
     shown = Shown(result, other, metric, (names[0], names[1]))
@@ -108,9 +108,9 @@ def _many_texts(page: Page, knobs: Knobs, opened: Opened) -> None:
 
 
 def _draw(page: Page, shown: Shown, view: str) -> None:
-    if view == ONE_HEAD:
+    if view == _ONE_HEAD:
         head_panel.head_page(page, shown, _close_head)
-    elif view == CHANGE and shown.other is not None:
+    elif view == _CHANGE and shown.other is not None:
         _difference_section(page, shown, shown.other)
     else:
         _all_heads(page, shown)
@@ -123,7 +123,7 @@ def _all_heads(page: Page, shown: Shown) -> None:
 
     def click(_: str, x: int, y: int) -> None:
         if 0 <= y < len(rows) and (rows[y], x) in shown.result.heads:
-            open_head(rows[y], x)
+            _open_head(rows[y], x)
 
     st.markdown(plain(distribution_mosaic.largest_words(numbers)))
     colors = knob_state.current_value(COLORS.key)
@@ -143,7 +143,7 @@ def _all_heads(page: Page, shown: Shown) -> None:
     st.caption(f"The heads by {by}. Click a row for the page of its head; click a column to sort by it.")
     rows_of_table = numbers.frame()
     order = [numbers.heads[i] for i in numbers.order]
-    show.clickable_table(rows_of_table, "heads_ranking", _RANKING_HELPS, lambda row: open_head(*order[row]))
+    show.clickable_table(rows_of_table, "heads_ranking", _RANKING_HELPS, lambda row: _open_head(*order[row]))
     small_download("Download CSV", rows_of_table.to_csv(index=False), "heads-over-texts.csv", "text/csv", "heads_ranking_csv")  # fmt: skip
 
 
@@ -162,7 +162,7 @@ def _difference_section(page: Page, shown: Shown, other: HeadsResult) -> None:
 
     def click(_: str, x: int, y: int) -> None:
         if (y, x) in changes.heads:
-            open_head(y, x)
+            _open_head(y, x)
 
     most = changes.order[0]
     st.markdown(plain(f"Largest change: L{changes.heads[most][0]} H{changes.heads[most][1]}, {metric} from {format_number(changes.first[most])} to {format_number(changes.second[most])}, {format_number(changes.change[most])} ± {changes.error[most]:.2g} (standard error)."))  # fmt: skip
@@ -173,18 +173,18 @@ def _difference_section(page: Page, shown: Shown, other: HeadsResult) -> None:
     rows = changes.frame(names)
     order = [changes.heads[i] for i in changes.order]
     st.caption("The heads by their change. Click a row for the page of its head, with both results.")
-    show.clickable_table(rows, "heads_change_table", _DIFFERENCE_HELPS, lambda row: open_head(*order[row]))
+    show.clickable_table(rows, "heads_change_table", _DIFFERENCE_HELPS, lambda row: _open_head(*order[row]))
     small_download("Download CSV", rows.to_csv(index=False), "heads-change.csv", "text/csv", "heads_change_csv")
 
 
-def open_head(layer: int, head: int) -> None:
+def _open_head(layer: int, head: int) -> None:
     """Opens the page of a head. For callbacks."""
-    knob_state.hold({"layer": layer, "head": head, SHOWN.key: ONE_HEAD})
+    knob_state.hold({"layer": layer, "head": head, _SHOWN.key: _ONE_HEAD})
 
 
 def _close_head() -> None:
     """Goes back to all heads. For callbacks."""
-    knob_state.hold({SHOWN.key: ALL})
+    knob_state.hold({_SHOWN.key: ALL})
 
 
 def _explain(knobs: Knobs) -> None:

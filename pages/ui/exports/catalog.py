@@ -23,8 +23,8 @@ from pages.ui.server.limits import EXPORT_MB, METRIC_SECONDS_OF_FILE
 
 CSV = "text/csv; charset=utf-8"
 PYTHON = "text/x-python; charset=utf-8"
-BINARY = "application/octet-stream"
-PART = Knob(
+_BINARY = "application/octet-stream"
+_PART = Knob(
     "part",
     "trace",
     Choice(("trace", "layer")),
@@ -77,7 +77,7 @@ def derived_map_file(derived: DerivedMap, request: Request) -> ExportFile:
 def _arrays(write: Callable[..., bytes], request: Request) -> ExportFile:
     trace = request.trace
     cell = request.cell(trace)
-    only_layer = request.value(PART) == "layer"
+    only_layer = request.value(_PART) == "layer"
     head, layers = array_writer.part_that_fits(trace, cell.layer, cell.head, EXPORT_MB * 2**20, only_layer)
     name = f"attention.{request.kind}"
     return ExportFile(name, _once(partial(write, trace, head, layers)))
@@ -104,8 +104,8 @@ def exports() -> tuple[Export, ...]:
         Export("{step}-heads.csv", CSV, "all heads of a layer, one row per number", _table_of_heads),
         Export("heads-metrics.csv", CSV, "the metrics of every head", _metrics),
         *(Export(f"{derived.name}.csv", CSV, f"the map “{derived.name}” of the weights", partial(derived_map_file, derived)) for derived in maps),
-        Export("attention.npz", BINARY, "all steps and parameters, for NumPy", partial(_arrays, array_writer.npz)),
-        Export("attention.safetensors", BINARY, "the same as safetensors", partial(_arrays, array_writer.safetensors)),
+        Export("attention.npz", _BINARY, "all steps and parameters, for NumPy", partial(_arrays, array_writer.npz)),
+        Export("attention.safetensors", _BINARY, "the same as safetensors", partial(_arrays, array_writer.safetensors)),
         Export("attention_steps.py", PYTHON, "the steps in plain torch", partial(_program, program.python)),
         Export("attention_steps.ipynb", "application/x-ipynb+json", "the same as a notebook", partial(_program, program.ipynb)),
         *of_features,

@@ -26,7 +26,7 @@ from pages.ui.state.matrices import full_text
 from pages.ui.state.session import session
 
 _MOST_OFFERS = 32  # of one tab; the oldest is dropped
-MOST_BYTES = 2**20  # of a file that is sent together with the page
+_MOST_BYTES = 2**20  # of a file that is sent together with the page
 
 _HTML = "<div class='exports'><span role='status'></span></div>"
 
@@ -101,11 +101,11 @@ def _component() -> Any:
 
 def small_download(label: str, content: str, name: str, media_type: str, key: str) -> None:
     """Draws a download button for a small file, which is sent together with the page."""
-    if len(content.encode(errors="replace")) <= MOST_BYTES:
+    if len(content.encode(errors="replace")) <= _MOST_BYTES:
         st.download_button(label, content, name, media_type, key=key, on_click="ignore")
     else:
         st.caption(
-            f"{name} can have at most {MOST_BYTES:,} bytes here, and it would have more: reduce its content to save it."
+            f"{name} can have at most {_MOST_BYTES:,} bytes here, and it would have more: reduce its content to save it."
         )
 
 

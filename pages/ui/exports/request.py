@@ -41,9 +41,9 @@ from pages.ui.state.knob_table import knobs_of
 STEP = "{step}"
 """Stands for the name of any step in the name of an export."""
 _SMALL_BYTES = 2**21  # of all steps of a text whose files the server itself makes
-PIECE = 2**17  # bytes that are sent at a time
+_PIECE = 2**17  # bytes that are sent at a time
 FIRST = 2**20  # bytes to produce before the answer begins; the headers of a smaller file have its length
-GRACE = 20.0  # seconds for which a slow download keeps its place while others wait
+_GRACE = 20.0  # seconds for which a slow download keeps its place while others wait
 
 
 @dataclass(frozen=True)
@@ -227,9 +227,9 @@ class Production:
         if not self._pieces:
             return b""
         first = self._pieces.popleft()
-        if len(first) > PIECE:
-            self._pieces.appendleft(first[PIECE:])
-        piece = bytes(first[:PIECE])
+        if len(first) > _PIECE:
+            self._pieces.appendleft(first[_PIECE:])
+        piece = bytes(first[:_PIECE])
         self._part.resize(self.waiting - len(piece))
         self._read.set()
         return piece
@@ -278,7 +278,7 @@ class Production:
             self._read.wait(POLL_SECONDS)
             self._read.clear()
             self._check()
-            if heavy.LINE.is_wanted and monotonic() > began + GRACE:
+            if heavy.LINE.is_wanted and monotonic() > began + _GRACE:
                 raise BusyError("Others wait for their files, and this download is too slow: try again in a moment.")
 
     def _check(self) -> None:

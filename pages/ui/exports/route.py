@@ -39,7 +39,7 @@ from pages.ui.server.in_flight import address_of, whole_body
 from pages.ui.server.limits import LIMITS
 
 _MOST_PARAMETERS = 1000  # of a state; the knobs of all sources are a third of them
-LONGEST_QUERY = 2**20  # bytes of a state in the body of a POST request, for states too long for a URL
+_LONGEST_QUERY = 2**20  # bytes of a state in the body of a POST request, for states too long for a URL
 PATIENCE = 60.0  # seconds that a browser may be slower than `_PACE`
 _PACE = 2**17  # bytes a second
 _RETRY = {429: "5", 503: "20"}  # seconds
@@ -112,9 +112,9 @@ class _Exports:
 
 async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
     headers = Headers(scope=scope)
-    query = scope["query_string"] if scope["method"] != "POST" else await whole_body(scope, receive, LONGEST_QUERY)
+    query = scope["query_string"] if scope["method"] != "POST" else await whole_body(scope, receive, _LONGEST_QUERY)
     if query is None:
-        raise SizeError(f"A state may have at most {LONGEST_QUERY:,} bytes here; got more: choose a shorter text.")
+        raise SizeError(f"A state may have at most {_LONGEST_QUERY:,} bytes here; got more: choose a shorter text.")
     async with _reading:  # one after the other: long states hold the lock of the interpreter
         wanted = await asyncio.to_thread(find, scope["path_params"]["name"], query)
     known = {**_HEADERS, "Content-Type": wanted.media_type}

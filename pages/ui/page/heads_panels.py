@@ -49,8 +49,8 @@ from pages.ui.state import knob_state
 from pages.ui.state.notices import plain, show_error
 from pages.ui.state.widgets import Knobs
 
-NONE = "none"
-FIND = Knob("heads_find", "", Text(MAX_RULE), "Find heads that look …", 'From queries to keys: any, "word", [some, words], /regular expression/ of a word, punctuation or special; keys also: same word, offset -1, previous sentence. Of a pair of texts: text A, text B. Of a picture: picture, words, registers, patch row 2-4, column 3-7; keys also: near patches, same row. A word in lower case matches whatever the case.', placeholder="from [he, she] to [anna, tom]")  # fmt: skip
+_NONE = "none"
+_FIND = Knob("heads_find", "", Text(MAX_RULE), "Find heads that look …", 'From queries to keys: any, "word", [some, words], /regular expression/ of a word, punctuation or special; keys also: same word, offset -1, previous sentence. Of a pair of texts: text A, text B. Of a picture: picture, words, registers, patch row 2-4, column 3-7; keys also: near patches, same row. A word in lower case matches whatever the case.', placeholder="from [he, she] to [anna, tom]")  # fmt: skip
 _FIND_HELPS = {
     "mean weight": "The weight on the keys of the rule, averaged over its queries.",
     f"by chance: {BY_DISTANCE}": "The same if the head gave each distance the weight that it usually gives it in this text, whatever the words.",
@@ -119,7 +119,7 @@ def _similar_heads(page: Page, open_head: Callable[[int, int], None]) -> None:
     )
 
 
-def aggregate_knob() -> Knob:
+def _aggregate_knob() -> Knob:
     """The choice of a map of several heads as one."""
     formulas = {each.name: each.step.formula for each in aggregates.AGGREGATES}
     formulas |= {each.name: each.formula for each in _head_maps().values()}
@@ -129,7 +129,7 @@ def aggregate_knob() -> Knob:
             *(f"{name}: {text}." for name, text in formulas.items()),
         )
     )
-    return Knob("aggregate", NONE, Choice((NONE, *formulas)), "Several heads as one map", help_)
+    return Knob("aggregate", _NONE, Choice((_NONE, *formulas)), "Several heads as one map", help_)
 
 
 def _head_maps() -> dict[str, HeadMap]:
@@ -140,8 +140,8 @@ def _head_maps() -> dict[str, HeadMap]:
 def aggregates_section(page: Page, knobs: Knobs) -> None:
     """Draws the control for the aggregate, and the chosen aggregate of the layer."""
     with st.container(width=280):
-        name = knobs.value(aggregate_knob())
-    if name == NONE:
+        name = knobs.value(_aggregate_knob())
+    if name == _NONE:
         return
     try:
         of_feature = _head_maps().get(name)
@@ -199,7 +199,7 @@ def _derived_map(page: Page, derived: DerivedMap, key: str, has_export: bool = T
 def find_section(page: Page, knobs: Knobs, open_cell: Callable[[Cell], None]) -> None:
     """Draws the field, suggestions, and the heads that were found."""
     st.markdown("## Find heads by where they look")
-    text = str(knobs.value(FIND)).strip()
+    text = str(knobs.value(_FIND)).strip()
     if not knobs.locked:
         with st.container(horizontal=True, gap="small", key="heads_find_examples"):
             has_patches = any(view.has_patches(layer) for layer in page.trace.layers)
@@ -255,4 +255,4 @@ def _strongest_cell(each: FoundHead) -> Cell:
 
 
 def _suggest(rule: str) -> None:
-    knob_state.hold({FIND.key: rule})
+    knob_state.hold({_FIND.key: rule})

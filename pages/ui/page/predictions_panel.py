@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pages.ui.page.start import Page
 
 _PICTURE = "<span class='previous'>[picture]</span>"
-MOST_MOVED = 8  # tokens whose vectors are listed; the table has all
+_MOST_MOVED = 8  # tokens whose vectors are listed; the table has all
 
 
 def panel(page: Page) -> None:
@@ -208,7 +208,7 @@ def _vectors(moved: Sequence[VectorShift]) -> None:
     rows = "".join(
         f"<tr><td>{vector.position}<td><code>{label(vector.token)}</code><td class='bar'><b style='width:{_bar_width(1 - vector.cosine, most)}'></b>"
         f"<td class='n'><strong>{format_near_one(vector.cosine)}</strong>"
-        for vector in sorted(moved, key=lambda vector: vector.cosine)[:MOST_MOVED]
+        for vector in sorted(moved, key=lambda vector: vector.cosine)[:_MOST_MOVED]
     )
     head = "<th>position<th>token<th>moved<th class='n'>cosine"
     st.html(f"<table class='predictions'><thead><tr>{head}</thead><tbody>{rows}</tbody></table>")

@@ -84,7 +84,7 @@ def _menu(title: str, source: Source | None, cell: Cell | None, asks: bool) -> N
         "present", missing=_missing(source), key="copy_projected", leave_open=".".join(open_knobs)
     )
     state = {key: text for key, text in knob_state.shown_texts(early=True).items() if key != UPLOADED}
-    offer = Offer("application/json", "attention.json", partial(write_state, title, state))
+    offer = Offer("application/json", "attention.json", partial(_write_state, title, state))
     download_links("share_state", offer_link("Save the state (.json)", "state.json", offer))
     if source is not None and cell is not None:
         _numbers(source, cell)
@@ -124,7 +124,7 @@ def _numbers(source: Source, cell: Cell) -> None:
     st.code(python, height=260)
 
 
-def write_state(page: str, state: dict[str, str]) -> str:
+def _write_state(page: str, state: dict[str, str]) -> str:
     """The text of a state file: the page's title, and the URL values of the knobs that differ from their defaults.
 
     Raises:
@@ -138,7 +138,7 @@ def write_state(page: str, state: dict[str, str]) -> str:
     return text
 
 
-def read_state(content: bytes) -> tuple[str, dict[str, str]]:
+def _read_state(content: bytes) -> tuple[str, dict[str, str]]:
     """The page's title and the knobs of a state file; unknown knobs are ignored.
 
     Raises:
@@ -196,7 +196,7 @@ def _opened() -> None:
             ours.state_files += 1
             return
         with scheduler.without_turn():  # any large file takes a moment to read
-            page, state = read_state(content)
+            page, state = _read_state(content)
     except AttentionError as error:
         ours.state_file_problem = str(error)
         return

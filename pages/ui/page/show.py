@@ -27,8 +27,8 @@ from pages.ui.state.session import session
 if TYPE_CHECKING:
     import pandas as pd
 
-TABLE_CELLS = 64 * 64  # larger tables are built only on request
-LONG_TABLE_ROWS = MOST_CELLS // 16  # rows of an expanded table; each row has two names of up to 40 characters
+_TABLE_CELLS = 64 * 64  # larger tables are built only on request
+_LONG_TABLE_ROWS = MOST_CELLS // 16  # rows of an expanded table; each row has two names of up to 40 characters
 
 
 def styles(sidebar: bool = True) -> None:
@@ -195,7 +195,7 @@ def table(rows: Callable[[], pd.DataFrame], n_cells: int, name: str) -> None:
         frame = rows()
         st.dataframe(frame, width="stretch", height="auto", column_config=_digits(frame))
 
-    if n_cells <= TABLE_CELLS:
+    if n_cells <= _TABLE_CELLS:
         numbers()
     elif n_cells <= MOST_CELLS:
         with st.expander(f"Show the table of {n_cells:,} numbers", key="table", on_change="rerun") as unfolded:
@@ -226,12 +226,12 @@ def long_table(rows: Callable[[int, int], pd.DataFrame], n_rows: int, name: str)
     with st.expander("The same as a table", key="long_table", on_change="rerun") as unfolded:
         if not unfolded.open:
             return
-        frame = rows(0, min(n_rows, LONG_TABLE_ROWS))
-        if n_rows > LONG_TABLE_ROWS:
+        frame = rows(0, min(n_rows, _LONG_TABLE_ROWS))
+        if n_rows > _LONG_TABLE_ROWS:
             more = (
                 "all" if n_rows <= MAX_SPREADSHEET_ROWS else f"{MAX_SPREADSHEET_ROWS:,}, as many as a spreadsheet holds"
             )
-            st.caption(f"The first {LONG_TABLE_ROWS:,} of {n_rows:,} numbers; the CSV file has {more}.")
+            st.caption(f"The first {_LONG_TABLE_ROWS:,} of {n_rows:,} numbers; the CSV file has {more}.")
         st.dataframe(frame, hide_index=True, width="stretch", column_config=_digits(frame))
         csv(name, "long_table_csv")
 

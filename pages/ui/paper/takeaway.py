@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 MEDIA = {"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf", "html": "text/html; charset=utf-8"}
 """The media type of each kind."""
-WIDTH = Knob("width", 16.0, Real(paper.NARROWEST, paper.WIDEST), help="The width of the picture in centimetres.")
-TITLES = Knob("titles", True, Switch(), help="Whether the picture has titles.")
-CROSS = Knob("cross", True, Switch(), help="Whether the picture outlines the chosen cell, its row and its column.")
-FIGURE = Knob(
+_WIDTH = Knob("width", 16.0, Real(paper.NARROWEST, paper.WIDEST), help="The width of the picture in centimetres.")
+_TITLES = Knob("titles", True, Switch(), help="Whether the picture has titles.")
+_CROSS = Knob("cross", True, Switch(), help="Whether the picture outlines the chosen cell, its row and its column.")
+_FIGURE = Knob(
     "figure",
     "",
     Text(100),
@@ -64,8 +64,8 @@ def save_menu(files: Callable[[], Sequence[Spec]], key: str, export: str = "") -
             "With the outlines (cross)", True, key=f"{key}_cross", help=help_
         )
         if export:
-            step = name_of(chosen[0]) if len(chosen) < len(specs) else FIGURE.default
-            settings = ((WIDTH, width), (TITLES, titles), (CROSS, cross), (FIGURE, step))
+            step = name_of(chosen[0]) if len(chosen) < len(specs) else _FIGURE.default
+            settings = ((_WIDTH, width), (_TITLES, titles), (_CROSS, cross), (_FIGURE, step))
             more = {knob.key: to_text(value) for knob, value in settings if value != knob.default}
             download_links(f"{key}_files", *(Link(kind.upper(), f"{export}.{kind}", more) for kind in MEDIA))
         else:
@@ -90,11 +90,11 @@ def maps_file(request: Request) -> ExportFile:
     trace = request.trace
     over = OverPicture(request.value(OVER), request.value(HEAT))
     maps = lab_maps(trace, request.cell(trace), request.value(VIEW), request.value(COLORS), over, request.value(PAIR))
-    return _picture(request, maps, request.value(FIGURE))
+    return _picture(request, maps, request.value(_FIGURE))
 
 
 def _picture(request: Request, specs: list[Spec], figure: str = "") -> ExportFile:
-    width, titles, cross = map(request.value, (WIDTH, TITLES, CROSS))
+    width, titles, cross = map(request.value, (_WIDTH, _TITLES, _CROSS))
     picture = Picture.of(specs, width, titles, cross, figure)
     return ExportFile(f"{picture.file_name}.{request.kind}", [picture.content(request.kind)])
 

@@ -16,7 +16,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from pages.ui.server import scheduler
 from pages.ui.server.in_flight import SECONDS, Deadline, Part
 
-MOST_FRAMES = 2000
+_MOST_FRAMES = 2000
 """The frames of a socket in `SECONDS`: each costs the server 5 µs, however small; a page sends a few in a second."""
 _PIECE = 2**12  # bytes that are read at once: a chunk of the network may be 40,000 frames
 
@@ -41,7 +41,7 @@ class CountedSocket(WebSocketsSansIOProtocol):
         """Counts what has arrived of a message."""
         for start in range(0, len(data), _PIECE):
             super().data_received(data[start : start + _PIECE])
-            if self._n_frames > MOST_FRAMES:
+            if self._n_frames > _MOST_FRAMES:
                 self.transport_abort()
                 return
         if self._part is None or self._deadline is None or self.transport.is_closing():

@@ -30,7 +30,7 @@ _UI = Path(__file__).parents[1]
 # Plotly's bundle for cartesian charts: a third of the size of the full bundle in the Python package.
 _PLOTLY = SCRIPTS_DIR / "vendor" / "plotly-cartesian.min.js"
 _PATH = "app/static"  # Streamlit's path for files of an app, which every host of Streamlit apps forwards
-CACHE_FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
+_CACHE_FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 """Headers of a script whose URL contains a hash of its content, so that browsers may cache it for ever."""
 
 INDEX = Path(streamlit.__file__).parent / "static" / "index.html"
@@ -89,7 +89,7 @@ def _answer(request: Request) -> Response:
     if folder != version() or file != f"{name}.js" or name not in scripts():
         return PlainTextResponse("Not found", 404)
     zipped = "gzip" in request.headers.get("Accept-Encoding", "")
-    headers = {**CACHE_FOREVER, "Vary": "Accept-Encoding", **({"Content-Encoding": "gzip"} if zipped else {})}
+    headers = {**_CACHE_FOREVER, "Vary": "Accept-Encoding", **({"Content-Encoding": "gzip"} if zipped else {})}
     return Response(_gzipped(name) if zipped else scripts()[name], headers=headers, media_type="text/javascript")
 
 
@@ -108,7 +108,7 @@ def component(name: str, key: str, html: str, css: str) -> Any:
     return st.components.v2.component(key, html=html, css=css, js=loader, isolate_styles=False)
 
 
-def index_page(query: str) -> str:
+def _index_page(query: str) -> str:
     """Streamlit's index page with our styles in it, for an address with this `query`."""
     return _page(_more_styles(query))
 

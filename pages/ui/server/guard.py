@@ -49,7 +49,7 @@ _UNREADABLE = frozenset(
 )
 """The format strings that Streamlit 1.67 logs for unreadable messages. `benchmarks/garbage.py` sends such messages."""
 _LOGGERS = ("streamlit.web.server.starlette.starlette_websocket", "streamlit.runtime.app_session", __name__)
-INSIDE = ("/_stcore/metrics", "/_stcore/script-health-check")
+_INSIDE = ("/_stcore/metrics", "/_stcore/script-health-check")
 """Paths for operators only: metrics of the process, and a health check that runs the page."""
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
@@ -71,7 +71,7 @@ _POLICY = {
     "form-action": "'self'",
     "frame-ancestors": f"'self' {limits.FRAME_ANCESTORS}".strip(),
 }
-HEADERS = {
+_HEADERS = {
     "Content-Security-Policy": "; ".join(f"{directive} {sources}" for directive, sources in _POLICY.items()),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",  # a link contains the user's text
@@ -277,19 +277,19 @@ class WithHeaders:
         async def send_with_headers(message: Message) -> None:
             if message["type"] in ("http.response.start", "websocket.accept"):
                 headers = MutableHeaders(scope=message)
-                headers.update(HEADERS | REPLICA)
+                headers.update(_HEADERS | REPLICA)
                 if headers.get("Location", "").startswith("/") and scope["path"].endswith("/"):
                     headers["Location"] = _relative_location(scope["path"], headers["Location"])
             await send(message)
 
         # Proxies set X-Forwarded-For; probes and operators connect without a proxy.
-        if scope["type"] == "http" and scope["path"].endswith(INSIDE) and "X-Forwarded-For" in Headers(scope=scope):
+        if scope["type"] == "http" and scope["path"].endswith(_INSIDE) and "X-Forwarded-For" in Headers(scope=scope):
             await PlainTextResponse("Not found", 404)(scope, receive, send_with_headers)
         else:
             await self.app(scope, receive, send_with_headers)
 
 
-def is_allowed(site: str, host: str) -> bool | None:
+def _is_allowed(site: str, host: str) -> bool | None:
     """Whether pages of a site, such as https://a.example, may open sockets to the server called `host`; None for its own pages."""
     try:
         origin = urlsplit(site)
@@ -326,7 +326,7 @@ class AllowedOrigins:
             return
         headers = Headers(scope=scope)
         site, host = headers.get("Origin"), headers.get("Host", "")
-        allowed = None if site is None else is_allowed(site, host)
+        allowed = None if site is None else _is_allowed(site, host)
         if allowed is False:
             get_logger(__name__).warning("A page of %r may not open a socket to %r.", site, host)
             await send({"type": "websocket.close", "code": _REFUSED})

@@ -93,7 +93,7 @@ def address_of(scope: Scope) -> str:
     return scheduler.request_address(peer, ",".join(Headers(scope=scope).getlist("X-Forwarded-For")))
 
 
-def declared_bytes(scope: Scope) -> int:
+def _declared_bytes(scope: Scope) -> int:
     """The length of its body that a request declares; 0 if it declares none."""
     length = Headers(scope=scope).get("Content-Length", "")
     return int(length) if length.isdecimal() and len(length) < 16 else 0
@@ -142,7 +142,7 @@ async def whole_body(scope: Scope, receive: Receive, most: int) -> bytes | None:
     """
     body, more = bytearray(), True
     while more:
-        if max(declared_bytes(scope), len(body)) > most:
+        if max(_declared_bytes(scope), len(body)) > most:
             return None
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -164,7 +164,7 @@ class BoundedBodies:
             await self.app(scope, receive, send)
             return
         begun, complete, arrived = False, False, 0
-        declared = declared_bytes(scope)
+        declared = _declared_bytes(scope)
         dropped = asyncio.Event()
         task = asyncio.current_task()
         assert task is not None

@@ -161,15 +161,15 @@ def address() -> str:
     """
     peer = st.context.ip_address or ""  # empty for this machine
     forwarded = ",".join(st.context.headers.get_all("X-Forwarded-For"))
-    return client_address(peer, forwarded)
+    return _client_address(peer, forwarded)
 
 
 def request_address(peer: str, forwarded: str) -> str:
     """The same for an HTTP request, from its peer address and its X-Forwarded-For header."""
-    return client_address("" if peer in ("127.0.0.1", "::1") else peer, forwarded)
+    return _client_address("" if peer in ("127.0.0.1", "::1") else peer, forwarded)
 
 
-def client_address(peer: str, forwarded: str) -> str:
+def _client_address(peer: str, forwarded: str) -> str:
     """The visitor's address from a peer address and an X-Forwarded-For header, each possibly empty."""
     last = forwarded.rpartition(",")[2].strip()
     try:

@@ -45,7 +45,7 @@ from pages.ui.server.scheduler import watcher
 
 Result = TypeVar("Result")
 
-RESERVE = 96 * 2**20
+_RESERVE = 96 * 2**20
 """Bytes for uncounted memory: copies of a trace for drawing, and concurrent allocations of other sessions."""
 
 MAX_PAIR_MB = MAX_TRACE_MB * 3 // 2  # of two compared states together; each may have up to MAX_TRACE_MB
@@ -64,7 +64,7 @@ def room() -> int:
     """The bytes that are free for jobs beside this process and the one that forks them; many without a limit."""
     forker = 0 if jobs.forker() is None else resident_bytes(process=jobs.forker() or 0) or 0
     held = resident_bytes()
-    return 2**40 if LIMIT is None or held is None else LIMIT - held - forker - RESERVE
+    return 2**40 if LIMIT is None or held is None else LIMIT - held - forker - _RESERVE
 
 
 def make_room(needs: int) -> int:

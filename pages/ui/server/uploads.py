@@ -30,7 +30,7 @@ from pages.ui.server.limits import UPLOADED_MB, UPLOADED_MB_OF_ADDRESS, UPLOADED
 
 MOST = 16
 """Upload URLs of one session at a time."""
-GONE = "This server no longer has the uploaded file: upload it again."
+_GONE = "This server no longer has the uploaded file: upload it again."
 _UPLOAD_URL = re.compile(r"/_stcore/upload_file/([^/]+)/([^/]+)$")
 """The path of an upload URL: a session id and a file id."""
 _LONGEST_ANSWER = 2**16  # bytes of a message with upload URLs
@@ -107,7 +107,7 @@ def _manager() -> MemoryUploadedFileManager:
 
 def _sizes() -> Counter[str]:
     """The bytes of the files of each session that has or had some, in Streamlit's store and in ours."""
-    sizes = Counter(session_file_sizes())
+    sizes = Counter(_session_file_sizes())
     for session, files in [*_manager().file_storage.items()]:
         sizes[session] += sum(len(file.data) for file in [*files.values()])
     return sizes
@@ -133,7 +133,7 @@ def content(file: UploadedFile | DeletedFile) -> bytes:
         FileError: this server does not have the file.
     """
     if isinstance(file, DeletedFile):
-        raise FileError(GONE)
+        raise FileError(_GONE)
     data = file.getvalue()
     if (context := get_script_run_ctx()) and isinstance(context.uploaded_file_mgr, MemoryUploadedFileManager):
         session, manager = context.session_id, context.uploaded_file_mgr
@@ -149,7 +149,7 @@ def count_file(file: Content, place: str = "file") -> None:
         _session_files[context.session_id, place] = file
 
 
-def session_file_sizes() -> dict[str, int]:
+def _session_file_sizes() -> dict[str, int]:
     """The bytes of the files of each session."""
     sizes: Counter[str] = Counter()
     for (session, _), file in [*_session_files.items()]:

@@ -16,7 +16,7 @@ from attention.sources.second_state import SECOND
 from pages.ui.server.limits import LIMITS
 
 LAYER, HEAD, STEP, VIEW = view.LAYER, view.HEAD, view.STEP, view.VIEW
-QUERY, KEY, COLUMN = view.QUERY, view.KEY, view.COLUMN
+QUERY, _KEY, COLUMN = view.QUERY, view.KEY, view.COLUMN
 OVER, HEAT, PAIR = view.OVER, view.HEAT, view.PAIR
 COLORS = Knob(
     "colors", "stretched", Choice(scales.COLORS, ("0 to 1", "brightest", "log")), "Colours",
@@ -41,7 +41,7 @@ KNOBS = {
         HEAD,
         STEP,
         QUERY,
-        KEY,
+        _KEY,
         COLUMN,
         VIEW,
         COLORS,

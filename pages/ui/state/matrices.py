@@ -42,7 +42,7 @@ from pages.ui.state.notices import Notes
 from pages.ui.state.session import Drawn, count_action, session
 from pages.ui.state.widgets import is_late
 
-GRID_UP_TO = 64  # rows or columns
+_GRID_UP_TO = 64  # rows or columns
 EDITOR = "matrices_editor"  # key of the expander; its value is whether it is open
 _OPTIONAL = {name for names in OPTIONAL_MATRIX_FIELDS.values() for name in names}
 _MEANINGS = {parameter.name: parameter.meaning for parameter in PARAMETERS} | {
@@ -113,7 +113,7 @@ def _matrix_tab(name: str, matrix: Matrix | Stack, problem: AttentionError | Non
         for note in dict.fromkeys((*_notes_of(name), rounding_note(matrix))):
             if note:
                 st.caption(note)
-        if matrix and max(Shape.of(matrix)[1:]) <= GRID_UP_TO:
+        if matrix and max(Shape.of(matrix)[1:]) <= _GRID_UP_TO:
             _grid(name, matrix)
         elif matrix:
             st.info(f"{symbol} is {Shape.of(matrix)}: too large for the grid. The calculation uses all of it.")
@@ -163,7 +163,7 @@ def _field(name: str) -> None:
         "max_chars": MAX_MATRIX_CHARACTERS,
     }
     if _is_missing(name):
-        st.text_area(key=f"matrices_again_{name}", on_change=paste_again, args=(name,), **arguments)
+        st.text_area(key=f"matrices_again_{name}", on_change=_paste_again, args=(name,), **arguments)
         return
     if name not in session().drawn or st.session_state.get(name) != text:
         st.session_state[name] = text
@@ -187,7 +187,7 @@ def _ask(name: str) -> bool:
                 key=f"matrices_choice_{name}",
                 placeholder="Choose one",
                 format_func=lambda choice: _described(choice, reading.choices[choice]),
-                on_change=answer_question,
+                on_change=_answer_question,
                 args=(name,),
             )
             return True
@@ -210,7 +210,7 @@ def _is_missing(name: str) -> bool:
     return name in sizes_in_link() and name not in session().state.texts
 
 
-def paste_again(name: str) -> None:
+def _paste_again(name: str) -> None:
     """Stores the text pasted for a matrix of which the link had only the size."""
     text = _value(f"matrices_again_{name}")
     if text is None:
@@ -304,7 +304,7 @@ def _name_tokens(name: str, matrix: Matrix | Stack, reading: ParsedText) -> tupl
     return ("The row names are now the names of the tokens.",)
 
 
-def answer_question(name: str) -> None:
+def _answer_question(name: str) -> None:
     """Parses an ambiguous text with the answer that the user picked."""
     count_action()
     text, pick = full_text(name), _value(f"matrices_choice_{name}")

@@ -22,8 +22,8 @@ from pages.ui.state.widgets import Knobs
 if TYPE_CHECKING:
     from pages.ui.page.start import Page
 
-MAPS, PICTURE = "maps", "over the picture"
-DRAWN = Knob("heads_drawn", MAPS, Choice((MAPS, PICTURE)), "Draw each head as", "Its whole map, or what one query attends to, over the picture.")  # fmt: skip
+_MAPS, _PICTURE = "maps", "over the picture"
+_DRAWN = Knob("heads_drawn", _MAPS, Choice((_MAPS, _PICTURE)), "Draw each head as", "Its whole map, or what one query attends to, over the picture.")  # fmt: skip
 _FIELD = "heads_token_field"
 
 
@@ -31,8 +31,8 @@ def heads_picture(page: Page, knobs: Knobs) -> HeadsPicture | None:
     """The heads over the picture, if they are drawn there. Draws the choice if the trace has a picture, and then the list of tokens."""
     if not page.trace.pictures:
         return None
-    drawn = knobs.value(DRAWN, width=170, on_change=_choose_query, args=(page.layer.tokens, page.cell.row))
-    if drawn != PICTURE:
+    drawn = knobs.value(_DRAWN, width=170, on_change=_choose_query, args=(page.layer.tokens, page.cell.row))
+    if drawn != _PICTURE:
         return None
     if _reads_query(page) is None:
         st.caption(

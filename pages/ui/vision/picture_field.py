@@ -81,7 +81,7 @@ def picture_field(
     names = names_in(field.value)
     assert isinstance(field.within, PictureNames)
     fields = _Fields(names, field.within.most, place, hold)
-    pictures = [find_picture(name) for name in names]
+    pictures = [_find_picture(name) for name in names]
     if None in pictures:
         with wide or nullcontext():
             _upload_field("Pictures" if len(names) > 1 else "Picture", fields)
@@ -126,7 +126,7 @@ class _Fields:
         """
         names, replaced = list(self.names), list[str]()
         for name in (name for name in new if name not in self.names):
-            waiting = [old for old in names if old not in new and find_picture(old) is None]
+            waiting = [old for old in names if old not in new and _find_picture(old) is None]
             waiting.sort(key=lambda old, name=name: file_name(old) != file_name(name))  # type: ignore[misc]  # mypy infers no type for the default
             if self.most == 1 or names == [IMAGE.default]:
                 waiting = names
@@ -139,7 +139,7 @@ class _Fields:
             raise FileError(
                 f"At most {self.most} pictures are read here; these would be {len(names)}: remove one, or choose fewer."
             )
-        known = (new.get(name) or find_picture(name) for name in names)
+        known = (new.get(name) or _find_picture(name) for name in names)
         check_together([picture for picture in known if picture], LIMITS)
         return tuple(names), replaced
 
@@ -261,7 +261,7 @@ def _example_preview(name: str) -> bytes:
     return example_picture(name).preview(_PREVIEW_SIDE)
 
 
-def find_picture(name: str) -> Picture | None:
+def _find_picture(name: str) -> Picture | None:
     """The picture of this name in a link, if it is one of ours or was uploaded in this tab."""
     uploaded = session().uploaded_pictures.get(name)
     return uploaded.picture if uploaded else example_of(name)

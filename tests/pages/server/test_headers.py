@@ -17,8 +17,8 @@ import pytest
 from conftest import FRAMED_BY, HUB, PATIENCE, ROOT, script_address
 from playwright.sync_api import Page, expect
 
-from pages.ui.server.assets import CACHE_FOREVER
-from pages.ui.server.guard import HEADERS
+from pages.ui.server.assets import _CACHE_FOREVER
+from pages.ui.server.guard import _HEADERS
 
 
 def headers(address: str, method: str = "GET") -> dict[str, str]:
@@ -38,9 +38,9 @@ def test_every_response_has_the_security_headers(server: str, method: str) -> No
     own_script = script_address("", "figure")
     for path in (*page, script, own_script, "/app/static/none.js", "/media/none.csv", "/..%2f", "/heads/"):
         received = {name.lower(): value for name, value in headers(server + path, method).items()}
-        assert {name: received[name.lower()] for name in HEADERS} | {"of": path} == {
-            **HEADERS,
-            "Content-Security-Policy": f"{HEADERS['Content-Security-Policy']} {FRAMED_BY} {HUB}",
+        assert {name: received[name.lower()] for name in _HEADERS} | {"of": path} == {
+            **_HEADERS,
+            "Content-Security-Policy": f"{_HEADERS['Content-Security-Policy']} {FRAMED_BY} {HUB}",
             "of": path,
         }
 
@@ -62,13 +62,13 @@ def test_extra_slashes_redirect_to_the_page_behind_any_prefix(server: str, path:
 def test_browsers_cache_hashed_files_and_revalidate_all_others(server: str) -> None:
     figure = script_address(server, "figure")
     for address in (figure, script_address(server, "plotly")):
-        assert headers(address)["cache-control"] == CACHE_FOREVER["Cache-Control"]
+        assert headers(address)["cache-control"] == _CACHE_FOREVER["Cache-Control"]
     assert headers(f"{server}/").get("cache-control") == "no-cache"
     assert "cache-control" not in headers(figure.replace("figure.js", "none.js"))
 
 
 def test_only_allowed_sites_frame_or_message_the_lab(server: str) -> None:
-    assert HEADERS["Content-Security-Policy"].endswith("; frame-ancestors 'self'")
+    assert _HEADERS["Content-Security-Policy"].endswith("; frame-ancestors 'self'")
     assert json.load(urlopen(f"{server}/_stcore/host-config"))["allowedOrigins"] == []
 
 

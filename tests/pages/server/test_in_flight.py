@@ -138,10 +138,10 @@ def test_socket_of_many_small_frames_is_cut(monkeypatch: pytest.MonkeyPatch, kin
             frame = Frame(Opcode.PING if kind == "pings" else Opcode.BINARY, b"x")
         else:
             attacker.transport.write(Frame(Opcode.BINARY, b"x", fin=False).serialize(mask=True))
-        attacker.transport.write(frame.serialize(mask=True) * 3 * counted_socket.MOST_FRAMES)
+        attacker.transport.write(frame.serialize(mask=True) * 3 * counted_socket._MOST_FRAMES)
         with pytest.raises(ConnectionClosed):
             await attacker.recv()
-        assert len(server.received) <= counted_socket.MOST_FRAMES + counted_socket._PIECE // 6
+        assert len(server.received) <= counted_socket._MOST_FRAMES + counted_socket._PIECE // 6
         await visitor.send(bytes(4 * MB))
         while 4 * MB not in server.received:
             await asyncio.sleep(0.01)

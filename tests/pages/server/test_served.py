@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from streamlit import config
 
 from pages.ui.server import assets
-from pages.ui.server.assets import index_page
+from pages.ui.server.assets import _index_page
 
 SERVER = "http://testserver"
 
@@ -53,7 +53,7 @@ def test_every_script_is_served_and_cacheable_for_ever() -> None:
     for name, content in assets.scripts().items():
         answer = server.get(assets.script(name).removeprefix("."))
         assert answer.content == content
-        assert answer.headers["cache-control"] == assets.CACHE_FOREVER["Cache-Control"]
+        assert answer.headers["cache-control"] == assets._CACHE_FOREVER["Cache-Control"]
         assert answer.headers["content-type"].startswith("text/javascript")
         imported = [] if name == "plotly" else re.findall(r'(?:from|import\(?|URL\() ?"\./(\w+)\.js"', content.decode())
         assert set(imported) <= set(assets.scripts()), name
@@ -100,6 +100,6 @@ def test_no_address_of_ours_begins_at_the_server_root() -> None:
     for path, text in texts.items():
         if "vendor" not in path.parts:
             assert not re.search(rooted, text), path
-    tags = re.findall(r"<(?:script|link|img)[^>]* (?:src|href)=\"([^\"]+)\"", index_page(""))
+    tags = re.findall(r"<(?:script|link|img)[^>]* (?:src|href)=\"([^\"]+)\"", _index_page(""))
     assert len(tags) > 5
     assert all(tag.startswith("./") for tag in tags)

@@ -202,7 +202,7 @@ def test_refused_trace_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cache_keeps_scores_and_the_last_of_many_temperatures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "LARGE_BYTES", 0)
+    monkeypatch.setattr(cache, "_LARGE_BYTES", 0)
     rows = tuple((float(i), 1.0) for i in range(40))
     for temperature in range(1, 101):
         config = AttentionConfig(temperature=temperature)

@@ -172,7 +172,7 @@ def test_streamlit_runs_its_scripts_in_turns() -> None:
     [
         ({"source": "matrices"}, "matrices_file_x", "x.csv", "pages.ui.state.matrices.file_text"),
         ({"source": "file"}, "file_upload", "x.json", "pages.ui.state.uploaded_file.File.of"),
-        ({}, "open_state_0", "x.json", "pages.ui.page.share.read_state"),
+        ({}, "open_state_0", "x.json", "pages.ui.page.share._read_state"),
     ],
 )
 def test_uploads_are_read_during_other_turns(

@@ -56,7 +56,7 @@ def test_expired_upload_gets_one_sentence(server: str) -> None:
             return run.sentences
 
     for field in ("open_state_0", "matrices_file_x"):
-        assert any(uploads.GONE in sentence.replace("\\", "") for sentence in finished(sentences(field)))
+        assert any(uploads._GONE in sentence.replace("\\", "") for sentence in finished(sentences(field)))
 
 
 def test_finished_upload_uses_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,9 +246,9 @@ def call_back_for_fields_that_are_gone() -> None:
 
     for change in (
         matrices.paste,
-        matrices.paste_again,
+        matrices._paste_again,
         matrices.upload,
-        matrices.answer_question,
+        matrices._answer_question,
     ):
         change("x")
     st.text(repr(dict(session().state.texts)))
