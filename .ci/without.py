@@ -54,7 +54,10 @@ def git(*arguments: str, folder: Path = ROOT) -> list[str]:
 
 def belongings(feature: str) -> tuple[str, ...]:
     """The beginnings of the paths of everything that a feature has."""
-    folders = (f"attention/{feature}/", f"pages/ui/{feature}/", f"tests/{feature}/", f"docs/{feature}")
+    folders = (
+        *(f"attention/{feature}/", f"pages/ui/{feature}/", f"tests/{feature}/"),
+        *(f"docs/{feature}", f"benchmarks/{feature}"),
+    )
     panels = import_module(f"pages.ui.{feature}").PANELS if (ROOT / folders[1]).is_dir() else None
     return folders + tuple(script.path for script in (panels.scripts if panels else ()))
 

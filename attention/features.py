@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from attention.sources.reader import SourceKind
 
 NAMES = (
-    *("comparison", "circuits", "vision", "corpus", "training", "tutorials", "lessons", "paper", "demo", "notebook"),
+    "comparison",
+    "circuits",
+    "vision",
+    "corpus",
+    "training",
+    "tutorials",
+    "lessons",
+    "paper",
+    "demo",
+    "notebook",
 )
 """The names of all features, in the order in which what they add appears in menus, links and tables."""
 

@@ -39,7 +39,7 @@ from benchmarks.server import ROOT, Server
 
 def _of_results() -> tuple[Attack, ...]:
     """Those with results of many texts; none where the feature corpus was taken away."""
-    return import_module("benchmarks.hostile_results").ATTACKS if is_here("attention.corpus") else ()
+    return import_module("benchmarks.corpus_attacks").ATTACKS if is_here("attention.corpus") else ()
 
 
 ATTACKS: tuple[Attack, ...] = (

@@ -23,7 +23,7 @@ from attention import FileError, MissingError
 from attention.corpus import labels, result, result_child
 from attention.corpus.result import HeadsResult, Turn
 from attention.corpus.result_child import COLUMNS, NUMBERS
-from benchmarks.hostile_results import EXAMPLE, bombs, examples, heads_parquet
+from benchmarks.corpus_attacks import EXAMPLE, bombs, examples, heads_parquet
 
 MB = 2**20
 

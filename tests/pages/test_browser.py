@@ -21,6 +21,7 @@ from conftest import (
 from playwright.sync_api import Page, expect
 
 from attention import AttentionConfig, TypedText, explain
+from pages.ui.address import menu
 
 pytestmark = pytest.mark.browser
 
@@ -209,19 +210,8 @@ def test_knobs_survive_navigation_and_reload_and_head_click_opens_lab(open_page:
 def test_link_left_at_once_for_other_pages_keeps_its_knobs(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}&heads=2", cold=True)
     expected = {"text": [TEXT], "heads": ["2"]}
-    for name in (
-        "Heads",
-        "Masks",
-        "Softmax",
-        "Lab",
-        "Reference",
-        "Lab",
-        "Compare",
-        "Circuits",
-        "Lessons",
-        "Training",
-        "Lab",
-    ):
+    titles = [title for title in menu().values() if title != "Lab"]
+    for name in (*titles[1::2], "Lab", *titles[::2], "Lab"):
         page.locator(".st-key-menu").get_by_role("link", name=name, exact=True).click()
         expect(page.get_by_role("heading", level=1)).to_have_text("Attention Lab" if name == "Lab" else name)
         page.wait_for_url(lambda url: parse_qs(urlsplit(url).query) == expected)

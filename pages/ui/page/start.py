@@ -147,6 +147,10 @@ def start(
         more: inline knobs that only this page has.
         sourceless: what the page may show in place of a source, whose knobs are then kept, and not drawn.
     """
+    if title not in address.names():
+        raise LookupError(
+            f"{title!r} is no page: PANELS of its feature declares it, and NAMES of attention/features.py the feature."
+        )
     st.set_page_config(page_title=f"{title} · Attention Lab", page_icon="🔬", layout="wide")
     embedded = bool(st.context.is_embedded)
     show.styles(sidebar=not (embedded or is_locked()))

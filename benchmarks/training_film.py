@@ -1,6 +1,6 @@
 """How many snapshots of a training the page paints in a second while the model learns.
 
-usage: python -m benchmarks.film [task ...] [--seeds 5]
+usage: python -m benchmarks.training_film [task ...] [--seeds 5]
 
 Presses Train on the page Training, with a new seed each time, and reads every frame that Chromium paints until the last step is
 there. Exits with 1 where the median of a task's seeds is fewer than 10 pictures a second.
