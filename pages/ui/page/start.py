@@ -147,10 +147,6 @@ def start(
         more: inline knobs that only this page has.
         sourceless: what the page may show in place of a source, whose knobs are then kept, and not drawn.
     """
-    if title not in address.names():
-        raise LookupError(
-            f"{title!r} is no page: PANELS of its feature declares it, and NAMES of attention/features.py the feature."
-        )
     st.set_page_config(page_title=f"{title} · Attention Lab", page_icon="🔬", layout="wide")
     embedded = bool(st.context.is_embedded)
     show.styles(sidebar=not (embedded or is_locked()))
@@ -283,6 +279,10 @@ def _computed(source: Source | None, notes: Notes, place: DeltaGenerator) -> Tra
 
 def _open_page(title: str) -> None:
     """Switches to the page that an opened state file or a button has chosen."""
+    if title not in address.names():
+        raise LookupError(
+            f"{title!r} is no page: PANELS of its feature declares it, and NAMES of attention/features.py the feature."
+        )
     next_page, session().next_page = session().next_page or title, ""
     path = next((path for path, name in address.menu().items() if name == next_page), "")
     if path and next_page != title:
