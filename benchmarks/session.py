@@ -340,7 +340,7 @@ def _value(kind: str, element: Any) -> Any:
             return element.raw_value
         case "selectbox":
             return element.options[element.default] if element.options and element.HasField("default") else None
-        case "number_input" if not (element.set_value or element.HasField("default")):
+        case "number_input" if not element.HasField("value" if element.set_value else "default"):
             return None
         case "number_input" | "text_area" | "text_input" | "checkbox":
             return element.value if element.set_value else element.default

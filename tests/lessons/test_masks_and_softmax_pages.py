@@ -12,7 +12,7 @@ from test_pages import drawn, opened, said
 from attention import AttentionConfig, TypedText
 from pages.ui.page import share
 from pages.ui.server.limits import LIMITS
-from pages.ui.state import sidebar
+from pages.ui.state import knob_state
 
 
 def test_masks_page_has_buttons_for_mask_kinds() -> None:
@@ -119,7 +119,7 @@ def test_mask_that_allows_everything_is_no_mask() -> None:
 
 
 def test_softmax_page_reports_other_inits_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sidebar.Sidebar, "limits", replace(LIMITS, trace_mb=8))
+    monkeypatch.setattr(knob_state, "LIMITS", replace(LIMITS, trace_mb=8))
     app = opened("pages/softmax.py", init="identity", d_model="1024")
     assert not app.exception
     assert [error.value.startswith("All steps need at most 8 MB here") for error in app.error] == [True]

@@ -22,7 +22,7 @@ from benchmarks.harm import ATTACKS
 from benchmarks.server import Server
 from pages.ui.server import limits
 from pages.ui.server.limits import LIMITS, process_memory
-from pages.ui.state import sidebar
+from pages.ui.state import knob_state
 
 
 def starts(**environment: str) -> subprocess.CompletedProcess[str]:
@@ -136,7 +136,7 @@ def test_documented_waits_are_those_of_the_attacks() -> None:
 
 
 def test_oversized_trace_gets_one_sentence_before_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sidebar.Sidebar, "limits", replace(LIMITS, trace_mb=4))
+    monkeypatch.setattr(knob_state, "LIMITS", replace(LIMITS, trace_mb=4))
     words = [f"w{i}" for i in range(512)]
     app = opened("app.py", text=" ".join(words), heads="32", dropout="0.5")
     assert not app.exception
@@ -147,7 +147,7 @@ def test_oversized_trace_gets_one_sentence_before_it_is_computed(monkeypatch: py
 
 
 def test_only_the_shown_head_is_kept_above_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sidebar.Sidebar, "limits", replace(LIMITS, trace_mb=8))
+    monkeypatch.setattr(knob_state, "LIMITS", replace(LIMITS, trace_mb=8))
     app = opened("app.py", text=" ".join(f"w{i}" for i in range(512)), heads="32", head="7")
     assert not app.exception
     assert [figure["layout"]["meta"]["step"] for figure in drawn(app)] == ["scores", "weights", "output"]
