@@ -1,10 +1,11 @@
-"""Which tests are quick: those that use nothing of COSTLY and are not marked `slow`.
+"""Which tests are quick: those that use nothing of COSTLY and are not marked `slow`. And which cases of the others `make test` leaves out.
 
 There is no list of them: the modules that a test uses follow from its code, its fixtures, its parameters, and their helpers.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ COSTLY = (
 )
 """Modules whose functions and classes take about a second or more, with all modules inside them."""
 
+EVERY = 5
 TESTS = {path.stem for path in Path(__file__).parent.rglob("*.py")}
 
 
@@ -93,3 +95,13 @@ def mark_quick_tests(items: list[pytest.Item], shared: dict[str, Any]) -> None:
             answers[item.function] = uses_costly(item.function, fixtures)
         if not answers[item.function] and not uses_costly(parameters) and not item.get_closest_marker("slow"):
             item.add_marker("quick")
+
+
+def mark_long_cases(items: list[pytest.Item]) -> None:
+    """Of a test with many cases that is not quick, marks all but every fifth case as `long`: most faults show in any of them."""
+    cases = Counter[Any]()
+    for item in items:
+        if isinstance(item, pytest.Function) and not item.get_closest_marker("quick"):
+            if cases[item.function] % EVERY:
+                item.add_marker("long")
+            cases[item.function] += 1

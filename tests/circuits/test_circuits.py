@@ -136,6 +136,7 @@ def test_writes_of_an_encoder_add_up_to_its_vector(tiny: TinyModels, family: str
     assert float(cells[3].sum()) == pytest.approx(direct["L1 H2"], abs=1e-7)
 
 
+@pytest.mark.long  # trains a model
 def test_induction_head_reads_keys_that_the_first_layer_wrote() -> None:
     trace = Trained("induction").trace()
     q = len(trace.tokens) - 1
@@ -153,6 +154,7 @@ def test_induction_head_reads_keys_that_the_first_layer_wrote() -> None:
     assert float(circuits.writes(trace, 1, 0)[q, k]) > 0.8 * parts.total
 
 
+@pytest.mark.long  # trains every task
 @pytest.mark.parametrize("task", ["reverse", "copy", "lookup", "sort", "dates"])
 def test_every_trained_model_is_a_sum_of_its_parts(task: str) -> None:
     trace = Trained(task, steps=0).trace()

@@ -210,6 +210,7 @@ def undisturbed(tiny: TinyModels, tmp_path_factory: pytest.TempPathFactory) -> U
     return Undisturbed(tiny("GPT-2"), tmp_path_factory.mktemp("runs"))
 
 
+@pytest.mark.long  # random runs of the command
 @settings(max_examples=12)
 @given(data=st.data())
 def test_any_order_shards_and_interruptions_give_the_same_bytes(

@@ -38,6 +38,9 @@ QUICK = (BY_NAME["notebook"], BY_NAME["cross"])
 SCRIPTS = (*(ROOT / "attention").glob("*/page/*.js"), *SCRIPTS_DIR.glob("*.js"))
 
 
+pytestmark = pytest.mark.long  # packs the whole demo
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The complete demo as `make demo` writes it, and its source scripts as modules beside it."""

@@ -85,6 +85,7 @@ def test_concatenated_lesson_files_form_a_path() -> None:
     assert set(windows) != set(markdown.read_many(LESSON.encode())), "progress in one file does not count for another"
 
 
+@pytest.mark.long  # every question of six states
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("state", "cell"),

@@ -531,6 +531,7 @@ def test_token_resolves_to_an_upload_while_its_tab_is_open(client: TestClient, m
     assert client.get("/export/weights.csv", params=state).status_code == 410
 
 
+@pytest.mark.long  # a server and a program of its own
 def test_program_reads_the_weights_from_a_running_server(server: str, trace: Trace, tmp_path: Path) -> None:
     address = f"{server}/export/weights.csv?{urlencode(STATE)}"
     table = pd.read_csv(address, index_col="query_pos")

@@ -36,6 +36,7 @@ from attention.pictures.steps_view import lab_maps
 from pages.ui.paper import PANELS
 
 
+@pytest.mark.long  # draws every picture twice
 def test_every_picture_equals_the_library_and_is_reproducible(client: TestClient, trace: Trace) -> None:  # noqa: F811
     single = as_plotly(heatmap.heatmap_json(trace, "weights", 0, 1, CELL, "stretched"))
     all_maps = list(map(as_plotly, lab_maps(trace, CELL, "factors", "stretched")))

@@ -646,6 +646,7 @@ def test_edge_blocks_are_smaller_and_only_full_gaps_are_gaps():
     assert widths.tolist() == [1, 2]
 
 
+@pytest.mark.long  # draws eight heads of 700 tokens
 def test_pooled_mosaic_states_how_many_numbers_a_cell_covers():
     figure = heatmap.heads(trace_of(words(700), scores=noise(8, 700, 700)), "scores")
     block_size = figure.layout.meta["panels"][0]["block"]
@@ -744,6 +745,7 @@ def test_rendering_does_not_change_the_figure():
     assert figure.to_json() == original
 
 
+@pytest.mark.long  # draws in many threads
 def test_threads_disturb_neither_each_other_nor_the_settings():
     import matplotlib as mpl
 
@@ -756,6 +758,7 @@ def test_threads_disturb_neither_each_other_nor_the_settings():
     assert dict(mpl.rcParams) == settings
 
 
+@pytest.mark.long  # imports matplotlib anew
 def test_matplotlib_is_imported_by_the_first_picture_and_pyplot_never():
     code = """
         import sys

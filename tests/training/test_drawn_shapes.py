@@ -73,6 +73,7 @@ def test_grey_control_sees_a_picture_without_colours():
     assert "without colours" in shown.words
 
 
+@pytest.mark.long  # trains the largest task
 def test_words_look_where_their_shapes_are_moved():
     """Mirrored, rotated and shifted pictures, so that rows and columns are never swapped."""
     for places in (

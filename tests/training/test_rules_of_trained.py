@@ -13,6 +13,7 @@ from attention.sources import Patchable
 from attention.training import Trained
 
 
+@pytest.mark.long  # trains a model
 @pytest.mark.parametrize(
     ("task", "options", "rule", "layer", "least"),
     [

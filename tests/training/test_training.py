@@ -235,6 +235,7 @@ def test_snapshot_between_two_pictures_is_trained_on_demand(monkeypatch):
         Trained("copy", seed=99).trace()
 
 
+@pytest.mark.long  # trains a model
 def test_head_is_ablated_inside_a_trained_model():
     source = Trained("induction", steps=SHORT["induction"], interventions=(Intervention(0, 0, ablate="zero"),))
     plain, trace = replace(source, interventions=()).trace(), source.trace()
@@ -287,6 +288,7 @@ def test_neutral_intervention_changes_no_digit(task):
     assert differ(replace(plain, frozen=True).trace(), base) == 0
 
 
+@pytest.mark.long  # trains three models
 def test_heads_are_patched_from_another_snapshot_seed_or_text():
     plain = Trained("induction", steps=60)
     others = (replace(plain, at=3), replace(plain, seed=5), replace(plain, text=" ".join("abcdefghijklm")))

@@ -121,6 +121,7 @@ def test_task_seed_and_step_are_changed_in_the_lab():
     assert not app.exception
 
 
+@pytest.mark.long  # trains two models
 def test_trained_model_is_patched_from_its_comparison_state():
     learned = {"source": "trained", "task": "induction", "steps": "40", "layer": "1"}
     app = opened("pages/compare.py", **learned, at="3", compare="at=40&interventions=0.0.takeZ", step="key")
@@ -143,6 +144,7 @@ def test_trained_model_is_patched_from_its_comparison_state():
     assert "needs the same number of tokens in both states; the other has 6, this one 26" in said(short)
 
 
+@pytest.mark.long  # trains the largest task
 def test_training_page_draws_a_word_over_the_picture():
     def over(app):
         return [drawing for drawing in drawn(app) if "grid" in drawing["layout"]["meta"]]

@@ -197,6 +197,7 @@ def test_pictures_of_other_programs_are_unused_arrays() -> None:
     assert "picture0" in trace.notes[0]
 
 
+@pytest.mark.long  # a hundred random pictures
 @settings(max_examples=300)
 @given(pictured_files)
 def test_any_places_and_pixels_end_in_picture_or_sentence(content: bytes) -> None:

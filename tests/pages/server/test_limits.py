@@ -45,6 +45,7 @@ def test_operator_chooses_the_available_models(tmp_path: Path) -> None:
     assert starts(LAB_HF_ALLOW="yes").stdout.endswith("|True\n")
 
 
+@pytest.mark.long  # a server each
 @pytest.mark.parametrize(
     ("name", "value", "sentence"),
     [
@@ -78,6 +79,7 @@ def test_boolean_variables_read_every_usual_word(texts: str, expected: str) -> N
         assert run.stdout.endswith(f"|{expected}|{expected}\n"), text
 
 
+@pytest.mark.long  # a server each
 @pytest.mark.parametrize("text", ["many", "0", "-5", "1e9", "", "999999999", "٣"])
 def test_server_with_a_malformed_limit_does_not_start(text: str) -> None:
     run = starts(LAB_MAX_TOKENS=text)
