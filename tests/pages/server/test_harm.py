@@ -69,14 +69,14 @@ def test_memory_that_never_flattens_is_reported(monkeypatch: pytest.MonkeyPatch)
         pages.append(page)
         return Run(figures=1)
 
-    def leaking(mb_a_visit: float) -> Any:
-        return SimpleNamespace(memory=lambda field: 300 + mb_a_visit * len(pages))
+    def leaking(mb_a_round: float) -> Any:
+        return SimpleNamespace(memory=lambda field: 300 + mb_a_round * len(pages) / len(names()))
 
     monkeypatch.setattr(flat, "opened", opened)
-    assert finished(flat.until_flat(leaking(0.1))) == []
+    assert finished(flat.until_flat(leaking(0.9))) == []
     assert pages == [*names().values()] * 2 * flat.WINDOW
     pages.clear()
-    (broken,) = finished(flat.until_flat(leaking(0.25)))
+    (broken,) = finished(flat.until_flat(leaking(2.25)))
     assert broken.startswith(f"memory is not flat after {flat.ROUNDS} rounds")
 
 
