@@ -6,8 +6,7 @@
 # make test-all runs all tests, and takes each feature away in turn: before a release
 # make without FEATURE=circuits checks that everything else stands without a feature; with ALL=1 by every test
 # make newest runs the tests with Streamlit's newest release, or with STREAMLIT=1.67.0 that one; ARGS=tests/pages/server/test_turns.py narrows them
-# make long   the tests that make test leaves out; CI runs them after make check
-# make check  format, lint, types, tests, and what a commit touched taken away
+# make check  format, lint, types, tests, and what a commit touched taken away; with MARKS= by all tests, as in CI
 # make lock   writes the versions and hashes of everything, after a change of requirements*.txt
 # make audit  what is known against what is locked, and a list of it (sbom.json)
 # make decisions checks the decision records in docs/decisions and writes their index
@@ -32,7 +31,7 @@ PIP = python -m pip install --quiet --disable-pip-version-check --require-hashes
 MODELS = models
 GET_MODELS = $(BIN)/python .ci/get_models.py
 
-.PHONY: run dev models quick test long test-all without newest check lint types format browser demo bench lock audit plotly decisions clean
+.PHONY: run dev models quick test test-all without newest check lint types format browser demo bench lock audit plotly decisions clean
 
 # Who runs the Lab here may open any model that is here, so only this machine reaches it; with ADDRESS=0.0.0.0 others do, and may not.
 ADDRESS ?= localhost
@@ -57,16 +56,14 @@ quick: lint
 
 # The tests of models are about a real one, and fail without it.
 # What is compiled is kept, also where the environment says otherwise: three workers and a dozen servers would compile it anew.
+# With MARKS= all of them.
+MARKS = not long
 test: $(VENV)/.dev browser
 	@$(GET_MODELS) minilm $(MODELS) || true
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) -m "not long"
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) -m "$(MARKS)"
 
-# The tests that make test leaves out.
-long: $(VENV)/.dev browser
-	@$(GET_MODELS) minilm $(MODELS) || true
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) -m long
-
-test-all: test long
+test-all: MARKS =
+test-all: test
 	$(BIN)/python .ci/without.py --each
 
 # Without a name: the features that the last commits touched.
