@@ -29,7 +29,7 @@ from pages.ui.exports.links import small_download
 from pages.ui.page import interventions, show
 from pages.ui.page.start import Page, start
 from pages.ui.server.traces import compute_head, traces_of_both
-from pages.ui.state import control_row, knob_state, second_sidebar
+from pages.ui.state import control_row, knob_state, sidebar
 from pages.ui.state.knob_state import is_locked
 from pages.ui.state.knob_table import AUTOSCALE, EDITING, HEAD, KNOBS, LAYER
 from pages.ui.state.notices import plain, show_error
@@ -278,10 +278,10 @@ if session().state.edits == "B":
         del two  # callbacks keep the globals of the page as long as its tab is open
 has_sidebar_of_b = not is_locked() and session().state.edits == "B"
 if not has_sidebar_of_b:
-    second_sidebar.missing_fields()
+    sidebar.missing_fields()
 maps()
 below_maps()
 if has_sidebar_of_b:
     with st.expander("Knobs of B") if st.context.is_embedded else st.sidebar:
-        second_sidebar.sidebar(show_error)
+        sidebar.second_source(show_error)
 page.end()

@@ -1,8 +1,11 @@
-"""The sidebar: the source of the numbers, and a widget for each knob that was read for it."""
+"""The sidebar: the source of the numbers, and a widget for each knob that was read for it; on Compare also for those of B."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -16,6 +19,7 @@ from attention.sources.matrices import MATRICES
 from attention.sources.model import IMAGE
 from attention.sources.reader import Field
 from attention.sources.registry import SOURCE
+from attention.sources.split_heads import SYMBOLS
 from pages.ui.features import panels
 from pages.ui.state import knob_state, uploaded_file, widgets
 from pages.ui.state.knob_table import KNOBS
@@ -67,8 +71,8 @@ def source(notes: Notes, wide: DeltaGenerator) -> Source:
 def _widget(field: Field, folds: Mapping[str, DeltaGenerator], fields: Mapping[str, Field]) -> None:
     """Draws the widget of a knob, in its expander, and words about its value."""
     knob, value = field.knob, field.value
-    if isinstance(field.within, Integer) and field.within.low == field.within.high:
-        return  # the only sequence
+    if _is_only_one(field):
+        return
     if not knob.section:
         widgets.draw(field)
         if knob == TEXT and fields[SOURCE.key].value != "model" and "\n" in value.strip():
@@ -81,6 +85,11 @@ def _widget(field: Field, folds: Mapping[str, DeltaGenerator], fields: Mapping[s
         st.caption(f"**{knob.label}: {value}.** {knob.range.words[knob.range.options.index(value)]}")
 
 
+def _is_only_one(field: Field) -> bool:
+    """Whether there is nothing to choose, such as the only sequence."""
+    return isinstance(field.within, Integer) and field.within.low == field.within.high
+
+
 def _folds(chosen: str) -> dict[str, DeltaGenerator]:
     """The expanders of the sidebar. One with a single knob is open if that knob has a value."""
     texts = session().state.texts
@@ -91,3 +100,41 @@ def _folds(chosen: str) -> dict[str, DeltaGenerator]:
         title: st.expander(title, expanded=len(keys) == 1 and bool(texts.get(keys[0])))
         for title, keys in keys_by_title.items()
     }
+
+
+def second_source(notes: Callable[[str], None]) -> None:
+    """Draws the widgets of B, the second state; `notes` receives the error if they describe no source."""
+    st.markdown("**B**, the second state")
+    read, problem = knob_state.reader(session().state.other), ""
+    try:
+        read_source(read)
+    except AttentionError as error:
+        problem = str(error)
+    folds: dict[str, DeltaGenerator] = {}
+    for key, field in read.fields.items():
+        section = field.knob.section
+        if key == IMAGE.key:
+            picture_field(field, f"second_{key}", _apply_to_second)
+        elif not (field.knob.inline or _is_only_one(field)):
+            if section and section not in folds:
+                folds[section] = st.expander(section)
+            with folds[section] if section else nullcontext():
+                # Of a matrix the field has the numbers, and its widget the text.
+                text = {"value": read.texts.get(key, field.default)} if key in SYMBOLS else {}
+                widgets.draw(replace(field, **text), "B")
+    if problem:
+        notes(problem)
+
+
+def missing_fields() -> None:
+    """Draws the field of a picture that B misses, where its sidebar is not drawn."""
+    read = knob_state.reader(session().state.other)
+    with suppress(AttentionError):  # the page shows it in place of B
+        read_source(read)
+    if IMAGE.key in read.fields:
+        picture_field(read.fields[IMAGE.key], f"second_{IMAGE.key}", _apply_to_second, locked=True)
+
+
+def _apply_to_second(values: Mapping[str, Any]) -> None:
+    """Changes knobs of B; values out of range are ignored. Only in a callback."""
+    knob_state.apply_controls(values, "B")
