@@ -21,7 +21,7 @@ from attention.export.packing import as_script, pack_state
 from attention.export.states import State, all_states
 from attention.pictures.message import CONTAINERS_HTML, SCRIPTS_DIR
 
-_PAGE_DIR = Path(__file__).parent / "page"
+PAGE_DIR = Path(__file__).parent / "page"
 _PLOTLY = "plotly.js"
 _LICENSES = "LICENSES.txt"
 _MODELS = "all-MiniLM-L6-v2, whose weights and activations are in states/previous.js and states/next.js: Apache-2.0.\n\nplotly.js:\n\n"
@@ -70,16 +70,16 @@ def write(
 
 def _page(about: str) -> bytes:
     """The page, complete except for Plotly and the states, whose description `about` is JSON."""
-    script = bundle("demo", _PAGE_DIR)
+    script = bundle("demo", PAGE_DIR)
     safe = about.replace("<", "\\u003c")
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
     parts = {
         "FRAME": CONTAINERS_HTML,
-        "STYLE": (_PAGE_DIR / "demo.css").read_text(encoding="utf-8")
+        "STYLE": (PAGE_DIR / "demo.css").read_text(encoding="utf-8")
         + (SCRIPTS_DIR / "figure.css").read_text(encoding="utf-8"),
         "ABOUT": safe,
         "SCRIPT": script,
         "HASH": digest,
     }
-    template = (_PAGE_DIR / "demo.html").read_text(encoding="utf-8")
+    template = (PAGE_DIR / "demo.html").read_text(encoding="utf-8")
     return re.sub(r"<!--(\w+)-->|\{\{(\w+)\}\}", lambda match: parts[match[1] or match[2]], template).encode()

@@ -212,17 +212,18 @@ def test_thirty_random_sequences_with_late_answers_match_a_fresh_browser(open_pa
 def test_back_undoes_every_action_even_with_late_answers(open_page: Open, server: str) -> None:
     with delaying(server) as proxy:
         page = open_page(f"{proxy.address}/?{LINK}")
-        states = [page.url]
+        here = "location.href"  # page.url follows a moment later
+        states = [page.evaluate(here)]
         first = visible_state(page)
         proxy.hold()
         page.locator(".controls [name=seed]").fill("3")
         page.keyboard.press("Enter")
-        states.append(page.url)
+        states.append(page.evaluate(here))
         page.locator(".controls [name=mask]").select_option("none")
-        states.append(page.url)
+        states.append(page.evaluate(here))
         page.locator(".controls [name=temperature]").focus()
         page.keyboard.press("ArrowRight")
-        states.append(page.url)
+        states.append(page.evaluate(here))
         assert len(set(states)) == 4
         assert {"seed": "3", "text": "the cat sat on the mat"}.items() <= dict(
             parse_qsl(urlsplit(page.url).query)
