@@ -13,7 +13,7 @@ from http.client import HTTPResponse, IncompleteRead
 from benchmarks.attack import Attack
 from benchmarks.server import Server
 from benchmarks.session import Session
-from benchmarks.wire import ask, http
+from benchmarks.wire import Status, ask, http
 
 LONG = "text=" + "+".join(f"w{i}" for i in range(2048))
 TABLE = "text=" + "+".join(f"w{i}" for i in range(512))
@@ -31,7 +31,7 @@ async def opened(stack: AsyncExitStack, server: Server, query: str = "", page: s
     return session
 
 
-async def fetched(url: str) -> int:
+async def fetched(url: str) -> Status:
     """The status of a file that is read to its end."""
     return await asyncio.to_thread(http, "GET", url, None, None, "", PATIENCE)
 
@@ -48,7 +48,7 @@ async def fetched_late(server: Server, people: int = 50, downloads: int = 20, de
                 number += 1
                 await asyncio.sleep(1)
 
-        async def takes(session: Session) -> int:
+        async def takes(session: Session) -> Status:
             link = session.export(CSV)
             await asyncio.sleep(delay)
             return await fetched(link)
@@ -61,7 +61,9 @@ async def fetched_late(server: Server, people: int = 50, downloads: int = 20, de
         statuses_received = [await status for status in statuses]
         done.set()
         await asyncio.gather(*workers)
-        return [f"a download ended with status {status}" for status in statuses_received if status != 200]
+        return [
+            f"a download ended with status {status} {status.words}" for status in statuses_received if status != 200
+        ]
 
 
 async def while_it_runs(server: Server, tries: int = 10) -> list[str]:
@@ -81,7 +83,7 @@ async def at_once(server: Server, people: int = 30) -> list[str]:
     async with AsyncExitStack() as stack:
         sessions = [await opened(stack, server, f"{TABLE}&seed={i}") for i in range(people)]
         statuses = await asyncio.gather(*(fetched(session.export(name)) for session in sessions for name in (CSV, NPZ)))
-    return [f"a download ended with status {status}" for status in statuses if status != 200]
+    return [f"a download ended with status {status} {status.words}" for status in statuses if status != 200]
 
 
 async def hang_up(server: Server, requests: int = 30, query: str = LONG) -> list[str]:
@@ -114,7 +116,7 @@ async def many_numbers(server: Server, tokens: int = 1024, heads: int = 32) -> l
     """Fetches the metrics and then all steps of many heads: files that take many seconds."""
     query = f"heads={heads}&d_model={32 * heads}&text=" + "+".join(f"w{i}" for i in range(tokens))
     statuses = [await fetched(f"{server.base}/export/{name}?{query}") for name in ("heads-metrics.csv", NPZ)]
-    return [f"a file ended with status {status}" for status in statuses if status != 200]
+    return [f"a file ended with status {status} {status.words}" for status in statuses if status != 200]
 
 
 async def ends(server: Server, queued: int = 12, query: str = LONG) -> list[str]:
@@ -170,7 +172,7 @@ async def leave_files_unread(server: Server, readers: int = 8, seconds: float = 
         until = time.monotonic() + PATIENCE
         while (status := await fetched(f"{server.base}/export/{CSV}?text=a+b")) != 200 and time.monotonic() < until:
             await asyncio.sleep(2)
-        return [] if status == 200 else [f"a small file ended with status {status}"]
+        return [] if status == 200 else [f"a small file ended with status {status} {status.words}"]
 
 
 async def read_nothing(server: Server, readers: int = 5, runs: int = 100, query: str = TABLE) -> list[str]:

@@ -17,6 +17,12 @@ def multipart(name: str, data: bytes) -> tuple[bytes, str]:
     return head.encode("utf-8", "replace") + data + b"\r\n--edge--\r\n", "multipart/form-data; boundary=edge"
 
 
+class Status(int):
+    """The status of an answer, 0 if the server closed the connection, with the sentence of a refusal."""
+
+    words = ""
+
+
 def http(
     method: str,
     url: str,
@@ -24,17 +30,19 @@ def http(
     headers: dict[str, str] | None = None,
     xsrf: str = "",
     timeout: float = 30,
-) -> int:
-    """The status of one request, 0 if the server closed the connection."""
+) -> Status:
+    """The status of one request."""
     headers = {**(headers or {}), "X-Xsrftoken": xsrf, "Cookie": f"_streamlit_xsrf={xsrf}"}
     try:
         with _opener().open(urllib.request.Request(url, data, headers, method=method), timeout=timeout) as answer:
             answer.read()
-            return int(answer.status)
+            return Status(answer.status)
     except urllib.error.HTTPError as error:
-        return error.code
+        status = Status(error.code)
+        status.words = error.read(1000).decode("utf-8", "replace")
+        return status
     except (OSError, HTTPException):  # HTTPException if an answer breaks off
-        return 0
+        return Status(0)
 
 
 def ask(url: str) -> socket.socket:

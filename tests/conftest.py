@@ -43,7 +43,7 @@ from playwright.sync_api import (
     sync_playwright,
 )
 from playwright.sync_api import TimeoutError as TooLong
-from quick import mark_long_cases, mark_quick_tests
+from quick import imports_costly, mark_tests
 from replicas import Replicas, Visitor
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
@@ -105,8 +105,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByWhatTheySh
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    mark_quick_tests(items, globals())
-    mark_long_cases(items)
+    mark_tests(items, globals())
 
 
 @cache
@@ -122,10 +121,15 @@ def needs_what_is_gone(file: Path) -> bool:
     return any(other is None or needs_what_is_gone(other) for other in others)
 
 
-def pytest_ignore_collect(collection_path: Path) -> bool | None:
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Tests of a feature may use another feature as an example, and go where that is gone; tests of the trunk may not."""
-    of_feature = collection_path.suffix == ".py" and collection_path.relative_to(ROOT / "tests").parts[0] in NAMES
-    return True if of_feature and needs_what_is_gone(collection_path) else None
+    if collection_path.suffix != ".py":
+        return None
+    of_feature = collection_path.relative_to(ROOT / "tests").parts[0] in NAMES
+    is_quick = config.option.markexpr.startswith("quick")
+    return (
+        (of_feature and needs_what_is_gone(collection_path)) or (is_quick and imports_costly(collection_path)) or None
+    )
 
 
 def pytest_collection_finish() -> None:

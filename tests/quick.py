@@ -1,10 +1,11 @@
-"""Which tests are quick: those that use nothing of COSTLY and are not marked `slow`. And which cases of the others `make test` leaves out.
+"""Which tests are quick: those that use nothing of COSTLY and are not marked `slow`. And which cases `make test` leaves out.
 
 There is no list of them: the modules that a test uses follow from its code, its fixtures, its parameters, and their helpers.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -83,25 +84,34 @@ def uses_costly(*values: Any) -> bool:
     return False
 
 
-def mark_quick_tests(items: list[pytest.Item], shared: dict[str, Any]) -> None:
-    """Marks every quick test as `quick`; `shared` has the fixtures of conftest.py."""
-    answers = dict[Any, bool]()
+def mark_tests(items: list[pytest.Item], shared: dict[str, Any]) -> None:
+    """Marks every quick test as `quick`, and all but every fifth case of a test as `long`: most faults show in any case.
+
+    `shared` has the fixtures of conftest.py.
+    """
+    costly, cases = dict[Any, bool](), Counter[Any]()
     for item in items:
         if not isinstance(item, pytest.Function):
             continue
-        fixtures = [vars(item.module).get(name, shared.get(name)) for name in item.fixturenames]
+        cases[item.function] += 1
+        if cases[item.function] % EVERY != 1:
+            item.add_marker("long")
+            continue
+        if item.function not in costly:
+            fixtures = [vars(item.module).get(name, shared.get(name)) for name in item.fixturenames]
+            costly[item.function] = uses_costly(item.function, fixtures)
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        if item.function not in answers:
-            answers[item.function] = uses_costly(item.function, fixtures)
-        if not answers[item.function] and not uses_costly(parameters) and not item.get_closest_marker("slow"):
+        if (
+            not costly[item.function]
+            and not uses_costly(parameters)
+            and not any(map(item.get_closest_marker, ("slow", "long")))
+        ):
             item.add_marker("quick")
 
 
-def mark_long_cases(items: list[pytest.Item]) -> None:
-    """Of a test with many cases that is not quick, marks all but every fifth case as `long`: most faults show in any of them."""
-    cases = Counter[Any]()
-    for item in items:
-        if isinstance(item, pytest.Function) and not item.get_closest_marker("quick"):
-            if cases[item.function] % EVERY:
-                item.add_marker("long")
-            cases[item.function] += 1
+def imports_costly(file: Path) -> bool:
+    """Whether a test file imports what alone takes seconds to import, so that `make quick` passes it by."""
+    return (
+        re.search(r"^(?:from|import) (?:playwright|tiny_models|transformers)\b", file.read_text("utf-8"), re.MULTILINE)
+        is not None
+    )

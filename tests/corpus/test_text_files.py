@@ -346,6 +346,7 @@ def peak() -> Iterator[Callable[[], int]]:
     tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_bombs_stay_small_in_memory(tmp_path: Path, peak: Callable[[], int]) -> None:
     """A line of 128 MB in 600 kB, sixty rows of one long text, a field and a paragraph without end."""
     with gzip.open(tmp_path / "line.txt.gz", "wb", compresslevel=1) as file:

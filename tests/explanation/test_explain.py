@@ -146,6 +146,7 @@ def numeric_lines(explanation):
             yield relation, tex, next_relation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_terms_of_every_step_give_the_number_on_the_map(name):
     for explanation in every_explanation(name):

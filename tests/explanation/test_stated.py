@@ -623,6 +623,7 @@ def test_new_explanation_kind_with_false_arithmetic_states_nothing(kind: str) ->
     assert "It" not in explanation.words.split()
 
 
+@pytest.mark.slow
 def test_explanations_are_created_in_one_place_and_never_modified() -> None:
     """Outside `Working._build` only the difference of two states creates an explanation, and no code replaces its fields."""
     stated = {field.name for field in fields(Explanation)} - {"step", "words", "near"}

@@ -440,6 +440,7 @@ def test_unreadable_file_gets_one_sentence(
     assert not list(tmp_path.iterdir()), "no code ran"
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(saved_files)
 def test_any_content_of_a_file_ends_in_numbers_or_sentence(named: tuple[str, bytes]) -> None:

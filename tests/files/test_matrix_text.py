@@ -346,6 +346,7 @@ def test_matrix_link_is_short() -> None:
     assert format_matrix(((1e22,),)) == "1e22"
 
 
+@pytest.mark.slow
 @given(matrices(SINGLE))
 @example(((0.004310000687837601,),))  # nine digits after the point are not enough for it
 def test_output_of_numpy_and_torch_is_read_back(rows: tuple[tuple[float, ...], ...]) -> None:

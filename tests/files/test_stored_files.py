@@ -286,6 +286,7 @@ def test_many_sentences_and_arrays_stay_bounded() -> None:
         in_json(many).trace()
 
 
+@pytest.mark.slow
 def test_hostile_names_are_read_within_a_bound() -> None:
     sentences = lines(*({"attention": [[1.0]], "tokens": ["a"]} for _ in range(8000)))
     assert len(sentences.sequences) == 1024

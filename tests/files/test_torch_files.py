@@ -249,6 +249,7 @@ def test_attention_beside_a_state_is_read(tmp_path: Path) -> None:
     assert "layer.attn.weight" in archive.arrays
 
 
+@pytest.mark.slow
 def test_file_of_torch_opens_on_the_machine_of_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "attn.pt"
     content = saved(STACKED)

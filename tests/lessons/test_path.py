@@ -209,6 +209,7 @@ def test_lesson_hides_its_answer_until_the_reader_answers(name: str) -> None:
     assert second_guess["truth"] == done["truth"]
 
 
+@pytest.mark.slow
 def test_picture_of_a_lesson_has_each_patch_at_its_place() -> None:
     message = grading.lesson_message(PATH["picture"], lesson_context("picture"), ())
     (figure,) = message["figures"]

@@ -140,6 +140,7 @@ def test_long_trace_is_packed_within_its_limit() -> None:
     assert len(content) < 2_000_000
 
 
+@pytest.mark.slow
 def test_trace_without_page_arithmetic_offers_no_knobs() -> None:
     (layer,) = unpacked(pack_trace(owl(positions="alibi")))["layers"].values()
     assert [control["name"] for control in layer["controls"]] == ["head"]

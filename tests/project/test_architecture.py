@@ -46,6 +46,7 @@ def check(rule: Rule, files: list[Module]) -> None:
         pytest.fail("\n".join([f"{len(offending)} offences:", *offending]))
 
 
+@pytest.mark.slow
 def test_imports_are_absolute() -> None:
     check(relative_imports, BACKEND + PAGES)
 

@@ -232,14 +232,12 @@ def _has(scope: ast.AST, names: list[str]) -> bool:
     return False
 
 
-@pytest.mark.quick  # git answers at once
 @pytest.mark.whole  # documents speak of every feature
 def test_every_module_and_file_named_in_prose_exists() -> None:
     faults = [fault for file in readers() for fault in missing(file, (ROOT / file).read_text(encoding="utf-8"))]
     assert not faults, "\n".join(["these do not exist:", *faults])
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(
     ("file", "text", "names"),
     [
@@ -297,7 +295,6 @@ def undocumentable(text: str) -> list[str]:
     return faults
 
 
-@pytest.mark.quick
 def test_docstrings_list_only_attributes_and_arguments_that_exist() -> None:
     faults = [
         f"{module.path}: {fault}" for module in rules.BACKEND + rules.PAGES for fault in undocumentable(module.text)
@@ -305,7 +302,6 @@ def test_docstrings_list_only_attributes_and_arguments_that_exist() -> None:
     assert not faults, "\n".join(["these do not exist:", *faults])
 
 
-@pytest.mark.quick
 def test_unknown_attribute_or_argument_in_a_docstring_is_found() -> None:
     text = '''
 class A:

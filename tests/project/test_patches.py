@@ -86,6 +86,7 @@ def test_patch_check_finds_a_replacement(name: str, text: str, expected: list[st
     assert replacements(Path(name), text) == expected
 
 
+@pytest.mark.slow
 def test_streamlit_and_browser_are_replaced_only_in_the_patches_folder() -> None:
     files = [path for path in OURS if path.suffix in (".py", ".js") and "vendor" not in path.parts]
     assert len(files) > 200

@@ -320,6 +320,7 @@ def test_autocast_is_recorded() -> None:
     assert 1e-6 < trace.max_weight_error < 2e-2
 
 
+@pytest.mark.slow
 def test_compiled_module_is_run_uncompiled() -> None:
     net, x = SelfAttention(), rows()
     assert torch.equal(layer_of(torch.compile(net, backend="eager"), x)["weights"], layer_of(net, x)["weights"])

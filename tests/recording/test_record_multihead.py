@@ -55,6 +55,7 @@ def masks(name: str, dtype: torch.dtype, n_heads: int) -> dict[str, Tensor]:
     }[name]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_each_variant_gives_the_weights_that_torch_returns(variant: str, dtype: torch.dtype) -> None:

@@ -93,6 +93,7 @@ class Server:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_parts_of_messages_end_at_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     async def use() -> None:
         budget = Budget(10 * MB, 8 * MB)
