@@ -189,7 +189,7 @@ _TEMPERATURE_CHECKS: Checks = {
     "temperature": (Real(0, optional=True).accepts, "a number from 0 (argmax) to infinity (uniform), or None")
 }
 _SCALING_CHECKS: Checks = {
-    "scaled": (lambda value: value is None or isinstance(value, bool), "False, or None for the model's own"),
+    "scaled": (lambda value: value is None or isinstance(value, bool), "False, or None for the model's own")
 }
 
 
@@ -259,13 +259,7 @@ class NoScaling(InterventionKind):
 
 PATCH_CODES = {QUERY: "Q", KEY: "K", VALUE: "V", WEIGHTS: "A", HEAD_OUTPUT: "Z"}
 """The steps that can be patched from the other state, with their letters in links."""
-_PATCH_WORDS = {
-    QUERY: "queries",
-    KEY: "keys",
-    VALUE: "values",
-    WEIGHTS: "weights",
-    HEAD_OUTPUT: "output, before W_O,",
-}
+_PATCH_WORDS = {QUERY: "queries", KEY: "keys", VALUE: "values", WEIGHTS: "weights", HEAD_OUTPUT: "output, before W_O,"}
 _PATCH_CHECKS: Checks = {
     "patch": (lambda value: value in ("", *PATCH_CODES), f"one of {', '.join(PATCH_CODES)}, or empty")
 }
@@ -361,7 +355,7 @@ def _is_cell(step: object, query: object, key: object, value: object, rescaled: 
 
 
 _CELLS_CHECKS: Checks = {
-    "cells": (_are_cells, "cells such as (step, query, key, value), of scores or weights, a weight from 0 to 1"),
+    "cells": (_are_cells, "cells such as (step, query, key, value), of scores or weights, a weight from 0 to 1")
 }
 
 

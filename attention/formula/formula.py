@@ -250,11 +250,7 @@ _CHECKS: dict[str, _Check] = {
     "cap": _positive,
     "bias": Choice(("", *BIASES)).accepts,
     "normalizer": Choice(("", *NORMALIZERS)).accepts,
-    "mask": _fields(
-        kind=Choice(MASKS).accepts,
-        real=_bits,
-        **{name: _knob(name) for name in (*SIZES, "cells")},
-    ),
+    "mask": _fields(kind=Choice(MASKS).accepts, real=_bits, **{name: _knob(name) for name in (*SIZES, "cells")}),
     "dropping": _fields(given=Switch().accepts, **{field: _knob(name) for field, name in Dropout.knobs.items()}),
     "own_divisor": _positive,
 }

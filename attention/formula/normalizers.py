@@ -211,10 +211,7 @@ class Softmax1(Normalizer):
 
     def limit_python(self, scores: str, bias: str) -> list[str]:
         """Lines of the limit."""
-        return [
-            *super().limit_python(scores, bias),
-            *inlined(with_sign, WEIGHTS, scores=scores, level=WEIGHTS),
-        ]
+        return [*super().limit_python(scores, bias), *inlined(with_sign, WEIGHTS, scores=scores, level=WEIGHTS)]
 
     def _sink(self, scores: Tensor) -> Tensor:
         """The sink, an extra score of 0: it adds e^0 = 1 to the sum."""

@@ -40,10 +40,7 @@ def check(lengths: Sequence[int], other_lengths: Sequence[int], with_weights: bo
 
 
 def at_aligned_positions(
-    loaded: LoadedModel,
-    inputs: TextInputs,
-    other_inputs: TextInputs,
-    activations: Mapping[int, Activations],
+    loaded: LoadedModel, inputs: TextInputs, other_inputs: TextInputs, activations: Mapping[int, Activations]
 ) -> Mapping[int, Activations]:
     """The activations of the other run, by layer, with their positions in this run."""
     from attention.models.forward_pass import ReadableTexts

@@ -314,9 +314,7 @@ class Model(ModelOptions):
             aligned_runs.check(lengths, other_lengths, any(wanted.values()))
         else:
             validate.check_lengths(
-                lengths,
-                other_lengths,
-                lambda: validate_patches.match_length(loaded, other.text, self.text, lengths[0]),
+                lengths, other_lengths, lambda: validate_patches.match_length(loaded, other.text, self.text, lengths[0])
             )
         forward = other.patched_forward(loaded, other_inputs)
         forward.requested = wanted

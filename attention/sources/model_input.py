@@ -76,10 +76,7 @@ class _ReadInput:
 
 
 def prepare_texts(
-    model: ModelOptions,
-    loaded: LoadedModel,
-    notes: list[str],
-    build_forward: Callable[[TextInputs], PatchedForward],
+    model: ModelOptions, loaded: LoadedModel, notes: list[str], build_forward: Callable[[TextInputs], PatchedForward]
 ) -> ModelInputs:
     """The texts of a model, with the tokens that it generates.
 

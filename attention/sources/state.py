@@ -10,14 +10,7 @@ from attention.formula import override
 from attention.formula.config import SOURCES_WITH_FORMULA
 from attention.sources.matrices import UPLOADED, uploaded_sizes
 from attention.sources.registry import SOURCE, all_knobs
-from attention.sources.second_state import (
-    EQUAL,
-    KEY,
-    compared_state,
-    differences,
-    opening_differences,
-    second_state,
-)
+from attention.sources.second_state import EQUAL, KEY, compared_state, differences, opening_differences, second_state
 
 Texts = Mapping[str, str]
 """Texts of knobs by key, as in a link. An absent key stands for the default."""

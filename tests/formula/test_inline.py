@@ -26,10 +26,7 @@ def early(scores: Any) -> Any:
     return 2
 
 
-def nested(
-    scores: Any,
-    factor: float = 2.0,
-) -> Any:
+def nested(scores: Any, factor: float = 2.0) -> Any:
     def one(x: float) -> float:
         return x * factor
 
@@ -37,10 +34,7 @@ def nested(
 
 
 def folded(scores: Any, factor: float) -> Any:
-    return max(
-        scores,
-        factor,
-    )
+    return max(scores, factor)
 
 
 def test_inlining_replaces_names_but_not_attributes_or_keywords() -> None:

@@ -200,10 +200,7 @@ def test_every_cell_is_explained_by_arithmetic_that_gives_its_value(name: str) -
                 assert explanation.value == float(matrix[q, k])
                 assert explanation.result == explanation.value or explanation.result == pytest.approx(
                     explanation.value, rel=1e-9, abs=1e-9
-                ), (
-                    step.name,
-                    explanation,
-                )
+                ), (step.name, explanation)
                 assert "nan" not in f"{explanation.lines} {explanation.short}"
 
 

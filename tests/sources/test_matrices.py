@@ -167,18 +167,9 @@ def cut(rows: Matrix, n_rows: int, n_columns: int) -> Matrix:
 
 
 DO_NOT_CHAIN = {
-    "X, W_Q": (
-        Matrices(X, W_Q[:2], W_K, W_V),
-        "X is 4 × 3 but W_Q is 2 × 3: X's columns must equal W_Q's rows.",
-    ),
-    "X, W_K": (
-        Matrices(X, W_Q, W_K[:2], W_V),
-        "X is 4 × 3 but W_K is 2 × 3: X's columns must equal W_K's rows.",
-    ),
-    "X, W_V": (
-        Matrices(X, W_Q, W_K, W_V[:1]),
-        "X is 4 × 3 but W_V is 1 × 3: X's columns must equal W_V's rows.",
-    ),
+    "X, W_Q": (Matrices(X, W_Q[:2], W_K, W_V), "X is 4 × 3 but W_Q is 2 × 3: X's columns must equal W_Q's rows."),
+    "X, W_K": (Matrices(X, W_Q, W_K[:2], W_V), "X is 4 × 3 but W_K is 2 × 3: X's columns must equal W_K's rows."),
+    "X, W_V": (Matrices(X, W_Q, W_K, W_V[:1]), "X is 4 × 3 but W_V is 1 × 3: X's columns must equal W_V's rows."),
     "W_Q, W_K": (
         Matrices(X, W_Q, cut(W_K, 3, 2), W_V),
         "W_Q is 3 × 3 but W_K is 3 × 2: W_Q's columns must equal W_K's columns.",
@@ -191,10 +182,7 @@ DO_NOT_CHAIN = {
         Matrices(query=Q, key=cut(K, 4, 2), value=V),
         "Q is 4 × 3 but K is 4 × 2: Q's columns must equal K's columns.",
     ),
-    "K, V": (
-        Matrices(query=Q, key=K, value=V[:3]),
-        "K is 4 × 3 but V is 3 × 3: K's rows must equal V's rows.",
-    ),
+    "K, V": (Matrices(query=Q, key=K, value=V[:3]), "K is 4 × 3 but V is 3 × 3: K's rows must equal V's rows."),
     "V, W_O": (
         Matrices(query=Q, key=K, value=V, w_o=W_O[:1]),
         "V is 4 × 3 but W_O is 1 × 3: V's columns must equal W_O's rows.",
@@ -216,10 +204,7 @@ INCOMPLETE = {
     "nothing": (Matrices(), "needs X, W_Q, W_K and W_V, or Q, K and V; got neither: provide one set or the other."),
     "W_O": (Matrices(w_o=W_O), "Attention needs X, W_Q, W_K and W_V, or Q, K and V; got W_O: provide one set"),
     "both": (Matrices(X, W_Q, W_K, W_V, query=Q), "got X, W_Q, W_K, W_V and Q: leave out Q, or X, W_Q, W_K and W_V."),
-    "ragged": (
-        Matrices(((1.0, 2.0), (3.0,)), W_Q, W_K, W_V),
-        "X needs rows of equal length; row 1 has 1 number",
-    ),
+    "ragged": (Matrices(((1.0, 2.0), (3.0,)), W_Q, W_K, W_V), "X needs rows of equal length; row 1 has 1 number"),
     "NaN": (Matrices(query=Q, key=K, value=((float("nan"),),) * 4), "V has nan in row 0, column 0"),
     "no columns": (Matrices(query=Q, key=((),), value=V), "K needs at least one row and one column; got 1 × 0"),
     "too large": (Matrices(query=((1e39,),), key=((1.0,),), value=((1.0,),)), "Q needs numbers of at most 3.4e+38"),

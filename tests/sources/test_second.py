@@ -5,13 +5,7 @@ from attention import Model, TypedText
 from attention.base.knobs import Limits, to_text
 from attention.sources import Intervenable, Patchable, registry
 from attention.sources.link import source_of
-from attention.sources.second_state import (
-    MAX_CHARACTERS,
-    SECOND,
-    differences,
-    second_state,
-    unknown_key_notes,
-)
+from attention.sources.second_state import MAX_CHARACTERS, SECOND, differences, second_state, unknown_key_notes
 
 LIMITS = Limits(tokens=512, characters=5000, d_model=512, heads=16, trace_mb=64)
 KEYS = [knob.key for knob in registry.all_knobs()] + ["layer", "head"]
