@@ -24,7 +24,7 @@ from attention.explanation import glossary
 from attention.explanation.derived import DerivedMap
 from attention.formula import functions, names
 from attention.formula.config import KNOBS, MASKS
-from attention.formula.edit import InterventionKind
+from attention.formula.edit_kinds import InterventionKind
 from attention.formula.formula import Formula, from_json, to_json
 from attention.formula.inline import defined
 from attention.formula.mask import Mask

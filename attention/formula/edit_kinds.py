@@ -7,22 +7,14 @@ scores or weights (attention knockout), or replace a step by its values in the o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from attention.base.errors import ConfigError
 from attention.base.knobs import Integer, Real
 from attention.base.printed import Arithmetic, Printed, product, sum_of
-from attention.formula.edit import (
-    NUMBER_PATTERN,
-    Checks,
-    InterventionFields,
-    InterventionKind,
-    LayerSize,
-    check_index,
-    format_number,
-)
 from attention.formula.formula import OTHER_STATE, HeadEdits, SetCell
 from attention.formula.mask import Mask
 from attention.formula.mask_rules import RULES
@@ -38,51 +30,177 @@ if TYPE_CHECKING:
     from attention.formula.tensor_types import Scores
 
 
-ABLATIONS = ("zero", "mean")
-_ABLATION_CHECKS: Checks = {
-    "ablate": (lambda value: value in ("", *ABLATIONS), "zero or mean, or empty"),
-    "strength": (Real(0, 1).accepts, "a number from 0 (nothing changes) to 1"),
-}
+_NUMBER_PATTERN = r"-?(?:\d+(?:\.\d+)?(?:e[-+]?\d+)?|inf)"
+Checks = Mapping[str, tuple[Callable[[Any], bool], str]]
+"""For each field a function that checks a value, and the expected values in words."""
 
 
 @dataclass(frozen=True)
-class Ablation(InterventionKind):
-    """Ablation of the head output: Z′ = (1 − strength) Z + strength · its mean, or 0."""
+class InterventionFields:
+    """An intervention and the heads that it applies to: the fields of an `attention.patching.intervention.Intervention`.
 
-    name: str = "Ablate (silence)"
-    term: str = "zero or mean ablation"
-    fields: tuple[str, ...] = ("ablate", "strength")
-    pattern: str = rf"(zero|mean)({NUMBER_PATTERN})?"
-    examples: tuple[str, ...] = ("zero", "mean", "zero0.25", "mean0.5")
-    checks: Checks = field(default_factory=lambda: _ABLATION_CHECKS, compare=False)
+    Attributes:
+        layer: its index in `trace.layers`; None: all layers.
+        head: the query head; None: all heads of the layer.
+        ablate: "zero": Z becomes 0 (zero ablation); "mean": Z becomes its mean over positions (mean ablation).
+        strength: of the ablation, from 0 (nothing changes) to 1.
+        temperature: divides the scores in addition to the model's divisor; 0 is argmax, infinity uniform.
+        scaled: False: scores are not divided by the model's divisor.
+        mask: one of `attention.formula.edit_kinds.MASKS` instead of the model's; "first": every query attends to the first token alone.
+        window: of the window masks: the largest distance of a visible key.
+        prefix: of the prefix mask: how many first keys every query sees.
+        hidden: of the custom mask: its cells, as `attention.formula.mask_tensor.encode` writes them.
+        cells: single cells of scores or weights that are set.
+        patch: "query", "key", "value", "weights" or "head_output", patched from the other state (activation patching).
+    """
+
+    layer: int | None = None
+    head: int | None = None
+    ablate: str = ""
+    strength: float = 1.0
+    temperature: float | None = None
+    scaled: bool | None = None
+    mask: str = ""
+    window: int = 2
+    prefix: int = 1
+    hidden: str = ""
+    cells: tuple[SetCell, ...] = ()
+    patch: str = ""
+
+
+class LayerSize(NamedTuple):
+    """The name of a layer and its numbers of heads, queries and keys."""
+
+    name: str
+    n_heads: int
+    n_queries: int
+    n_keys: int
+
+
+class InterventionKind:
+    """One kind of intervention.
+
+    A kind that changes the formula (temperature, mask) defines only `edit_formula`: numbers, explanation and program follow from the formula.
+    A kind that changes the numbers stores its state in `HeadEdits`, and defines `compute`, `explain` and `python` for maps, or
+    `output`, `explain` and `output_python` for head outputs.
+
+    Attributes:
+        name: in plain words, for a menu.
+        term: the term of the field.
+        fields: its fields of an `Intervention`; the first is set if the intervention is of this kind.
+        pattern: regular expression of its code in links.
+        examples: codes that cover all its options.
+        checks: the checks of its fields.
+    """
+
+    name = ""
+    term = ""
+    fields: tuple[str, ...] = ()
+    pattern = ""
+    examples: tuple[str, ...] = ()
+    checks: ClassVar[Checks] = {}
 
     def parse(self, match: re.Match[str]) -> dict[str, Any]:
-        """The kind of ablation and its strength."""
+        """The fields from a match of the pattern; raises ValueError if they are not valid."""
+        raise NotImplementedError(f"{self.name} has no read: define how its code is parsed.")
+
+    def format(self, change: InterventionFields) -> str:
+        """The code in links."""
+        raise NotImplementedError(f"{self.name} has no write: define its code.")
+
+    def words(self, change: InterventionFields) -> str:
+        """The effect in plain words, with the term of the field in brackets."""
+        raise NotImplementedError(f"{self.name} has no words: describe its effect.")
+
+    def edit_formula(self, formula: Formula, change: InterventionFields) -> Formula:
+        """The formula of a head with the intervention."""
+        raise NotImplementedError(f"{self.name} has no turn: define how it changes the formula of a head.")
+
+    def changes_weights(self, change: InterventionFields) -> bool:
+        """Whether it changes the weights, which are then not frozen in a later layer."""
+        return False
+
+    def affects_kv_group(self, change: InterventionFields) -> bool:
+        """Whether it affects all heads that share keys and values."""
+        return False
+
+    def only_output(self, change: InterventionFields) -> bool:
+        """Whether it changes only head outputs, so that the layer needs no formula."""
+        return False
+
+    def check(self, change: InterventionFields, layer: LayerSize) -> None:
+        """Raise ConfigError if the layer does not have the changed cells."""
+
+    def compute(
+        self, edits: HeadEdits, layer: LayerView, step: str, heads: slice, rows: slice, make: Callable[[], Scores]
+    ) -> Scores:
+        """A block of a map with the intervention; `make` computes the block without it."""
+        return make()
+
+    def output(self, edits: HeadEdits, z: Tensor, other: Tensor | None) -> Tensor:
+        """The patched output [query_pos d_v] of a head; `other` is its output in another run."""
+        return z
+
+    def explain(self, work: StepContext[E_co]) -> E_co | None:
+        """The explanation of a number that the intervention changed; None for other numbers."""
+        return None
+
+    def python(self, edits: HeadEdits, step: str, lines: list[str]) -> list[str]:
+        """Lines that compute a map with the intervention; `lines` compute it without."""
+        return lines
+
+    def output_python(self, edits: HeadEdits, z: str) -> str:
+        """An expression of plain torch for the patched output, from the expression `z` of the output."""
+        return z
+
+
+def _format_number(value: float) -> str:
+    return repr(float(value)).removesuffix(".0")
+
+
+def check_index(noun: str, index: int | None, size: int) -> None:
+    """Raise ConfigError if the index is not below the size; `noun` is the plural for the message."""
+    if index is not None and index >= size:
+        raise ConfigError(f"{noun} count from 0 to {size - 1}; got {index}: choose one of these.")
+
+
+ABLATIONS = ("zero", "mean")
+
+
+class _Ablation(InterventionKind):
+    """Ablation of the head output: Z′ = (1 − strength) Z + strength · its mean, or 0."""
+
+    name = "Ablate (silence)"
+    term = "zero or mean ablation"
+    fields = ("ablate", "strength")
+    pattern = rf"(zero|mean)({_NUMBER_PATTERN})?"
+    examples = ("zero", "mean", "zero0.25", "mean0.5")
+    checks: ClassVar[Checks] = {
+        "ablate": (lambda value: value in ("", *ABLATIONS), "zero or mean, or empty"),
+        "strength": (Real(0, 1).accepts, "a number from 0 (nothing changes) to 1"),
+    }
+
+    def parse(self, match: re.Match[str]) -> dict[str, Any]:
         return {"ablate": match[1], "strength": float(match[2] or 1)}
 
     def format(self, change: InterventionFields) -> str:
-        """The code, such as zero or mean0.5."""
-        return change.ablate + ("" if change.strength == 1 else format_number(change.strength))
+        return change.ablate + ("" if change.strength == 1 else _format_number(change.strength))
 
     def words(self, change: InterventionFields) -> str:
-        """The effect on the output in words."""
         much = "" if change.strength == 1 else f" by {change.strength * 100:g} %"
         if change.ablate == "zero":
             return f"silenced{much} (zero ablation of Z; W_O's bias stays)"
         return f"output replaced{much} by its mean over positions (mean ablation of Z; W_O's bias stays)"
 
     def only_output(self, change: InterventionFields) -> bool:
-        """True: only the output changes."""
         return True
 
     def edit_formula(self, formula: Formula, change: InterventionFields) -> Formula:
-        """The formula with this ablation, which replaces an earlier one."""
         return replace(
             formula, head_edits=replace(formula.head_edits, ablation=change.ablate, strength=change.strength)
         )
 
     def output(self, edits: HeadEdits, z: Tensor, other: Tensor | None) -> Tensor:
-        """The output scaled down, plus its mean over positions for mean ablation."""
         if not edits.ablation:
             return z
         remaining = (1 - edits.strength) * z
@@ -90,7 +208,6 @@ class Ablation(InterventionKind):
         return remaining + edits.strength * mean if edits.ablation == "mean" else remaining
 
     def explain(self, work: StepContext[E_co]) -> E_co | None:
-        """The remaining output, plus the mean for mean ablation."""
         row, column, edits = work.cell.row, work.cell.column, work.formula.head_edits
         if work.cell.step != PATCHED_OUTPUT or not edits.ablation:
             return None
@@ -111,7 +228,6 @@ class Ablation(InterventionKind):
         return work.from_arithmetic(Arithmetic("", [line], [line], f"{words}; W_O's bias stays.", values), came_from)
 
     def output_python(self, edits: HeadEdits, z: str) -> str:
-        """An expression of the ablated output."""
         if not edits.ablation:
             return z
         remaining = f"{1 - edits.strength!r} * {z}"
@@ -120,26 +236,23 @@ class Ablation(InterventionKind):
 
 MASKS = ("none", *RULES, "custom")
 _MASK_SIZES = {kind: rule.size for kind, rule in RULES.items() if rule.size} | {"custom": "hidden"}
-_MASK_CHECKS: Checks = {
-    "mask": (lambda value: value in ("", *MASKS), f"one of {', '.join(MASKS)}, or empty"),
-    **dict.fromkeys(("window", "prefix"), (Integer(0, 10**6).accepts, "a whole number from 0 on")),
-    "hidden": (lambda value: isinstance(value, str), "a text that encodes a custom mask"),
-}
 
 
-@dataclass(frozen=True)
-class MaskOverride(InterventionKind):
+class _MaskOverride(InterventionKind):
     """Another mask instead of the model's; padding stays hidden."""
 
-    name: str = "Override the mask"
-    term: str = "attention mask"
-    fields: tuple[str, ...] = ("mask", "window", "prefix", "hidden")
-    pattern: str = r"(nomask|causal-patch-window|patch-window|causal-window|causal|window|prefix|first|custom)([\w.-]*)"
-    examples: tuple[str, ...] = ("nomask", "causal", "window1", "causal-window1", "prefix2", "first", "patch-window1")
-    checks: Checks = field(default_factory=lambda: _MASK_CHECKS, compare=False)
+    name = "Override the mask"
+    term = "attention mask"
+    fields = ("mask", "window", "prefix", "hidden")
+    pattern = r"(nomask|causal-patch-window|patch-window|causal-window|causal|window|prefix|first|custom)([\w.-]*)"
+    examples = ("nomask", "causal", "window1", "causal-window1", "prefix2", "first", "patch-window1")
+    checks: ClassVar[Checks] = {
+        "mask": (lambda value: value in ("", *MASKS), f"one of {', '.join(MASKS)}, or empty"),
+        **dict.fromkeys(("window", "prefix"), (Integer(0, 10**6).accepts, "a whole number from 0 on")),
+        "hidden": (lambda value: isinstance(value, str), "a text that encodes a custom mask"),
+    }
 
     def parse(self, match: re.Match[str]) -> dict[str, Any]:
-        """The mask, and its size if it has one."""
         kind, size = match[1].replace("-", " ").replace("nomask", "none"), match[2]
         name = _MASK_SIZES.get(kind)
         if (name is None) == bool(size):
@@ -147,12 +260,10 @@ class MaskOverride(InterventionKind):
         return {"mask": kind} | ({name: size if name == "hidden" else int(size)} if name else {})
 
     def format(self, change: InterventionFields) -> str:
-        """The code, such as nomask or causal-window2."""
         size = getattr(change, _MASK_SIZES[change.mask]) if change.mask in _MASK_SIZES else ""
         return f"{'nomask' if change.mask == 'none' else change.mask.replace(' ', '-')}{size}"
 
     def words(self, change: InterventionFields) -> str:
-        """The name and size of the mask."""
         if change.mask in ("first", "none"):
             return "every query attends to the first token alone" if change.mask == "first" else "no mask"
         if RULES[change.mask].of_patches if change.mask in RULES else None:
@@ -166,15 +277,12 @@ class MaskOverride(InterventionKind):
         return f"another mask, {change.mask}{size}"
 
     def changes_weights(self, change: InterventionFields) -> bool:
-        """True: the weights change."""
         return True
 
     def check(self, change: InterventionFields, layer: LayerSize) -> None:
-        """Check that a custom mask can be decoded."""
-        _ = Mask("custom", cells=change.hidden).build(1, 1)
+        _ = Mask("custom", cells=change.hidden).build(1, 1)  # raises ConfigError if it cannot be decoded
 
     def edit_formula(self, formula: Formula, change: InterventionFields) -> Formula:
-        """The formula with the mask; only the size that its kind needs is set."""
         mask = Mask(
             change.mask,
             change.window if _MASK_SIZES.get(change.mask) == "window" else 0,
@@ -185,137 +293,109 @@ class MaskOverride(InterventionKind):
         return replace(formula, mask=mask)
 
 
-_TEMPERATURE_CHECKS: Checks = {
-    "temperature": (Real(0, optional=True).accepts, "a number from 0 (argmax) to infinity (uniform), or None")
-}
-_SCALING_CHECKS: Checks = {
-    "scaled": (lambda value: value is None or isinstance(value, bool), "False, or None for the model's own")
-}
-
-
-@dataclass(frozen=True)
-class TemperatureOverride(InterventionKind):
+class _TemperatureOverride(InterventionKind):
     """Scores are divided by a temperature in addition to the model's divisor."""
 
-    name: str = "Override the temperature"
-    term: str = "softmax temperature"
-    fields: tuple[str, ...] = ("temperature",)
-    pattern: str = rf"t({NUMBER_PATTERN})"
-    examples: tuple[str, ...] = ("t0.5", "t0", "tinf")
-    checks: Checks = field(default_factory=lambda: _TEMPERATURE_CHECKS, compare=False)
+    name = "Override the temperature"
+    term = "softmax temperature"
+    fields = ("temperature",)
+    pattern = rf"t({_NUMBER_PATTERN})"
+    examples = ("t0.5", "t0", "tinf")
+    checks: ClassVar[Checks] = {
+        "temperature": (Real(0, optional=True).accepts, "a number from 0 (argmax) to infinity (uniform), or None")
+    }
 
     def parse(self, match: re.Match[str]) -> dict[str, Any]:
-        """The temperature."""
         return {"temperature": float(match[1])}
 
     def format(self, change: InterventionFields) -> str:
-        """The code, such as t0.2."""
-        return f"t{format_number(change.temperature or 0)}"
+        return f"t{_format_number(change.temperature or 0)}"
 
     def words(self, change: InterventionFields) -> str:
-        """The temperature in words."""
         return f"temperature {change.temperature:g}"
 
     def changes_weights(self, change: InterventionFields) -> bool:
-        """True: the weights change."""
         return True
 
     def edit_formula(self, formula: Formula, change: InterventionFields) -> Formula:
-        """The formula with this temperature, as a what-if override gives it."""
         return replace(formula, **formula.overridden_fields(Override(temperature=change.temperature or 0.0)))
 
 
-@dataclass(frozen=True)
-class NoScaling(InterventionKind):
+class _NoScaling(InterventionKind):
     """Scores are not divided by the model's divisor."""
 
-    name: str = "Remove the scaling"
-    term: str = "without 1/√d_k"
-    fields: tuple[str, ...] = ("scaled",)
-    pattern: str = "unscaled"
-    examples: tuple[str, ...] = ("unscaled",)
-    checks: Checks = field(default_factory=lambda: _SCALING_CHECKS, compare=False)
+    name = "Remove the scaling"
+    term = "without 1/√d_k"
+    fields = ("scaled",)
+    pattern = "unscaled"
+    examples = ("unscaled",)
+    checks: ClassVar[Checks] = {
+        "scaled": (lambda value: value is None or isinstance(value, bool), "False, or None for the model's own")
+    }
 
     def parse(self, match: re.Match[str]) -> dict[str, Any]:
-        """The field, which has one value."""
         return {"scaled": False}
 
     def format(self, change: InterventionFields) -> str:
-        """The code."""
         return "unscaled"
 
     def words(self, change: InterventionFields) -> str:
-        """The effect in words."""
         return "scores not divided (no scaling)"
 
     def changes_weights(self, change: InterventionFields) -> bool:
-        """True: the weights change."""
         return True
 
     def edit_formula(self, formula: Formula, change: InterventionFields) -> Formula:
-        """The formula with a divisor of 1, if it scales the scores."""
         return replace(formula, divisor=None if formula.divisor is None else 1.0)
 
 
 PATCH_CODES = {QUERY: "Q", KEY: "K", VALUE: "V", WEIGHTS: "A", HEAD_OUTPUT: "Z"}
 """The steps that can be patched from the other state, with their letters in links."""
 _PATCH_WORDS = {QUERY: "queries", KEY: "keys", VALUE: "values", WEIGHTS: "weights", HEAD_OUTPUT: "output, before W_O,"}
-_PATCH_CHECKS: Checks = {
-    "patch": (lambda value: value in ("", *PATCH_CODES), f"one of {', '.join(PATCH_CODES)}, or empty")
-}
 
 
-@dataclass(frozen=True)
-class ActivationPatch(InterventionKind):
+class _ActivationPatch(InterventionKind):
     """Activation patching. Patched queries, keys and values are recorded as such; patched weights and outputs as parameters."""
 
-    name: str = "Patch from the other state"
-    term: str = "activation patching"
-    fields: tuple[str, ...] = ("patch",)
-    pattern: str = f"take([{''.join(PATCH_CODES.values())}])"
-    examples: tuple[str, ...] = tuple(f"take{letter}" for letter in PATCH_CODES.values())
-    checks: Checks = field(default_factory=lambda: _PATCH_CHECKS, compare=False)
+    name = "Patch from the other state"
+    term = "activation patching"
+    fields = ("patch",)
+    pattern = f"take([{''.join(PATCH_CODES.values())}])"
+    examples = tuple(f"take{letter}" for letter in PATCH_CODES.values())
+    checks: ClassVar[Checks] = {
+        "patch": (lambda value: value in ("", *PATCH_CODES), f"one of {', '.join(PATCH_CODES)}, or empty")
+    }
 
     def parse(self, match: re.Match[str]) -> dict[str, Any]:
-        """The patched step."""
         return {"patch": next(name for name, letter in PATCH_CODES.items() if letter == match[1])}
 
     def format(self, change: InterventionFields) -> str:
-        """The code, such as takeQ."""
         return f"take{PATCH_CODES[change.patch]}"
 
     def words(self, change: InterventionFields) -> str:
-        """The patched step in words."""
         return f"its {_PATCH_WORDS[change.patch]} patched from the other state (activation patching)"
 
     def changes_weights(self, change: InterventionFields) -> bool:
-        """Whether the weights change: those of patched queries or keys do."""
         return change.patch in (QUERY, KEY)
 
     def affects_kv_group(self, change: InterventionFields) -> bool:
-        """Whether keys or values are patched, which heads may share."""
         return change.patch in (KEY, VALUE)
 
     def only_output(self, change: InterventionFields) -> bool:
-        """Whether the head output itself is patched."""
         return change.patch == HEAD_OUTPUT
 
     def edit_formula(self, formula: Formula, change: InterventionFields) -> Formula:
-        """The formula with this patch, which replaces an earlier one of the same step."""
         return replace(formula, head_edits=formula.head_edits.with_patch(change.patch, OTHER_STATE))
 
     def compute(
         self, edits: HeadEdits, layer: LayerView, step: str, heads: slice, rows: slice, make: Callable[[], Scores]
     ) -> Scores:
-        """The weights of the other run, if they are patched."""
         return layer["patched_weights"][heads, rows] if step == WEIGHTS and edits.is_patched(step) else make()
 
     def output(self, edits: HeadEdits, z: Tensor, other: Tensor | None) -> Tensor:
-        """The head output of the other run, if it is patched."""
         return z if other is None or not edits.is_patched(HEAD_OUTPUT) else other
 
     def explain(self, work: StepContext[E_co]) -> E_co | None:
-        """The run from which the number comes."""
         row, column, step = work.cell.row, work.cell.column, work.cell.step
         patched = dict(work.formula.head_edits.patches)
         if step == PATCHED_OUTPUT and HEAD_OUTPUT in patched:
@@ -330,11 +410,9 @@ class ActivationPatch(InterventionKind):
         return work.from_claim(value, words, f"from {patched[step]}")
 
     def python(self, edits: HeadEdits, step: str, lines: list[str]) -> list[str]:
-        """A line that assigns the weights of the other run."""
         return [f"{step} = patched_weights"] if step == WEIGHTS and edits.is_patched(step) else lines
 
     def output_python(self, edits: HeadEdits, z: str) -> str:
-        """An expression of the patched output."""
         return z.replace(HEAD_OUTPUT, "patched_head_output") if edits.is_patched(HEAD_OUTPUT) else z
 
 
@@ -354,34 +432,27 @@ def _is_cell(step: object, query: object, key: object, value: object, rescaled: 
     return step in (SCORES, WEIGHTS) and fits
 
 
-_CELLS_CHECKS: Checks = {
-    "cells": (_are_cells, "cells such as (step, query, key, value), of scores or weights, a weight from 0 to 1")
-}
-
-
-@dataclass(frozen=True)
-class CellEdits(InterventionKind):
+class _CellEdits(InterventionKind):
     """Sets a score before the normalizer, or a weight after it."""
 
-    name: str = "Set a cell"
-    term: str = "attention knockout"
-    fields: tuple[str, ...] = ("cells",)
-    pattern: str = rf"([sw])(\d{{1,6}}),(\d{{1,6}})=({NUMBER_PATTERN})(r?)"
-    examples: tuple[str, ...] = ("s2,1=2", "s1,0=-3", "w3,0=0.75r", "w2,1=0.25")
-    checks: Checks = field(default_factory=lambda: _CELLS_CHECKS, compare=False)
+    name = "Set a cell"
+    term = "attention knockout"
+    fields = ("cells",)
+    pattern = rf"([sw])(\d{{1,6}}),(\d{{1,6}})=({_NUMBER_PATTERN})(r?)"
+    examples = ("s2,1=2", "s1,0=-3", "w3,0=0.75r", "w2,1=0.25")
+    checks: ClassVar[Checks] = {
+        "cells": (_are_cells, "cells such as (step, query, key, value), of scores or weights, a weight from 0 to 1")
+    }
 
     def parse(self, match: re.Match[str]) -> dict[str, Any]:
-        """The cell."""
         step = SCORES if match[1] == "s" else WEIGHTS
         return {"cells": (SetCell(step, int(match[2]), int(match[3]), float(match[4]), bool(match[5])),)}
 
     def format(self, change: InterventionFields) -> str:
-        """The code, such as w3,0=0.75r."""
         (cell,) = change.cells
-        return f"{cell.step[0]}{cell.query},{cell.key}={format_number(cell.value)}{'r' * cell.rescaled}"
+        return f"{cell.step[0]}{cell.query},{cell.key}={_format_number(cell.value)}{'r' * cell.rescaled}"
 
     def words(self, change: InterventionFields) -> str:
-        """The cell and its new value in words."""
         (cell,) = change.cells
         cell_words = f"of query {cell.query} for key {cell.key} set to {cell.value:g}"
         if cell.step == SCORES:
@@ -390,13 +461,11 @@ class CellEdits(InterventionKind):
         return f"the weight {cell_words}, after the softmax; {rest} rescaled"
 
     def check(self, change: InterventionFields, layer: LayerSize) -> None:
-        """Raise ConfigError if the layer does not have these queries and keys."""
         for cell in change.cells:
             check_index(f"queries of {layer.name}", cell.query, layer.n_queries)
             check_index(f"keys of {layer.name}", cell.key, layer.n_keys)
 
     def edit_formula(self, formula: Formula, change: InterventionFields) -> Formula:
-        """The formula with these cells after the existing ones."""
         return replace(
             formula, head_edits=replace(formula.head_edits, cells=(*formula.head_edits.cells, *change.cells))
         )
@@ -404,7 +473,6 @@ class CellEdits(InterventionKind):
     def compute(
         self, edits: HeadEdits, layer: LayerView, step: str, heads: slice, rows: slice, make: Callable[[], Scores]
     ) -> Scores:
-        """The block with its cells set; the rest of a row is rescaled if one of its cells asks for it."""
         block, first = make(), rows.start or 0
         edited = [cell for cell in _cells_of(edits, step) if 0 <= cell.query - first < block.shape[-2]]
         if not edited:
@@ -423,7 +491,6 @@ class CellEdits(InterventionKind):
         return block
 
     def explain(self, work: StepContext[E_co]) -> E_co | None:
-        """The explanation of a set cell, or of a rescaled weight in its row."""
         cells = [cell for cell in _cells_of(work.formula.head_edits, work.cell.step) if cell.query == work.cell.row]
         values = {cell.key: cell.value for cell in cells}
         if work.cell.column in values:
@@ -435,7 +502,6 @@ class CellEdits(InterventionKind):
         return None
 
     def python(self, edits: HeadEdits, step: str, lines: list[str]) -> list[str]:
-        """Lines that set the cells."""
         edited = _cells_of(edits, step)
         lines = [*lines, f"{step} = {step}.clone()"] if edited else lines
         for query in dict.fromkeys(cell.query for cell in edited):
@@ -475,12 +541,12 @@ def _explain_rescaled(work: StepContext[E_co], values: dict[int, float]) -> E_co
 
 
 KINDS: tuple[InterventionKind, ...] = (
-    Ablation(),
-    TemperatureOverride(),
-    NoScaling(),
-    MaskOverride(),
-    CellEdits(),
-    ActivationPatch(),
+    _Ablation(),
+    _TemperatureOverride(),
+    _NoScaling(),
+    _MaskOverride(),
+    _CellEdits(),
+    _ActivationPatch(),
 )
 """All kinds of interventions. Numbers are changed in reverse order: a patched output can be ablated."""
 

@@ -81,7 +81,7 @@ class Normalizer(ABC):
 
     def limit(self, scores: Scores, bias: Scores) -> Weights:
         """The weights at temperature 0: the scores without bias decide, and the `bias` only among the largest."""
-        return self.weights(largest_only(scores, bias))
+        return self.weights(_largest_only(scores, bias))
 
     def python(self, scores: str) -> list[str]:
         """Lines of plain torch that compute `weights` from the variable `scores`: the body of the function `weights`."""
@@ -89,21 +89,21 @@ class Normalizer(ABC):
 
     def limit_python(self, scores: str, bias: str) -> list[str]:
         """Lines that compute `limit` from variables of these names."""
-        return [*inlined(largest_only, "winners", scores=scores, bias=bias), *self.python("winners")]
+        return [*inlined(_largest_only, "winners", scores=scores, bias=bias), *self.python("winners")]
 
     @abstractmethod
     def arithmetic(self, row: Row) -> Arithmetic:
         """The arithmetic of the weight of the row's column; the row has at least one visible key."""
 
 
-def largest_only(scores: Scores, bias: Scores) -> Scores:
+def _largest_only(scores: Scores, bias: Scores) -> Scores:
     """The bias at the largest scores of each row, −∞ elsewhere."""
     largest = scores.amax(dim=-1, keepdim=True)
     return bias.masked_fill((scores != largest) | (scores == -math.inf), -math.inf)
 
 
 @dataclass(frozen=True)
-class Softmax(Normalizer):
+class _Softmax(Normalizer):
     """Rows sum to 1, and every visible key has a positive weight."""
 
     name: str = "softmax"
@@ -115,29 +115,25 @@ class Softmax(Normalizer):
     argmax: bool = True
 
     def weights(self, scores: Scores) -> Weights:
-        """The softmax of each row; a row with no visible key is 0 throughout, never NaN and never uniform."""
-        weights = softmax(scores)
+        weights = _softmax(scores)
         blind = weights[..., :1].isnan()  # an all-hidden row is 0 / 0 from its first key to its last
         return weights.masked_fill(blind, 0) if blind.any() else weights
 
     def python(self, scores: str) -> list[str]:
-        """The line that computes the softmax."""
-        return inlined(softmax, WEIGHTS, scores=scores)
+        return inlined(_softmax, WEIGHTS, scores=scores)
 
     def arithmetic(self, row: Row) -> Arithmetic:
-        """e^score over the sum of all, after subtraction of the largest."""
-        highest = max(row.scores)
-        return exponentials(row, highest, 0.0)
+        return _exponentials(row, max(row.scores), 0.0)
 
 
-def softmax(scores: Scores) -> Weights:
+def _softmax(scores: Scores) -> Weights:
     """The softmax of rows with at least one visible key; processors agree on a double that is rounded, and not on a float."""
     import torch
 
     return torch.softmax(scores.double(), dim=-1).to(scores.dtype)  # rows sum to 1
 
 
-def exponentials(row: Row, shift: float, added: float) -> Arithmetic:
+def _exponentials(row: Row, shift: float, added: float) -> Arithmetic:
     """e^(score − shift) over `added` plus the sum of all of them."""
     visible, column, scores = row.visible, row.column, row.scores
     power = {j: math.exp(scores[j] - shift) for j in visible}
@@ -183,7 +179,7 @@ def exponentials(row: Row, shift: float, added: float) -> Arithmetic:
 
 
 @dataclass(frozen=True)
-class Softmax1(Normalizer):
+class _Softmax1(Normalizer):
     """e^s / (1 + Σ e^s): rows sum to less than 1."""
 
     name: str = "softmax1"
@@ -197,34 +193,28 @@ class Softmax1(Normalizer):
     in_page: bool = True
 
     def weights(self, scores: Scores) -> Weights:
-        """The softmax with a sink; a row with no visible key is 0 throughout."""
-        return with_sink(scores, self._sink(scores))
+        return _with_sink(scores, self._sink(scores))
 
     def limit(self, scores: Scores, bias: Scores) -> Weights:
-        """The largest scores take all above 0, share with the sink at 0, and get nothing below."""
-        largest = largest_only(scores, bias)
-        return with_sign(scores, largest, self.weights(largest))
+        largest = _largest_only(scores, bias)
+        return _with_sign(scores, largest, self.weights(largest))
 
     def python(self, scores: str) -> list[str]:
-        """Lines of the softmax with a sink of 0."""
-        return [f"sink = {scores}.new_zeros(())", *inlined(with_sink, WEIGHTS, scores=scores)]
+        return [f"sink = {scores}.new_zeros(())", *inlined(_with_sink, WEIGHTS, scores=scores)]
 
     def limit_python(self, scores: str, bias: str) -> list[str]:
-        """Lines of the limit."""
-        return [*super().limit_python(scores, bias), *inlined(with_sign, WEIGHTS, scores=scores, level=WEIGHTS)]
+        return [*super().limit_python(scores, bias), *inlined(_with_sign, WEIGHTS, scores=scores, level=WEIGHTS)]
 
     def _sink(self, scores: Tensor) -> Tensor:
-        """The sink, an extra score of 0: it adds e^0 = 1 to the sum."""
         return scores.new_zeros(())
 
     def arithmetic(self, row: Row) -> Arithmetic:
-        """e^score over e^sink plus the sum of all; without a learned sink, e^sink is 1."""
         shift = max(row.parameter, *row.scores)
-        return exponentials(row, shift, math.exp(row.parameter - shift))
+        return _exponentials(row, shift, math.exp(row.parameter - shift))
 
 
 @dataclass(frozen=True)
-class Sinks(Softmax1):
+class _Sinks(_Softmax1):
     """e^s / (e^sink + Σ e^s): each head has a learned sink."""
 
     name: str = "sinks"
@@ -235,20 +225,17 @@ class Sinks(Softmax1):
     parameter: str = "sinks"
     sinks: PerHead | None = None
 
-    def bind(self, parameter: PerHead) -> Sinks:
-        """The normalizer with the sinks of a layer."""
+    def bind(self, parameter: PerHead) -> _Sinks:
         return replace(self, sinks=parameter)
 
     def _sink(self, scores: Tensor) -> Tensor:
-        """The sinks, [head 1 1]."""
         return super()._sink(scores) if self.sinks is None else self.sinks[:, None, None].to(scores.dtype)
 
     def python(self, scores: str) -> list[str]:
-        """Lines of the softmax with `sinks` [head]."""
-        return ["sink = sinks[:, None, None]", *inlined(with_sink, WEIGHTS, scores=scores)]
+        return ["sink = sinks[:, None, None]", *inlined(_with_sink, WEIGHTS, scores=scores)]
 
 
-def with_sink(scores: Scores, sink: Tensor) -> Weights:
+def _with_sink(scores: Scores, sink: Tensor) -> Weights:
     """The softmax over the scores and an extra score, the sink, which belongs to no key."""
     import torch
 
@@ -257,7 +244,7 @@ def with_sink(scores: Scores, sink: Tensor) -> Weights:
     return (powers / (torch.exp(sink - highest) + powers.sum(dim=-1, keepdim=True))).to(scores.dtype)  # sums below 1
 
 
-def with_sign(scores: Scores, winners: Scores, level: Weights) -> Weights:
+def _with_sign(scores: Scores, winners: Scores, level: Weights) -> Weights:
     """By the sign of a row's largest score: the softmax of the winners above 0, `level` at 0, nothing below."""
     import torch
 
@@ -267,7 +254,7 @@ def with_sign(scores: Scores, winners: Scores, level: Weights) -> Weights:
 
 
 @dataclass(frozen=True)
-class Sigmoid(Normalizer):
+class _Sigmoid(Normalizer):
     """σ(s − log n) with n keys: rows sum to anything between 0 and n."""
 
     name: str = "sigmoid"
@@ -281,22 +268,18 @@ class Sigmoid(Normalizer):
     in_page: bool = True
 
     def weights(self, scores: Scores) -> Weights:
-        """Weights between 0 and 1, each from its own score; hidden keys get 0."""
         import torch
 
         return torch.sigmoid(scores.double() - math.log(scores.shape[-1])).to(scores.dtype)  # a row sums to anything
 
     def limit(self, scores: Scores, bias: Scores) -> Weights:
-        """1 for positive scores, 0 for negative ones; for 0 the weights of the bias alone."""
-        return by_sign(scores, self.weights(bias))
+        return _by_sign(scores, self.weights(bias))
 
     def limit_python(self, scores: str, bias: str) -> list[str]:
-        """Lines that compute the weights of the bias alone, and then the limit."""
         lines = [] if bias == "bias" else [f"bias = {bias}"]
-        return [*lines, *self.python("bias"), *inlined(by_sign, WEIGHTS, scores=scores, level=WEIGHTS)]
+        return [*lines, *self.python("bias"), *inlined(_by_sign, WEIGHTS, scores=scores, level=WEIGHTS)]
 
     def arithmetic(self, row: Row) -> Arithmetic:
-        """1 / (1 + n · e^−score)."""
         n, score = len(row.scores), row.scores[row.column]
         denominator = 1 + n * math.exp(min(-score, 700.0)) if score > -math.inf else math.inf
 
@@ -322,7 +305,7 @@ class Sigmoid(Normalizer):
         )
 
 
-def by_sign(scores: Scores, level: Weights) -> Weights:
+def _by_sign(scores: Scores, level: Weights) -> Weights:
     """1 for positive scores, 0 for negative ones, and `level` for 0."""
     import torch
 
@@ -330,7 +313,7 @@ def by_sign(scores: Scores, level: Weights) -> Weights:
 
 
 @dataclass(frozen=True)
-class Sparsemax(Normalizer):
+class _Sparsemax(Normalizer):
     """max(s − τ, 0), with the τ that makes the row sum to 1."""
 
     name: str = "sparsemax"
@@ -345,7 +328,6 @@ class Sparsemax(Normalizer):
     argmax: bool = True
 
     def weights(self, scores: Scores) -> Weights:
-        """Rows sum to 1, with true zeros; a row with no visible key is 0 throughout."""
         import torch
 
         # Subtract the largest: the threshold depends only on differences, and large scores keep their digits.
@@ -360,7 +342,6 @@ class Sparsemax(Normalizer):
         return torch.where(highest == -math.inf, 0.0, weights).to(scores.dtype)
 
     def arithmetic(self, row: Row) -> Arithmetic:
-        """The score minus the threshold, if that is positive."""
         ordered = sorted((row.scores[j] for j in row.visible), reverse=True)
         count = sum(1 + (i + 1) * score > math.fsum(ordered[: i + 1]) for i, score in enumerate(ordered))
         threshold = (math.fsum(ordered[:count]) - 1) / count
@@ -390,6 +371,6 @@ class Sparsemax(Normalizer):
 
 
 NORMALIZERS: dict[str, Normalizer] = {
-    normalizer.name: normalizer for normalizer in (Softmax(), Softmax1(), Sigmoid(), Sparsemax(), Sinks())
+    normalizer.name: normalizer for normalizer in (_Softmax(), _Softmax1(), _Sigmoid(), _Sparsemax(), _Sinks())
 }
 """All normalizers by their names in links."""

@@ -45,33 +45,30 @@ class Positions:
 
 
 @dataclass(frozen=True)
-class Sinusoidal(Positions):
+class _Sinusoidal(Positions):
     """Sines and cosines of the position at decreasing frequencies."""
 
     def encoding(self, n_positions: int, d_model: int, seed: int) -> Rows:
-        """`sinusoidal`; independent of the seed."""
         return sinusoidal(n_positions, d_model)
 
     def python(self, count: str, target: str) -> list[str]:
-        """The body of `sinusoidal`."""
         return inlined(sinusoidal, target, n_positions=count, BASE=repr(BASE))
 
 
 @dataclass(frozen=True)
-class Learned(Positions):
+class _Learned(Positions):
     """A row for each position, which models learn; here the rows are random, from the seed."""
 
     def encoding(self, n_positions: int, d_model: int, seed: int) -> Rows:
-        """Random rows, each from its own generator, so that a longer text begins with the rows of a shorter one."""
         import torch
 
         from attention.formula.functions import generator, normal
 
+        # Each from its own generator, so that a longer text begins with the rows of a shorter one.
         rows = [normal((d_model,), generator(seed, POSITION, i, d_model)) for i in range(n_positions)]
         return torch.stack(rows)
 
     def python(self, count: str, target: str) -> list[str]:
-        """A line of plain torch."""
         rows = f'[normal((d_model,), generator("{POSITION}", i, d_model)) for i in range({count})]'
         return [f"{target} = torch.stack({rows})"]
 
@@ -80,13 +77,13 @@ POSITIONS: dict[str, Positions] = {
     positions.name: positions
     for positions in (
         Positions(),
-        Sinusoidal(
+        _Sinusoidal(
             "sinusoidal",
             "Sines and cosines of the position are added to each embedding, so that order matters. Used in the first transformer.",
             "Vaswani et al. 2017, Attention Is All You Need, section 3.5",
             is_added=True,
         ),
-        Learned(
+        _Learned(
             "learned",
             "A row for each position is added to the embedding. Models learn it; here it is random, from the seed. Used in BERT and GPT-2.",
             "Gehring et al. 2017, Convolutional Sequence to Sequence Learning, section 3.1",

@@ -120,19 +120,16 @@ def require_previous(previous: Scores | None) -> Scores:
 
 
 @dataclass(frozen=True, repr=False)
-class RawScores(Product, MapStep):
+class _RawScores(Product, MapStep):
     """Step S: the scores before scaling; the score function is an entry of `attention.formula.scores.SCORES`."""
 
     def formula_in(self, formula: Formula) -> str:
-        """The formula of the score function."""
         return SCORE_FUNCTIONS[formula.score].formula
 
     def available(self, layer: LayerView) -> bool:
-        """Whether the layer has queries and keys."""
         return names.QUERY in layer.available and names.KEY in layer.available
 
     def compute_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
-        """The scores of the formula's score function."""
         formula = formula_of(layer)
         sides = (names.ROTATED_QUERY, names.ROTATED_KEY) if formula.rotary else (names.QUERY, names.KEY)
         query, key = (layer[name] for name in sides)
@@ -141,18 +138,15 @@ class RawScores(Product, MapStep):
         return score.scores(query[heads, rows], repeat_kv(layer, key, heads), parameter)
 
     def describe(self, work: StepContext[E_co], left: str) -> str:
-        """How the score function computes the cell."""
         return SCORE_FUNCTIONS[work.formula.score].cell_words.format(row=work.cell.row, column=work.cell.column)
 
     def explain_product(self, work: StepContext[E_co], factors: list[tuple[Factor, str]]) -> E_co:
-        """The score of a row of Q and a row of K."""
         score = SCORE_FUNCTIONS[work.formula.score]
         if score.arithmetic == "product":
             return super().explain_product(work, factors)
         return score.explain(work, factors[0][1], factors[1][1])
 
     def python(self, writer: ProgramWriter) -> list[str]:
-        """Lines of the score function."""
         query, key = (names.ROTATED_QUERY, names.ROTATED_KEY) if writer.formula.rotary else (names.QUERY, names.KEY)
         return list(
             SCORE_FUNCTIONS[writer.formula.score].python(
@@ -161,7 +155,7 @@ class RawScores(Product, MapStep):
         )
 
 
-SCORES = RawScores(
+SCORES = _RawScores(
     names.SCORES, "S", "S", MAP_AXES, "Q Kᵀ", "signed", equation=r"S = Q K^{\top}", knobs=("score",),
     unknown="The score as provided: there is no query and key.", in_page="head",
     of=(rows_of(names.ROTATED_QUERY, names.QUERY), Factor((names.ROTATED_KEY, names.KEY), row="column")),
@@ -170,20 +164,17 @@ SCORES = RawScores(
 
 
 @dataclass(frozen=True, repr=False)
-class ScaledScores(MapStep):
+class _ScaledScores(MapStep):
     """Step S′: the scores over divisor · temperature."""
 
     def formula_in(self, formula: Formula) -> str:
-        """S over the divisor of the formula and the temperature."""
         custom = formula.divisor == formula.own_divisor and f"S / ({formula.divisor:g} · temperature)"
         return "S / temperature" if formula.divisor == 1 else custom or SCORE_FUNCTIONS[formula.score].scaled
 
     def compute_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
-        """The scores over divisor · temperature; at temperature 0 over the divisor alone."""
         return scale_scores(require_previous(previous), formula_of(layer).divisor or 1.0, layer.temperature)
 
     def explain(self, work: StepContext[E_co]) -> E_co:
-        """A score divided by √d_k and the temperature; factors of 1 are left out."""
         row, column = work.cell.row, work.cell.column
         score, divisor = work.number_at(names.SCORES, row, column), work.formula.divisor or 1.0
         temperature, d_k = work.layer.temperature, work.layer.sizes.get("d_k", 0)
@@ -226,7 +217,6 @@ class ScaledScores(MapStep):
         return work.from_arithmetic(Arithmetic(tex, [line], [short], words, values, "quotient"), came_from)
 
     def python(self, writer: ProgramWriter) -> list[str]:
-        """Lines that divide by √d_k and the temperature; factors of 1 are left out."""
         layer, divisor = writer.layer, writer.formula.divisor
         lines, factors = list[str](), list[str]()
         if layer.has(names.QUERY) and divisor == math.sqrt(layer.sizes.get("d_k", 0)):
@@ -243,7 +233,7 @@ class ScaledScores(MapStep):
         return [*lines, *inlined(divide_scores, self.name, scores=writer.previous, divisor=" * ".join(factors))]
 
 
-SCALED_SCORES = ScaledScores(
+SCALED_SCORES = _ScaledScores(
     names.SCALED_SCORES, "S′", "S'", MAP_AXES, "S / (√d_k · temperature)", "signed",
     equation=r"S' = \frac{S}{\sqrt{d_k} \cdot \text{temperature}}", unknown=recorded(names.SCALED_SCORES),
     when="divisor", knobs=("divisor", "temperature"), example=(("divisor", 3.0), ("temperature", 0.5)), of=(cells_of(names.SCORES),), in_page="head",
@@ -252,16 +242,14 @@ SCALED_SCORES = ScaledScores(
 
 
 @dataclass(frozen=True, repr=False)
-class CappedScores(MapStep):
+class _CappedScores(MapStep):
     """Step C: cap · tanh(S′ / cap)."""
 
     def compute_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
-        """The capped scores; at temperature 0 each is −cap, 0 or cap."""
         cap, function = formula_of(layer).cap or 1.0, cap_scores if layer.temperature else cap_signs
         return by_blocks(lambda scores: function(scores, cap), require_previous(previous))
 
     def explain(self, work: StepContext[E_co]) -> E_co:
-        """The cap times the tanh of a score."""
         row, column = work.cell.row, work.cell.column
         (_, previous), cap = work.layer.factors(self)[0], work.formula.cap or 1.0
         score = work.number_at(previous, row, column)
@@ -285,12 +273,11 @@ class CappedScores(MapStep):
         )
 
     def python(self, writer: ProgramWriter) -> list[str]:
-        """The line that caps the scores."""
         function = cap_scores if writer.layer.temperature else cap_signs
         return inlined(function, self.name, scores=writer.previous, cap=repr(writer.formula.cap))
 
 
-CAPPED_SCORES = CappedScores(
+CAPPED_SCORES = _CappedScores(
     names.CAPPED_SCORES, "C", "C", MAP_AXES, "cap · tanh(S′ / cap)", "signed",
     equation=r"C = \text{cap} \cdot \tanh(S' / \text{cap})", unknown=recorded(names.CAPPED_SCORES),
     when="cap", knobs=("cap",), example=(("cap", 1.5),), of=(cells_of(names.SCALED_SCORES, names.SCORES),), in_page="head",
@@ -299,26 +286,23 @@ CAPPED_SCORES = CappedScores(
 
 
 @dataclass(frozen=True, repr=False)
-class BiasedScores(MapStep):
+class _BiasedScores(MapStep):
     """The scores plus the bias, which is an entry of `attention.formula.scores.BIASES`."""
 
     def compute_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
-        """Scores plus bias."""
         return add_bias(require_previous(previous), BIASES[formula_of(layer).bias].bias(layer, heads, rows))
 
     def explain(self, work: StepContext[E_co]) -> E_co:
-        """The sum of the score and the bias."""
         bias = BIASES.get(work.formula.bias)
         words = f"{self.words} The bias is {bias.words}." if bias else self.words
         return added(self, work, words, {}, frozenset(("bias",)))
 
     def python(self, writer: ProgramWriter) -> list[str]:
-        """Lines that compute the bias and add it."""
         lines = BIASES[writer.formula.bias].python(writer.layer.n_heads)
         return [*lines, *inlined(add_bias, self.name, scores=writer.previous, bias="bias")]
 
 
-BIASED_SCORES = BiasedScores(
+BIASED_SCORES = _BiasedScores(
     names.BIASED_SCORES, "B", "B", MAP_AXES, "C + bias", "signed", equation=r"B = C + \text{bias}",
     words="The score plus the bias of this pair of positions.", unknown=recorded(names.BIASED_SCORES),
     when="bias", knobs=("bias",), example=(("bias", "alibi"),),
@@ -328,15 +312,13 @@ BIASED_SCORES = BiasedScores(
 
 
 @dataclass(frozen=True, repr=False)
-class MaskedScores(MapStep):
+class _MaskedScores(MapStep):
     """Step M: the scores as they enter the normalizer."""
 
     def compute_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
-        """The scores, −∞ where the mask hides a key."""
         return mask_scores(require_previous(previous), layer["mask"][rows] if layer.hides_keys else None)
 
     def explain(self, work: StepContext[E_co]) -> E_co:
-        """A score that stays as it is, or becomes −∞."""
         row, column = work.cell.row, work.cell.column
         factors = (name for _, name in work.layer.factors(self))
         previous = next((name for name in factors if isinstance(work.find_declared(name), Step)), "")
@@ -362,13 +344,12 @@ class MaskedScores(MapStep):
         return work.from_copy(previous, row, column, words, reason)
 
     def python(self, writer: ProgramWriter) -> list[str]:
-        """Lines that compute the mask and apply it."""
         if not writer.layer.hides_keys:
             return [f"{self.name} = {writer.previous}  # nothing is hidden"]
         return [*_mask(writer), *inlined(hide_scores, self.name, scores=writer.previous, mask="mask")]
 
 
-MASKED_SCORES = MaskedScores(
+MASKED_SCORES = _MaskedScores(
     names.MASKED_SCORES, "M", "M", MAP_AXES, "B, and −∞ where the mask hides a key", "signed",
     equation=r"M_{ij} = \begin{cases} B_{ij} & \text{visible} \\ -\infty & \text{hidden} \end{cases}",
     unknown=recorded(names.MASKED_SCORES), when="normalizer", knobs=("mask",), example=(("mask", Mask("causal")),), masked=True, in_page="head",

@@ -70,7 +70,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Cosine(Score):
+class _Cosine(Score):
     """The cosine of the angle between query and key, −1 to 1."""
 
     name: str = "cosine"
@@ -87,21 +87,17 @@ class Cosine(Score):
     )
 
     def divisor(self, d_k: int) -> float:
-        """1 / √d_k: cosines are small, and are multiplied by √d_k."""
         return 1 / math.sqrt(d_k)
 
     def scores(self, query: Query, key: Key, weights: HeadRow | None = None) -> Scores:
-        """The cosine of each query and each key; 0 if one of them is a zero vector."""
         pair = [tensor.double() for tensor in (query, key)]
         unit = [tensor / tensor.norm(dim=-1, keepdim=True).clamp_min(1e-300) for tensor in pair]
         return times(unit[0], unit[1].transpose(-2, -1)).to(query.dtype)
 
     def python(self, query: str, key: str, dot: str) -> list[str]:
-        """Lines that compute `scores`."""
-        return inlined(Cosine.scores, names.SCORES, query=query, key=key, times="torch.matmul")
+        return inlined(_Cosine.scores, names.SCORES, query=query, key=key, times="torch.matmul")
 
     def explain(self, work: ExplanationBuilding[E_co], left: str, right: str) -> E_co:
-        """The arithmetic of a cosine: the dot product, divided by both lengths."""
         row, column = work.cell.row, work.cell.column
         words = self.cell_words.format(row=row, column=column)
         query, key = work.row_of(left, row).double().tolist(), work.row_of(right, column).double().tolist()
@@ -125,7 +121,7 @@ class Cosine(Score):
 
 
 @dataclass(frozen=True)
-class Additive(Score):
+class _Additive(Score):
     """A small network: the weighted sum of the columns of tanh(q + k)."""
 
     name: str = "additive"
@@ -143,11 +139,9 @@ class Additive(Score):
     parameter: str = "w_s"
 
     def divisor(self, d_k: int) -> float:
-        """1: additive scores are not scaled."""
         return 1.0
 
     def scores(self, query: Query, key: Key, weights: HeadRow | None = None) -> Scores:
-        """The weighted sum of tanh over the columns of query plus key; `weights` is w_S."""
         import torch
 
         assert weights is not None
@@ -164,7 +158,6 @@ class Additive(Score):
         return scores
 
     def explain(self, work: ExplanationBuilding[E_co], left: str, right: str) -> E_co:
-        """The arithmetic of an additive score: a weighted tanh for each column."""
         row, column = work.cell.row, work.cell.column
         query, key = work.row_of(left, row).double().tolist(), work.row_of(right, column).double().tolist()
         weights = work.layer[self.parameter][work.cell.head].double().tolist()
@@ -183,14 +176,13 @@ class Additive(Score):
         return work.from_sum(values, piece, tex, self.cell_words.format(row=row, column=column), back)
 
     def python(self, query: str, key: str, dot: str) -> list[str]:
-        """Lines of Python that compute `scores` without blocks of rows."""
         return [
             f"activation = torch.tanh({query}.double()[:, :, None] + {key}.double()[:, None])  # [head query_pos key_pos d_k]",
             "scores = (activation @ w_s.double()[:, None, :, None])[..., 0].to(query.dtype)",
         ]
 
 
-SCORES: dict[str, Score] = {score.name: score for score in (Score(), Cosine(), Additive())}
+SCORES: dict[str, Score] = {score.name: score for score in (Score(), _Cosine(), _Additive())}
 """Every score, by its name in links."""
 
 

@@ -127,11 +127,10 @@ _SINGLE_TERM = {
 
 
 @dataclass(frozen=True, repr=False)
-class Position(Step):
+class _Position(Step):
     """The positional encoding: recorded, and explained as a sine or cosine."""
 
     def explain(self, work: StepContext[E_co]) -> E_co:
-        """A sine or cosine of the position; if the recorded number differs, that it comes from a table."""
         row, column = work.cell.row, work.cell.column
         d_model = work.layer[self.name].shape[1]
         rate, even = f"{column // 2 * 2}/{d_model}", column % 2 == 0
@@ -152,11 +151,10 @@ class Position(Step):
 
 
 @dataclass(frozen=True, repr=False)
-class Input(Step):
+class _Input(Step):
     """The input rows of the tokens: recorded, and explained as a sum."""
 
     def explain(self, work: StepContext[E_co]) -> E_co:
-        """The sum of embedding and position."""
         return added(self, work, self.words, _SINGLE_TERM, frozenset())
 
 
@@ -165,11 +163,11 @@ EMBEDDING = Step(
     names.EMBEDDING, "E", "E", _TOKENS, "one row per token", "signed", equation=r"E_i = \text{the row of token } i",
     unknown=recorded(names.EMBEDDING),
     elsewhere=called(lens="hook_embed", transformers="inputs_embeds", n1="embedded_sentence", n4="lut"))
-POSITION = Position(
+POSITION = _Position(
     names.POSITION, "P", "P", _TOKENS, "positional encoding", "signed", equation=r"P_i = \text{the row of position } i",
     unknown="The row of this position in the table of positions: it is not computed.",
     elsewhere=called(lens="hook_pos_embed", transformers="position_embeds", n4="pe"))
-INPUT = Input(
+INPUT = _Input(
     names.INPUT, "X", "X", _TOKENS, "E + P", "signed", equation="X = E + P",
     words="The token's embedding plus the encoding of its position.",
     unknown="The input as provided: it is not computed.",
@@ -251,11 +249,10 @@ class Product(Step):
 
 
 @dataclass(frozen=True, repr=False)
-class Projection(Product):
+class _Projection(Product):
     """The input times a matrix of each head."""
 
     def explain_incomplete(self, work: StepContext[E_co], factors: list[tuple[Factor, str]]) -> E_co:
-        """The explanation of a cell without a known projection; a step that equals the input is explained as a copy."""
         row, column = work.cell.row, work.cell.column
         source = factors[0][1] if factors else ""
         if not source or not isinstance(declared := work.find_declared(source), Step):
@@ -268,19 +265,19 @@ class Projection(Product):
 
 
 # fmt: off
-QUERY = Projection(
+QUERY = _Projection(
     names.QUERY, "Q", "Q", ("head", "query_pos", "d_k"), "X W_Q", "signed", equation="Q = X W_Q",
     words="Row {row} of {left} times column {column} of this head's W_Q.",
     unknown="The query as provided: it is not computed.",
     of=(rows_of(names.INPUT), columns_of("w_q")), bias="b_q",
     elsewhere=called(lens="hook_q", transformers="query_states", torch="q", bertviz="queries", n1="Q, M_Q", n2="q", n3="Q", n4="Q", n5="q"))
-KEY = Projection(
+KEY = _Projection(
     names.KEY, "K", "K", ("kv_head", "key_pos", "d_k"), "X W_K", "signed", equation="K = X W_K",
     words="Row {row} of {left} times column {column} of this head's W_K.",
     unknown="The key as provided: it is not computed.",
     of=(rows_of(names.MEMORY, names.INPUT), columns_of("w_k")), bias="b_k",
     elsewhere=called(lens="hook_k", transformers="key_states", torch="k", bertviz="keys", n1="K, M_K", n2="k", n3="K", n4="K", n5="k"))
-VALUE = Projection(
+VALUE = _Projection(
     names.VALUE, "V", "V", ("kv_head", "key_pos", "d_v"), "X W_V", "signed", equation="V = X W_V",
     words="Row {row} of {left} times column {column} of this head's W_V.",
     unknown="The value as provided: it is not computed.",
@@ -293,31 +290,26 @@ _ROTATION = r"{0}_{{p,i}} = {1}_{{p,i}} \cos(p\,\theta_i) \mp {1}_{{p,i \pm d_k/
 
 
 @dataclass(frozen=True, repr=False)
-class Rotation(Step):
+class _Rotation(Step):
     """Steps Q′ and K′: every pair of columns rotated by an angle that grows with the position."""
 
     @property
     def rotated_step(self) -> str:
-        """The name of the step that is rotated."""
         return self.of[0].names[0]
 
     @property
     def by_formula(self) -> bool:
-        """True."""
         return True
 
     def available(self, layer: LayerView) -> bool:
-        """Whether the layer has the step that is rotated."""
         return self.rotated_step in layer.available
 
     def compute(self, layer: LayerView, head: int | None) -> Tensor:
-        """The rotated step of all heads or of one."""
         assert layer.formula is not None
         result = rotate(layer[self.rotated_step], layer.formula.rotary or BASE)
         return result if head is None else result[head]
 
     def explain(self, work: StepContext[E_co]) -> E_co:
-        """The rotation of two columns of a row."""
         row, column = work.cell.row, work.cell.column
         vector = work.row_of(self.rotated_step, row).double().tolist()
         half, base = len(vector) // 2, work.formula.rotary or BASE
@@ -344,18 +336,17 @@ class Rotation(Step):
         )
 
     def python(self, writer: ProgramWriter) -> list[str]:
-        """A call of the rotation; the first one defines the function."""
         lines = defined(rotate) if self.rotated_step == names.QUERY else []
         return [*lines, f"{self.name} = rotate({self.rotated_step}, {writer.formula.rotary!r})"]
 
 
 # fmt: off
-ROTATED_QUERY = Rotation(
+ROTATED_QUERY = _Rotation(
     names.ROTATED_QUERY, "Q′", "Q'", ("head", "query_pos", "d_k"), "Q, rotated by its positions", "signed",
     equation=_ROTATION.format("Q'", "Q"), unknown="The rotated_query as the source recorded it; what made it is not known.",
     when="rotary", knobs=("rotary",), example=(("rotary", BASE),), of=(pairs_of(names.QUERY),),
     elsewhere=called(lens="hook_rot_q", transformers="q_embed"))
-ROTATED_KEY = Rotation(
+ROTATED_KEY = _Rotation(
     names.ROTATED_KEY, "K′", "K'", ("kv_head", "key_pos", "d_k"), "K, rotated by its positions", "signed",
     equation=_ROTATION.format("K'", "K"), unknown="The rotated_key as the source recorded it; what made it is not known.",
     when="rotary", knobs=("rotary",), example=(("rotary", BASE),), of=(pairs_of(names.KEY),),

@@ -50,17 +50,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class NormalizedWeights(MapStep):
+class _NormalizedWeights(MapStep):
     """Step A: the weights; the normalizer is an entry of `attention.formula.normalizers.NORMALIZERS`."""
 
     def formula_in(self, formula: Formula) -> str:
-        """The formula of the normalizer, or the other run of patched weights."""
         if formula.head_edits.is_patched(self.name):
             return f"A of {dict(formula.head_edits.patches)[self.name]}"
         return NORMALIZERS[formula.normalizer].formula if formula.normalizer else self.formula
 
     def compute_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
-        """The weights of the formula's normalizer; at temperature 0 its limit."""
         import torch
 
         formula, scores = formula_of(layer), require_previous(previous)
@@ -82,7 +80,6 @@ class NormalizedWeights(MapStep):
         return by_blocks(normalizer.limit, MASKED_SCORES.patched_block(layer, unbiased, heads, rows), bias)
 
     def explain(self, work: StepContext[E_co]) -> E_co:
-        """The weight that the normalizer gives this key."""
         row, column, formula = work.cell.row, work.cell.column, work.formula
         if not work.layer.has(names.MASKED_SCORES):
             return work.as_recorded()
@@ -136,7 +133,6 @@ class NormalizedWeights(MapStep):
         )
 
     def python(self, writer: ProgramWriter) -> list[str]:
-        """Lines of the normalizer, or of its limit at temperature 0; a query that sees no key has only zeros."""
         layer, formula = writer.layer, writer.formula
         lines = list(NORMALIZERS[formula.normalizer].python(names.MASKED_SCORES))
         if layer.temperature == 0 and not formula.cap:
@@ -149,7 +145,7 @@ class NormalizedWeights(MapStep):
         return lines
 
 
-WEIGHTS = NormalizedWeights(
+WEIGHTS = _NormalizedWeights(
     names.WEIGHTS, "A", "A", MAP_AXES, "softmax of M over key_pos", "probability",
     equation=r"A_{ij} = \frac{e^{M_{ij}}}{\sum_{l} e^{M_{il}}}", unknown=recorded(names.WEIGHTS),
     when="normalizer", knobs=("normalizer",), of=(cells_of(names.MASKED_SCORES),), masked=True, in_page="head",
@@ -177,19 +173,16 @@ def _limit(writer: ProgramWriter) -> list[str]:
 
 
 @dataclass(frozen=True, repr=False)
-class DroppedWeights(MapStep):
+class _DroppedWeights(MapStep):
     """Step D: the weights after the dropout of the formula's `attention.formula.dropout.Dropout`."""
 
     def formula_in(self, formula: Formula) -> str:
-        """The formula of the dropout."""
         return formula.dropping.formula
 
     def compute_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
-        """The weights after dropout."""
         return formula_of(layer).dropping.weights(layer, require_previous(previous), heads, rows)
 
     def explain(self, work: StepContext[E_co]) -> E_co:
-        """A weight that was dropped, or kept and scaled."""
         row, column, dropping = work.cell.row, work.cell.column, work.formula.dropping
         weight, symbol = work.number_at(names.WEIGHTS, row, column), work.element_tex(names.WEIGHTS, row, column)
         ones = work.row_of(names.WEIGHTS, row).new_ones(1, 1, work.layer.sizes["key_pos"])
@@ -199,11 +192,10 @@ class DroppedWeights(MapStep):
         return work.from_arithmetic(arithmetic, (work.cell_of(names.WEIGHTS, row, column),))
 
     def python(self, writer: ProgramWriter) -> list[str]:
-        """Lines that apply dropout."""
         return writer.formula.dropping.python(writer.previous)
 
 
-DROPPED_WEIGHTS = DroppedWeights(
+DROPPED_WEIGHTS = _DroppedWeights(
     names.DROPPED_WEIGHTS, "D", "D", MAP_AXES, "A, a share of it dropped, the rest divided by 1 − dropout", "probability",
     equation=r"D_{ij} = \begin{cases} 0 & \text{dropped} \\ A_{ij} / (1 - \text{dropout}) & \text{kept} \end{cases}",
     unknown=recorded(names.DROPPED_WEIGHTS), when="dropping", knobs=("dropping",), example=(("dropping", Dropout(0.3)),), of=(cells_of(names.WEIGHTS),),
@@ -216,31 +208,26 @@ _AXES = ("head", "query_pos", "d_v")
 
 
 @dataclass(frozen=True, repr=False)
-class HeadOutput(Product):
+class _HeadOutput(Product):
     """Step Z: for each head and query, the values weighted by the weights."""
 
     @property
     def by_formula(self) -> bool:
-        """True."""
         return True
 
     def available(self, layer: LayerView) -> bool:
-        """Whether the layer has scores and values."""
         return names.VALUE in layer.available and layer.has(names.SCORES)
 
     def compute(self, layer: LayerView, head: int | None) -> Tensor:
-        """The last map times the values."""
         z = mix_values(layer[maps_of(layer)[-1].name], repeat_kv(layer, layer[names.VALUE], ALL))
         return z if head is None else z[head]
 
     def describe(self, work: StepContext[E_co], left: str) -> str:
-        """How the cell is computed, from weights or from the scores themselves."""
         share = "score" if left == names.SCORES else "weight"
         words = self.words.format(row=work.cell.row, share=share)
         return f"{words} There is no softmax." if left == names.SCORES else words
 
     def python(self, writer: ProgramWriter) -> list[str]:
-        """The line that mixes the values."""
         value = writer.repeated_for_groups(names.VALUE)
         (line,) = inlined(
             mix_values,
@@ -253,24 +240,20 @@ class HeadOutput(Product):
 
 
 @dataclass(frozen=True, repr=False)
-class PatchedOutput(Step):
+class _PatchedOutput(Step):
     """Step Z′: the heads' outputs after ablation and patching, as they enter W_O."""
 
     @property
     def by_formula(self) -> bool:
-        """True."""
         return True
 
     def formula_in(self, formula: Formula) -> str:
-        """The formula of the intervention, if all heads have the same."""
         return self.formula if formula.heads else formula.head_edits.output_formula
 
     def available(self, layer: LayerView) -> bool:
-        """Whether the layer has head outputs."""
         return layer.has(names.HEAD_OUTPUT)
 
     def compute(self, layer: LayerView, head: int | None) -> Tensor:
-        """The patched outputs, head by head, since heads have different interventions."""
         import torch
 
         formula = formula_of(layer)
@@ -282,12 +265,10 @@ class PatchedOutput(Step):
         return torch.stack(patched) if head is None else patched[head]
 
     def explain(self, work: StepContext[E_co]) -> E_co:
-        """That the head is not changed; interventions explain the other heads."""
         words = "No intervention on this head: its output enters W_O unchanged."
         return work.from_copy(names.HEAD_OUTPUT, work.cell.row, work.cell.column, words, "unchanged, no intervention")
 
     def python(self, writer: ProgramWriter) -> list[str]:
-        """A line for each head whose output is ablated or patched."""
         lines = [f"{self.name} = {names.HEAD_OUTPUT}.clone()  # [head query_pos d_v]"]
         for head in range(writer.layer.n_heads):
             edits, z = writer.formula.for_head(head).head_edits, f"{names.HEAD_OUTPUT}[{head}]"
@@ -296,24 +277,20 @@ class PatchedOutput(Step):
 
 
 @dataclass(frozen=True, repr=False)
-class Output(Product):
+class _Output(Product):
     """Step O: the heads side by side, times W_O."""
 
     def available(self, layer: LayerView) -> bool:
-        """Whether the layer has W_O and head outputs."""
         return "w_o" in layer.available and layer.has(names.HEAD_OUTPUT)
 
     def compute(self, layer: LayerView, head: int | None) -> Tensor:
-        """The output [query_pos d_model], which has no head axis."""
         z = layer[names.PATCHED_OUTPUT if layer.has(names.PATCHED_OUTPUT) else names.HEAD_OUTPUT]
         return project_output(z, layer["w_o"], layer["b_o"] if layer.has("b_o") else None)
 
     def describe(self, work: StepContext[E_co], left: str) -> str:
-        """How the cell is computed."""
         return self.words.format(row=work.cell.row, column=work.cell.column)
 
     def python(self, writer: ProgramWriter) -> list[str]:
-        """The line that joins the heads."""
         z = names.PATCHED_OUTPUT if writer.layer.has(names.PATCHED_OUTPUT) else names.HEAD_OUTPUT
         (line,) = inlined(
             join_heads, self.name, head_output=z, w_o="w_o", times=writer.product_function() or "torch.matmul"
@@ -322,18 +299,18 @@ class Output(Product):
 
 
 # fmt: off
-HEAD_OUTPUT = HeadOutput(
+HEAD_OUTPUT = _HeadOutput(
     names.HEAD_OUTPUT, "Z", "Z", _AXES, "A V", "signed", equation="Z = A V",
     words="The values of all keys, each times its {share} for query {row}, added up.", unknown=recorded(names.HEAD_OUTPUT),
     of=(rows_of(names.DROPPED_WEIGHTS, names.WEIGHTS, names.SCORES), columns_of(names.VALUE)), in_page="whole",
     elsewhere=called(
         lens="hook_z", transformers="attn_output", jax="encoded", n1="Y, Y2", n2="out", n3="attention", n4="A",
         n5="res, attension_scores"))
-PATCHED_OUTPUT = PatchedOutput(
+PATCHED_OUTPUT = _PatchedOutput(
     names.PATCHED_OUTPUT, "Z′", "Z'", _AXES, "Z after ablation and patching", "signed",
     equation=r"Z' = (1 - \text{strength})\, Z + \text{strength} \cdot \text{its mean, or } 0",
     unknown=recorded(names.PATCHED_OUTPUT), when="patches_output", example=(("head_edits", HeadEdits(ablation="mean", strength=0.5)),), of=(cells_of(names.HEAD_OUTPUT),))
-OUTPUT = Output(
+OUTPUT = _Output(
     names.OUTPUT, "O", "O", ("query_pos", "d_model"), "concat(Z) W_O", "signed", equation=r"O = \text{concat}(Z)\, W_O",
     words="The heads' outputs for query {row}, side by side, times column {column} of W_O.",
     unknown="The output as the source recorded it; its W_O is not known.", bias="b_o", in_page="whole",

@@ -8,7 +8,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from attention.base.errors import ConfigError
-from attention.formula.edit import LayerSize
+from attention.formula.edit_kinds import LayerSize
 from attention.models.loaded import inputs_of_site
 from attention.patching import validate
 from attention.patching.intervention import Intervention

@@ -11,8 +11,7 @@ from typing import Any
 
 from attention.base.errors import ConfigError
 from attention.base.knobs import EncodedText, Integer
-from attention.formula.edit import Checks, InterventionFields, InterventionKind
-from attention.formula.edit_kinds import KINDS
+from attention.formula.edit_kinds import KINDS, Checks, InterventionFields, InterventionKind
 from attention.formula.formula import SetCell
 
 MAX_INTERVENTIONS = 100  # interventions at once

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from attention.base.errors import ConfigError
-from attention.formula.edit import LayerSize, check_index
+from attention.formula.edit_kinds import LayerSize, check_index
 from attention.formula.formula import UNCHANGED_MODEL
 from attention.formula.names import WEIGHTS
 from attention.patching.forward import PatchedForward

@@ -21,7 +21,7 @@ from attention.training.tasks import CONTROLS, MAX_TEXT_LENGTH, SLIDER_KEYS, TAS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from attention.formula.edit import LayerSize
+    from attention.formula.edit_kinds import LayerSize
     from attention.patching.forward import Activations, PatchedForward
     from attention.program.literals import Snippet
     from attention.trace.head_matrices import HeadMatrices
@@ -168,7 +168,7 @@ class Trained:
     @property
     def _extents(self) -> tuple[LayerSize, ...]:
         """The layers, with their sizes."""
-        from attention.formula.edit import LayerSize
+        from attention.formula.edit_kinds import LayerSize
 
         example, design = self.example, self.plan.design
         queries, memory = len(example.tokens), len(example.memory)

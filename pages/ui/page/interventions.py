@@ -10,8 +10,7 @@ import streamlit as st
 from attention.base.errors import AttentionError
 from attention.explanation import predictions
 from attention.formula.config import TEMPERATURE
-from attention.formula.edit import InterventionKind
-from attention.formula.edit_kinds import KINDS, MASKS
+from attention.formula.edit_kinds import KINDS, MASKS, InterventionKind
 from attention.formula.formula import SetCell
 from attention.formula.mask_rules import RULES
 from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, SCORES, VALUE, WEIGHTS, Cell
