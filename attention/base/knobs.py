@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 from attention.base.errors import ConfigError
@@ -321,9 +321,9 @@ class Knob:
     advice: str = ""
     name: str = ""
 
-    def on_pages(self, limits: Mapping[str, int]) -> Range:
+    def on_pages(self, limits: Limits) -> Range:
         """The accepted values on a page, with the operator's `limits`."""
-        return (self.page_range or self.range).narrowed(limits)
+        return (self.page_range or self.range).narrowed(asdict(limits))
 
     def check(self, value: object) -> None:
         """Raises ConfigError if the knob does not accept `value`."""

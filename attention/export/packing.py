@@ -24,7 +24,7 @@ from attention.explanation.explain import explain
 from attention.export.states import LIMITS, State
 from attention.formula import override
 from attention.formula.config import SOURCES_WITH_FORMULA, TEMPERATURE
-from attention.formula.mask_rules import KNOB_RULES
+from attention.formula.mask import KNOB_RULES
 from attention.formula.names import HEAD_OUTPUT, KEY, MASKED_SCORES, OUTPUT, QUERY, SCALED_SCORES, SCORES, WEIGHTS, Cell
 from attention.formula.override import SOURCE_MASK
 from attention.formula.steps import HEAD_AXES, MAP_AXES, STEPS, Factor, Step, declared, find_step, is_step
@@ -41,7 +41,6 @@ from attention.pictures.view import FACTORS, HEAD, LAYER, OVERVIEW, clamp_cell, 
 from attention.sources import Source
 from attention.sources.layer_knobs import inline_knobs
 from attention.sources.link import source_of
-from attention.sources.reader import page_range
 from attention.sources.registry import source_kinds
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
@@ -233,7 +232,7 @@ class _StatePacker:
         """The available controls: the settings that the page follows, and the packed heads."""
         state, layer = self.state, self.layer
         known = {knob.key: knob for knob in inline_knobs(state.link.get("source", "typed text"))}
-        offered = [(known[key], page_range(known[key], LIMITS)) for key in state.knobs]
+        offered = [(known[key], known[key].on_pages(LIMITS)) for key in state.knobs]
         offered = [(knob, Choice(_MASKS) if knob.key == "mask" else allowed) for knob, allowed in offered]
         values = {
             knob.key: knob.read(state.link[knob.key], allowed, knob.default)[0]

@@ -11,8 +11,7 @@ from attention.base.errors import ConfigError
 from attention.base.knobs import Choice, Integer, Real, Switch, Text, knob, knobs_of
 from attention.formula import positions
 from attention.formula.dropout import Dropout
-from attention.formula.mask import Mask
-from attention.formula.mask_rules import KNOB_RULES, SIZES
+from attention.formula.mask import KNOB_RULES, SIZES, Mask
 from attention.formula.normalizers import NORMALIZERS, Normalizer
 from attention.formula.positions import Positions
 from attention.formula.scores import SCORES, Score

@@ -16,8 +16,7 @@ from attention.base.errors import ConfigError
 from attention.base.knobs import Integer, Real
 from attention.base.printed import Arithmetic, Printed, product, sum_of
 from attention.formula.formula import OTHER_STATE, HeadEdits, SetCell
-from attention.formula.mask import Mask
-from attention.formula.mask_rules import RULES
+from attention.formula.mask import RULES, Mask
 from attention.formula.names import HEAD_OUTPUT, KEY, MASKED_SCORES, PATCHED_OUTPUT, QUERY, SCORES, VALUE, WEIGHTS
 from attention.formula.override import Override
 

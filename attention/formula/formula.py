@@ -14,8 +14,7 @@ from attention.base.errors import ConfigError
 from attention.base.knobs import Choice, Switch
 from attention.formula.config import KNOBS, MASKS
 from attention.formula.dropout import Dropout, ProvidedDropout
-from attention.formula.mask import Mask
-from attention.formula.mask_rules import SIZES
+from attention.formula.mask import SIZES, Mask
 from attention.formula.names import HEAD_OUTPUT
 from attention.formula.normalizers import NORMALIZERS
 from attention.formula.override import SOURCE_MASK, Override

@@ -1,18 +1,104 @@
-"""Which keys a query may attend to, as a value; it gives the mask as a tensor, as Python and for the page."""
+"""Which keys a query may attend to, as a value; it gives the mask as a tensor, as Python and for the page.
+
+The rules are functions of positions that copied programs contain too, one line of the table `RULES` for each.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from attention.base.errors import ConfigError
 from attention.formula.inline import expression
-from attention.formula.mask_rules import RULES, SIZES
 
 if TYPE_CHECKING:  # torch takes more than a second to import; a page must open before that
     from torch import Tensor
 
     from attention.formula.tensor_types import Visible
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """One mask rule.
+
+    Attributes:
+        visible: the visible cells, from `query_pos` as a column, `key_pos` as a row, and the sizes.
+        size: the field of `Mask` that holds the size; empty for a rule without size.
+        right: the field that holds the size after the query, if that may be another one.
+        shifts: whether the queries may stand further back in the sequence than their numbers say (`query_offset`).
+        in_knob: whether the Mask knob offers the rule; otherwise it is only for interventions.
+        of_patches: the visible cells by the places of patches, which are hidden beside those of `visible`: from the places of the queries
+            [query_pos 1 3], those of the keys [1 key_pos 3], and the size. None: the rule needs no patches.
+    """
+
+    visible: Callable[..., Visible]
+    size: str = ""
+    right: str = ""
+    shifts: bool = True
+    in_knob: bool = True
+    of_patches: Callable[[Tensor, Tensor, int], Visible] | None = None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of `Mask` on which the visible cells depend."""
+        return tuple(name for name in (self.size, self.right, "query_offset" * self.shifts) if name)
+
+
+def _causal(query_pos: Tensor, key_pos: Tensor, size: int = 0) -> Visible:
+    """The keys up to the query's own position."""
+    return key_pos <= query_pos
+
+
+def _window(query_pos: Tensor, key_pos: Tensor, size: int, right: int) -> Visible:
+    """The keys at most `size` positions before the query, and at most `right` after it."""
+    # The difference of the positions would take 8 bytes per cell.
+    return (key_pos >= query_pos - size) & (key_pos <= query_pos + right)
+
+
+def _causal_window(query_pos: Tensor, key_pos: Tensor, size: int) -> Visible:
+    """The keys at most `size` positions before the query, and its own."""
+    return (key_pos <= query_pos) & (key_pos >= query_pos - size)
+
+
+def _prefix(query_pos: Tensor, key_pos: Tensor, size: int) -> Visible:
+    """Causal, and the first `size` keys for every query."""
+    return (key_pos <= query_pos) | (key_pos < size)
+
+
+def _first(query_pos: Tensor, key_pos: Tensor, size: int = 0) -> Visible:
+    return (key_pos < 1).expand(len(query_pos), -1)
+
+
+def _every(query_pos: Tensor, key_pos: Tensor, size: int = 0) -> Visible:
+    return (key_pos >= 0).expand(len(query_pos), -1)
+
+
+def _patch_window(query_places: Tensor, key_places: Tensor, size: int) -> Visible:
+    """The patches of the same picture at most `size` rows and `size` columns away; between other tokens, and between them and patches, every key.
+
+    The places are picture, row and column, −1 for a token that is no patch.
+    """
+    is_pair = (query_places[..., 0] >= 0) & (key_places[..., 0] >= 0)
+    is_near = ((query_places - key_places).abs()[..., 1:] <= size).all(-1)
+    return ~is_pair | (is_near & (query_places[..., 0] == key_places[..., 0]))
+
+
+RULES: dict[str, _Rule] = {
+    "causal": _Rule(_causal),
+    "window": _Rule(_window, "window", "window_right"),
+    "causal window": _Rule(_causal_window, "window"),
+    "prefix": _Rule(_prefix, "prefix"),
+    "first": _Rule(_first, shifts=False, in_knob=False),
+    "patch window": _Rule(_every, "window", shifts=False, in_knob=False, of_patches=_patch_window),
+    "causal patch window": _Rule(_causal, "window", shifts=False, in_knob=False, of_patches=_patch_window),
+}
+"""Every rule, by the kind of mask."""
+
+SIZES = tuple(dict.fromkeys(name for rule in RULES.values() for name in rule.fields))
+"""The fields of a mask that are numbers, each of them a knob of its name."""
+
+KNOB_RULES = tuple(kind for kind, rule in RULES.items() if rule.in_knob)
 
 
 @dataclass(frozen=True)
@@ -71,12 +157,12 @@ class Mask:
         elif self.kind == "custom":
             visible = mask_tensor.custom(n_queries, n_keys, self.cells)
         elif self.kind in ("none", "padding"):
-            visible = mask_tensor.all_visible(n_queries, n_keys)
+            visible = torch.ones(n_queries, n_keys, dtype=torch.bool)
         else:
             raise ConfigError(
                 f"a mask is one of none, {', '.join(RULES)}, padding, custom; got {self.kind[:20]!r}: choose one of them."
             )
-        return visible if self.real is None else visible & mask_tensor.padding(n_queries, torch.tensor(self.real))
+        return visible if self.real is None else visible & torch.tensor(self.real)
 
     def notes(self, n_queries: int, n_keys: int) -> tuple[str, ...]:
         """Notes for pages: a sentence if a custom mask was made for another size."""

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from attention.base.errors import ConfigError
-from attention.formula import mask_rules
 
 if TYPE_CHECKING:
     from attention.formula.tensor_types import Visible
@@ -32,28 +31,8 @@ def causal(n_queries: int, n_keys: int) -> Visible:
     sequences that both start at 0. The other alignment (bottom right) is for a cache of earlier
     keys of the same sequence: `Mask.query_offset`.
     """
-    return mask_rules.causal(*positions(n_queries, n_keys))
-
-
-def window(n_queries: int, n_keys: int, size: int) -> Visible:
-    """The window mask: a query sees the keys at most `size` positions away on both sides, |query_pos − key_pos| ≤ size.
-
-    With many more queries than keys, late rows see nothing.
-    """
-    return mask_rules.window(*positions(n_queries, n_keys), size, size)
-
-
-def prefix(n_queries: int, n_keys: int, size: int) -> Visible:
-    """The prefix mask: causal, and every query sees the first `size` keys (a bidirectional prefix).
-
-    Source: Raffel et al. 2020, "T5", figure 4.
-    """
-    return mask_rules.prefix(*positions(n_queries, n_keys), size)
-
-
-def padding(n_queries: int, real: Tensor) -> Visible:
-    """The padding mask: every query sees the `real` keys (boolean [key_pos]) and no padding."""
-    return real.expand(n_queries, -1)
+    query_pos, key_pos = positions(n_queries, n_keys)
+    return key_pos <= query_pos
 
 
 def custom(n_queries: int, n_keys: int, cells: str) -> Visible:
@@ -64,7 +43,7 @@ def custom(n_queries: int, n_keys: int, cells: str) -> Visible:
     Raises:
         ConfigError: `cells` is not in the format of `encode`.
     """
-    visible = all_visible(n_queries, n_keys)
+    visible = torch.ones(n_queries, n_keys, dtype=torch.bool)
     if cells:
         hidden = torch.from_numpy(_decode(cells))[:n_queries, :n_keys]
         visible[: hidden.shape[0], : hidden.shape[1]] = ~hidden
@@ -78,16 +57,6 @@ def encode(visible: Visible) -> str:
         return ""
     packed = urlsafe_b64encode(zlib.compress(np.packbits(hidden).tobytes(), 9)).decode().rstrip("=")
     return f"{hidden.shape[0]}x{hidden.shape[1]}.{packed}"
-
-
-def first(n_queries: int, n_keys: int) -> Visible:
-    """Every query sees only the first key."""
-    return mask_rules.first(*positions(n_queries, n_keys))
-
-
-def all_visible(n_queries: int, n_keys: int) -> Visible:
-    """Every query sees every key."""
-    return torch.ones(n_queries, n_keys, dtype=torch.bool)
 
 
 def encoded_size(cells: str) -> tuple[int, int]:

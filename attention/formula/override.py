@@ -8,8 +8,7 @@ from typing import Any
 
 from attention.base.knobs import Choice, knobs_of
 from attention.formula import config
-from attention.formula.mask import Mask
-from attention.formula.mask_rules import RULES
+from attention.formula.mask import RULES, Mask
 
 SOURCE_MASK = "own"
 """The value of `mask` that stands for the source's mask."""

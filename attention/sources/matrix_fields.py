@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.files.matrix import Matrix, ParsedText, Stack
 from attention.formula.dropout import ProvidedDropout
-from attention.formula.mask_rules import RULES
+from attention.formula.mask import RULES
 from attention.formula.names import (
     DROPPED_WEIGHTS,
     INPUT,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from attention.base.errors import ConfigError
@@ -96,7 +96,7 @@ class Reader:
         Raises:
             ConfigError: the value is bad, and the reader is strict.
         """
-        within = within or page_range(knob, self.limits)
+        within = within or knob.on_pages(self.limits)
         value = default = within.nearest(knob.default)
         text = self.texts.get(knob.key)
         if text is not None:
@@ -138,11 +138,6 @@ def _nearest(knob: Knob, text: str, within: Range) -> Any:
     except ValueError:
         value = None
     return within.nearest(knob.default if value is None else value)
-
-
-def page_range(knob: Knob, limits: Limits) -> Range:
-    """The range of a knob under these limits."""
-    return knob.on_pages(asdict(limits))
 
 
 @dataclass(frozen=True)

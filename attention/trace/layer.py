@@ -20,7 +20,7 @@ from attention.base.errors import MissingError, ShapeError, check_index
 from attention.base.printed import Displayed
 from attention.base.tokens import patch_places
 from attention.formula.formula import Formula
-from attention.formula.mask_rules import SIZES
+from attention.formula.mask import SIZES
 from attention.formula.names import HEAD_OUTPUT, OUTPUT, PATCHED_OUTPUT, QUERY, SCORES, WEIGHTS
 from attention.formula.override import Override
 from attention.formula.steps import (

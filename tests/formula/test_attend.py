@@ -9,6 +9,7 @@ from torch import nn
 
 from attention import ShapeError
 from attention.formula import mask_tensor
+from attention.formula.mask import Mask
 from attention.formula.normalizers import NORMALIZERS
 from attention.formula.positions import sinusoidal
 from attention.formula.scores import SCORES
@@ -45,7 +46,7 @@ def attentions(draw, masked=True):
                 None,
                 some_mask(n_queries, n_keys, seed),
                 mask_tensor.causal(n_queries, n_keys),
-                mask_tensor.window(n_queries, n_keys, 1),
+                Mask("window", 1).build(n_queries, n_keys),
             ]
         )
     )

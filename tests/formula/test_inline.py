@@ -76,6 +76,9 @@ def test_multiline_expression_stays_one_expression() -> None:
 
 
 def test_expression_is_the_return_value_of_a_one_line_function() -> None:
-    from attention.formula.mask_rules import window
+    from attention.formula.mask import RULES
 
-    assert expression(window, size="3", right="3") == "(key_pos >= query_pos - 3) & (key_pos <= query_pos + 3)"
+    assert (
+        expression(RULES["window"].visible, size="3", right="3")
+        == "(key_pos >= query_pos - 3) & (key_pos <= query_pos + 3)"
+    )

@@ -7,6 +7,7 @@ from tiny_pictures import TinyPictureModels
 
 from attention import AttentionConfig, ConfigError, TypedText
 from attention.formula import mask_tensor
+from attention.formula.mask import Mask
 from attention.lessons import mask_examples
 from attention.lessons.mask_examples import table as hidden_cells_table
 from attention.tutorials import Notebook
@@ -87,7 +88,7 @@ def test_malformed_custom_mask_is_refused(cells: str) -> None:
 
 
 def test_prefix_keys_are_visible_to_all_others_are_causal() -> None:
-    visible = mask_tensor.prefix(4, 5, 2)
+    visible = Mask("prefix", prefix=2).build(4, 5)
     assert visible[:, :2].all()
     assert torch.equal(visible[:, 2:], mask_tensor.causal(4, 5)[:, 2:])
 

@@ -18,7 +18,7 @@ from test_what_if import TURNED
 
 from attention import AttentionConfig, File, Layer, Override, Trace, TypedText
 from attention.files import array_writer
-from attention.formula import mask_tensor
+from attention.formula.mask import Mask
 from attention.pictures.live_inputs import live_inputs
 from attention.sources import Configurable
 from attention.sources.matrix_fields import matrices_of_layer
@@ -171,7 +171,7 @@ def test_overridden_notebook_equals_its_changed_base_and_can_be_reset(name: str)
         assert torch.equal(overridden[one.name], tensor) == (not later or name == "heatmaps-unscaled"), one.name
     if "weights" in dict.fromkeys(one.name for one in overridden.steps):
         scores = overridden["scores"] / (0.5 if overridden.has("scaled_scores") else 1)
-        hidden = ~mask_tensor.window(*scores.shape[1:], 1)
+        hidden = ~Mask("window", 1).build(*scores.shape[1:])
         assert torch.allclose(
             overridden["weights"], torch.softmax(scores.masked_fill(hidden, -math.inf), dim=-1), atol=1e-6
         )

@@ -12,7 +12,7 @@ from attention.explanation import predictions
 from attention.formula.config import TEMPERATURE
 from attention.formula.edit_kinds import KINDS, MASKS, InterventionKind
 from attention.formula.formula import SetCell
-from attention.formula.mask_rules import RULES
+from attention.formula.mask import RULES
 from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, SCORES, VALUE, WEIGHTS, Cell
 from attention.formula.steps import MAP_AXES, find_step
 from attention.patching import intervention

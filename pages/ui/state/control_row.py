@@ -14,6 +14,7 @@ from attention.pictures.message_contract import Control, OverrideNote
 from attention.pictures.view import HEAD, HEAT, LAYER, OVER, PAIR, describe_control, has_patches
 from attention.sources.registry import source_kinds
 from attention.sources.state import State
+from pages.ui.server.limits import LIMITS
 from pages.ui.state.knob_state import (
     brings_own_formula,
     current_knobs,
@@ -21,7 +22,7 @@ from pages.ui.state.knob_state import (
     inline_knobs_of_source,
     open_knobs,
 )
-from pages.ui.state.knob_table import COLORS, COMPARE_KEYS, INLINE_KEYS, KNOBS, allowed_range, knobs_above_maps
+from pages.ui.state.knob_table import COLORS, COMPARE_KEYS, INLINE_KEYS, KNOBS, knobs_above_maps
 from pages.ui.state.session import session
 
 CONTROL_NAMES = tuple(
@@ -53,7 +54,7 @@ def control_row(
         pair: whether the maps are those of a pair of texts, of which the page can show a part.
     """
     source = (of.texts if of else session().state.texts).get("source", "")
-    drawn = [(knob, allowed_range(knob), current_value(knob.key, of)) for knob in knobs_above_maps(source)]
+    drawn = [(knob, knob.on_pages(LIMITS), current_value(knob.key, of)) for knob in knobs_above_maps(source)]
     if layer is not None and source in SOURCES_WITH_FORMULA:
         fixed = {knob.key for knob in override.KNOBS if knob.name not in layer.overridable_knobs}
         drawn = [entry for entry in drawn if entry[0].key not in fixed]
@@ -64,10 +65,10 @@ def control_row(
     if layer is not None and cell is not None and layer.n_heads > 1:
         drawn.append((HEAD, Choice(tuple(range(layer.n_heads))), cell.head))
     if layer is not None and layer.has(WEIGHTS):
-        drawn.append((COLORS, allowed_range(COLORS), current_value(COLORS.key)))
+        drawn.append((COLORS, COLORS.on_pages(LIMITS), current_value(COLORS.key)))
     over_picture = (OVER, HEAT) if layer is not None and has_patches(layer) else ()
     of_maps = (*over_picture, *([PAIR] if pair else []), *more)
-    drawn += [(knob, allowed_range(knob), current_value(knob.key)) for knob in of_maps]
+    drawn += [(knob, knob.on_pages(LIMITS), current_value(knob.key)) for knob in of_maps]
     allowed = [names for names in (open_knobs(), only) if names is not None]
     row = [
         describe_control(knob, within, value, layer)

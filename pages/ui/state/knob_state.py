@@ -34,7 +34,6 @@ from pages.ui.state.knob_table import (
     PAIR,
     STEP,
     VIEW,
-    allowed_range,
     knobs_of,
     layer_knobs,
 )
@@ -164,7 +163,7 @@ def current_value(key: str, of: State | None = None) -> Any:
     knob = current_knobs(state)[key]
     if key not in state.texts:
         return knob.default
-    return knob.read(state.texts[key], allowed_range(knob), knob.default)[0]
+    return knob.read(state.texts[key], knob.on_pages(LIMITS), knob.default)[0]
 
 
 def edited() -> State:
@@ -192,7 +191,7 @@ def read_view(notes: Notes, more: Sequence[Knob] = ()) -> None:
     """Reads the display knobs of a trace and the `more` knobs that only this page has."""
     read = reader()
     for knob in (VIEW, COLORS, OVER, HEAT, PAIR, *more):
-        read.knob(knob, allowed_range(knob))
+        read.knob(knob, knob.on_pages(LIMITS))
     take(read, notes)
 
 
@@ -244,7 +243,7 @@ def apply_controls(values: Mapping[str, Any], to: Literal["", "B", "both"] = "")
     """Sets knobs from the figure's controls, in the state that the knobs change; values out of range are ignored."""
     knobs = knobs_of(str(values.get("source", _changed_by(to).texts.get("source", ""))))
     values = {**_column_of_step(values), **values}
-    ranges = {key: allowed_range(knobs[key]) for key in values if key in (knobs if to == "B" else INLINE_KEYS)}
+    ranges = {key: knobs[key].on_pages(LIMITS) for key in values if key in (knobs if to == "B" else INLINE_KEYS)}
     accepted = {key: values[key] for key, within in ranges.items() if within.accepts(values[key])}
     numbers = {
         key: float(accepted[key]) for key in accepted if isinstance(ranges[key], Real) and accepted[key] is not None

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from functools import cache
 
-from attention.base.knobs import Choice, Knob, Range, Switch
+from attention.base.knobs import Choice, Knob, Switch
 from attention.pictures import scales, view
 from attention.sources import layer_knobs as declared
 from attention.sources import registry
-from attention.sources.reader import page_range
 from attention.sources.second_state import SECOND
-from pages.ui.server.limits import LIMITS
 
 LAYER, HEAD, STEP, VIEW = view.LAYER, view.HEAD, view.STEP, view.VIEW
 QUERY, _KEY, COLUMN = view.QUERY, view.KEY, view.COLUMN
@@ -84,8 +82,3 @@ def _known_source(source: str) -> str:
 @cache
 def _knobs_of_known(source: str) -> dict[str, Knob]:
     return KNOBS | {knob.key: knob for knob in declared.layer_knobs(source)}
-
-
-def allowed_range(knob: Knob) -> Range:
-    """The allowed values of a knob on this server, within the operator's limits."""
-    return page_range(knob, LIMITS)
