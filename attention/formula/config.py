@@ -35,7 +35,6 @@ _NORMALIZERS_WITHOUT_PARAMETER = {
 
 
 def _choice_of(variants: Mapping[str, Positions] | Mapping[str, Score] | Mapping[str, Normalizer]) -> Choice:
-    """A choice between variants, with their descriptions."""
     return Choice(tuple(variants), words=tuple(variant.words for variant in variants.values()))
 
 

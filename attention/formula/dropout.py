@@ -145,8 +145,6 @@ class ProvidedDropout(Dropout):
 
 
 def _unchanged(weight: float) -> Arithmetic:
-    """The arithmetic of a weight whose factor is 1."""
-
     def line(digits: int) -> Printed:
         return number(weight, digits)
 

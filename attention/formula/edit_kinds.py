@@ -517,7 +517,6 @@ class _CellEdits(InterventionKind):
 
 
 def _cells_of(edits: HeadEdits, step: str) -> list[SetCell]:
-    """The edited cells of a step."""
     return [cell for cell in edits.cells if step in _SETTABLE and cell.step == _SETTABLE[step][0]]
 
 

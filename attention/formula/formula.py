@@ -226,7 +226,6 @@ def _bits(value: Any) -> bool:
 
 
 def _knob(name: str) -> _Check:
-    """The check of a knob."""
     return next(knob.range.accepts for knob in KNOBS if knob.name == name)
 
 

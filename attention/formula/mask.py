@@ -46,7 +46,6 @@ class _Rule:
 
 
 def _causal(query_pos: Tensor, key_pos: Tensor, size: int = 0) -> Visible:
-    """The keys up to the query's own position."""
     return key_pos <= query_pos
 
 

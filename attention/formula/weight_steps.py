@@ -112,7 +112,6 @@ class _NormalizedWeights(MapStep):
     def _explain_limit(
         self, work: StepContext[E_co], row: Row, hiding: str, reason: str, came_from: tuple[Cell, ...]
     ) -> E_co:
-        """The arithmetic of a weight at temperature 0."""
         formula, highest, cell = work.formula, max(row.scores), work.cell
         if not NORMALIZERS[formula.normalizer].argmax or formula.bias:
             words = f"{hiding}Temperature 0 is the limit of ever smaller temperatures: only the order and the sign of the scores matter."

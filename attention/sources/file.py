@@ -217,7 +217,6 @@ class File:
         return saved_file.file(self.name, archive, plan.layers[layer], trace.layers[layer], pythons)
 
     def _read(self) -> tuple[Archive, Plan]:
-        """The contents of the file, and how it is read."""
         archive = self._archive()
         return archive, self._plan(archive)
 
@@ -259,11 +258,7 @@ class File:
         ]
 
     def _array_bytes(self, archive: Archive, plan: Plan) -> int:
-        """The bytes of the arrays that are used.
-
-        Raises:
-            FileError: the bytes, or the length of an axis, exceed a limit.
-        """
+        """The bytes of the arrays that are used."""
         places = [(step, place) for stored in plan.layers for step, place in stored.places.items()]
         # A part of an array is copied from it.
         copied = {entry: place.is_copied for _, place in places for entry, _ in place.parts}
@@ -364,13 +359,11 @@ class File:
 
 
 def _saved_notes(archive: Archive, plan: Plan) -> list[str]:
-    """The notes in an export."""
     saved = archive.metadata.get("notes") if plan.exported else None
     return [note[:1000] for note in saved[:_MAX_NOTES] if isinstance(note, str)] if isinstance(saved, list) else []
 
 
 def _lengths(places: Mapping[str, Place]) -> dict[str, int]:
-    """The length of each axis of a layer."""
     lengths = dict[str, int]()
     for step, place in places.items():
         lengths |= dict(zip(declared(step).axes, place.shape, strict=True))

@@ -55,7 +55,6 @@ def link_name(file: File) -> str:
 
 
 def _missing_file_error(file: str) -> AwaitedError:
-    """The error for a `file` (name:digest, or empty) that has not been uploaded."""
     name, _, digest = file.rpartition(":")
     if not name:
         return AwaitedError(

@@ -341,11 +341,7 @@ MATRICES = tuple(
 
 
 def _read_matrices(reader: Reader, names: Sequence[str]) -> dict[str, Matrix | Stack]:
-    """The matrices by name; one whose default is empty may be empty.
-
-    Raises:
-        AttentionError: one cannot be read, or the link has only its size. All others have been read.
-    """
+    """The matrices by name; one whose default is empty may be empty."""
     knobs = {knob.key: knob for knob in MATRICES}
     missing = uploaded_sizes(reader.texts.get(UPLOADED, ""))
     read: dict[str, Matrix | Stack] = {}
@@ -399,7 +395,6 @@ def uploaded_sizes(uploaded: str) -> dict[str, str]:
 
 
 def _matrix_too_long_error(name: str, size: str) -> MatrixError:
-    """The error for a matrix of which a link has only the size."""
     return MatrixError(
         f"{SYMBOLS[name]} ({size.replace('x', ' × ')}) is too long for a link, and this server does not have it: "
         "upload it again, or open a state file that holds it."

@@ -153,7 +153,6 @@ _FIELDS = {INPUT: "x", ROTATED_QUERY: QUERY, ROTATED_KEY: KEY}
 
 
 def _mask_knobs(layer: Layer) -> dict[str, Any]:
-    """The knobs that reproduce the mask."""
     from attention.formula import mask_tensor
 
     mask = layer.formula.mask if layer.formula else None

@@ -489,7 +489,6 @@ _PICTURE_OF_NO_FILE = (
 
 
 def _caption(loaded: LoadedModel, max_weight_error: float | None) -> str:
-    """What is shown beside the numbers of a model."""
     if max_weight_error is None:
         return loaded.about
     return (
@@ -529,7 +528,6 @@ PREDICT = Knob(
 
 
 def _model_range() -> NameOrText:
-    """The range of model names, with the models that this server has."""
     from attention.models.library import LIBRARY
 
     assert isinstance(MODEL.range, NameOrText)
@@ -537,17 +535,11 @@ def _model_range() -> NameOrText:
 
 
 def _picture_names(several: bool) -> PictureNames:
-    """The range of the names of pictures, for a model that reads several in its text, or one."""
     assert isinstance(IMAGE.range, PictureNames)
     return replace(IMAGE.range, most=MOST_PICTURES if several else 1)
 
 
 def _read_pictures(reader: Reader, within: PictureNames) -> tuple[Picture, ...]:
-    """The pictures that the knob names: of ours, or uploaded ones.
-
-    Raises:
-        AwaitedError: a picture has not been uploaded.
-    """
     names = names_in(reader.knob(IMAGE, within))
     found = [reader.uploads.pictures.get(name) or example_of(name) for name in names]
     if missing := [name for name, picture in zip(names, found, strict=True) if picture is None]:

@@ -150,7 +150,6 @@ def _outside() -> int:
 def _read_pictures(
     model: ModelOptions, loaded: LoadedModel, limit: int, notes: list[str]
 ) -> tuple[TextInputs, list[tuple[str, int]]]:
-    """The input of a model that reads pictures, and its truncated texts."""
     from attention.vision.picture_inputs import picture_inputs
     from attention.vision.reader import RawPicture
 
@@ -236,7 +235,6 @@ def _generate(
     notes: list[str],
     build_forward: Callable[[TextInputs], PatchedForward],
 ) -> TextInputs:
-    """The ids with the generated ones appended."""
     import torch
 
     from attention.models import forward_pass, generation, lm_head
@@ -359,12 +357,7 @@ class ModelOptions:
 
 
 def _read(image: Any) -> Picture | tuple[Picture, ...] | None:
-    """The picture of a file or an image; of a list of these, all of them, or the only one.
-
-    Raises:
-        ConfigError: they are too many.
-        FileError: one is no picture that can be read.
-    """
+    """The picture of a file or an image; of a list of these, all of them, or the only one."""
     if image is None or isinstance(image, Picture):
         return image
     if not isinstance(image, list | tuple):
@@ -517,7 +510,6 @@ def _id_options(handle: ModelHandle, ids: Mapping[str, tuple[int, ...]], note: s
 
 
 def _row(name: str, value: Any) -> Tensor:
-    """One row of whole numbers."""
     import torch
 
     try:
@@ -539,11 +531,7 @@ def _row(name: str, value: Any) -> Tensor:
 
 
 def _shown_part(n_tokens: int, mask_name: str, mask: Tensor | None) -> tuple[slice, bool]:
-    """The part of a text without its padding, and whether the mask hides more than that.
-
-    Raises:
-        ConfigError: the mask is of another text, or hides tokens inside of the text of a decoder.
-    """
+    """The part of a text without its padding, and whether the mask hides more than that."""
     if mask is None:
         return slice(0, n_tokens), False
     if len(mask) != n_tokens:

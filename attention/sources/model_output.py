@@ -102,11 +102,7 @@ def read_output(output: Any, batch: int) -> OutputAttentions:
 
 
 def _fields(output: Any) -> dict[str, Any]:
-    """The attentions of an output by the names of their fields.
-
-    Raises:
-        ModelError: it has none, or a tuple has several.
-    """
+    """The attentions of an output by the names of their fields."""
     if isinstance(output, Mapping):
         named = {name: value for name, value in output.items() if isinstance(name, str) and name.endswith(_SUFFIX)}
         fields = {name: value for name, value in named.items() if value is not None and len(value)}
@@ -151,7 +147,6 @@ def _is_map(value: Any) -> bool:
 
 
 def _is_generation(value: Any) -> bool:
-    """Whether these are the steps of a generation, each with all layers."""
     return bool(value) and all(isinstance(step, tuple | list) and any(map(_is_layer, step)) for step in value)
 
 

@@ -216,8 +216,6 @@ class TransformerRun:
         return residual_stream.vocabulary_weights(self.loaded)
 
     def _run_again(self, what: str, run: Callable[[LoadedModel, TextInputs, PatchedForward, int], Result]) -> Result:
-        """The cached result of a pass with the interventions of the source."""
-
         def compute() -> Result:
             source = self.source
             loaded = source.load()

@@ -117,11 +117,7 @@ def as_matrices(inputs: Mapping[str, MatrixInput]) -> dict[str, tuple[Any, ...]]
 
 
 def _of_linear(value: Any, symbol: str) -> tuple[Any, Any]:
-    """The matrix and the row of an `nn.Linear`, or of the layer that GPT-2 has instead; of everything else, itself and None.
-
-    Raises:
-        MatrixError: a layer whose weight is packed, as by quantization.
-    """
+    """The matrix and the row of an `nn.Linear`, or of the layer that GPT-2 has instead; of everything else, itself and None."""
     weight = getattr(value, "weight", None)
     if weight is None or not hasattr(weight, "ndim"):
         return value, None

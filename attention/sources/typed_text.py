@@ -145,7 +145,6 @@ class TypedText:
         return random_weights.typed_text(self.config, trace)
 
     def _lengths(self) -> tuple[int, int]:
-        """The numbers of queries and keys."""
         n_queries = len(self._tokens(self.text, "text", []))
         return n_queries, len(self._tokens(self.text2, "second text", [])) if self.text2.strip() else n_queries
 
@@ -175,7 +174,6 @@ class TypedText:
         return replace(cost, cached_heads=1)
 
     def _tokens(self, text: str, name: str, notes: list[str]) -> tuple[str, ...]:
-        """The tokens of the chosen line, padded if requested."""
         lines = _lines(text)
         if not lines:
             got = "only blanks" if text else "nothing"

@@ -108,19 +108,13 @@ class _Parts:
 
     @classmethod
     def of_output(cls, read: OutputAttentions) -> _Parts:
-        """The weights of an output."""
         pairs = [(block.kind, weights) for block in read.blocks for weights in block.layers]
         recorded = [{} if weights is None else {WEIGHTS: weights} for _, weights in pairs]
         return cls([kind for kind, _ in pairs], recorded, [], read.n_batch, True)
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, Any], batch: int | None) -> _Parts:
-        """Tensors by the names of their steps, each of one layer or of all.
-
-        Raises:
-            MatrixError: a tensor has no numbers.
-            ShapeError: a tensor has other axes, or two have different numbers of layers.
-        """
+        """Tensors by the names of their steps, each of one layer or of all."""
         parts = cls([], [])
         columns: dict[str, list[Tensor | None]] = {}
         for typed, value in tensors.items():
@@ -166,7 +160,6 @@ class _Parts:
         return [None if tensor is None else self._of_one(tensor, typed, len(axes), batch) for tensor in of_layers]
 
     def _of_one(self, tensor: Tensor, typed: str, n_axes: int, batch: int | None) -> Tensor:
-        """The tensor of one layer with all its axes, and no other."""
         if tensor.ndim < n_axes:
             return tensor[None]
         return tensor if tensor.ndim == n_axes else self._of_batch(tensor, typed, batch)
@@ -205,7 +198,6 @@ class _Tokens:
     def apply(
         self, index: int, kind: str, recorded: dict[str, Tensor]
     ) -> tuple[dict[str, Tensor], tuple[str, ...], tuple[str, ...]]:
-        """The tensors of a layer without padding, and the tokens of its queries and keys."""
         sizes = Layer(recorded=recorded).sizes
         n_keys = sizes.get("key_pos", sizes.get("query_pos", 1))
         n_queries = sizes.get("query_pos", n_keys)
@@ -232,11 +224,6 @@ class _Tokens:
         return recorded, _without_padding(queries), _without_padding(keys)
 
     def check(self, layers: Sequence[Layer]) -> None:
-        """Checks that what a user gave fits some layer.
-
-        Raises:
-            ShapeError: it does not.
-        """
         sides = {(len(layer.tokens), len(layer.key_tokens)) for layer in layers if layer.has_attention}
         listed = " and ".join(f"{queries} queries and {keys} keys" for queries, keys in sorted(sides)[:3])
         for name, labels in (("queries", self.queries), ("keys", self.keys)):
@@ -252,7 +239,6 @@ class _Tokens:
 
     @property
     def notes(self) -> list[str]:
-        """What was decided about tokens, in sentences."""
         numbered = ", ".join(map(str, self.unmatched[:8])) + ", …" * (len(self.unmatched) > 8)
         return [
             f"In layers {numbered} there is another number of positions than of tokens: they are numbered."
@@ -277,7 +263,6 @@ def _without_padding(labels: _Labels) -> tuple[str, ...]:
 
 
 def _selected(name: str, tensor: Tensor, axis: str, real: Sequence[int]) -> Tensor:
-    """The tensor at some positions of an axis."""
     axes = DECLARED[name].axes
     return tensor[(slice(None),) * axes.index(axis) + (list(real),)] if axis in axes else tensor
 
@@ -389,7 +374,6 @@ def _written(labels: _Labels, read: OutputAttentions, parts: _Parts, tokenizer: 
 
 
 def _mask(inputs: TensorInputs, parts: _Parts) -> GivenMask | None:
-    """The mask of all layers, of the sequence that is shown."""
     if inputs.mask is None:
         return None
     mask, first = as_tensor(inputs.mask, "mask"), next(filter(None, parts.recorded), {})
@@ -450,7 +434,6 @@ def _layer(
 
 
 def _formula(recorded: Mapping[str, Tensor], index: int, inputs: TensorInputs) -> Formula | None:
-    """The formula that may have computed a layer."""
     if not ({QUERY, KEY} <= recorded.keys() or SCORES in recorded):
         return None
     divisor, scaling = (_number(name, getattr(inputs, name), index) for name in ("divisor", "scaling"))
@@ -460,7 +443,6 @@ def _formula(recorded: Mapping[str, Tensor], index: int, inputs: TensorInputs) -
 
 
 def _number(name: str, value: Any, index: int) -> float | None:
-    """A number of all layers, or that of one of them."""
     numbers = as_tensor(value, name).flatten().tolist() if value is not None else [None]
     if len(numbers) > 1 and index >= len(numbers):
         raise ShapeError(

@@ -455,11 +455,7 @@ class Layer(Attributes, Displayed):
         return self._compute(name, None)
 
     def _read_shared(self, name: str, tensor: Tensor) -> Tensor:
-        """A parameter of the model as float32 on the CPU; the layer has no copy of it.
-
-        Raises:
-            MissingError: the model was changed after it was recorded, such as by training.
-        """
+        """A parameter of the model as float32 on the CPU; the layer has no copy of it."""
         import torch
 
         if getattr(tensor, "recorded_version", None) not in (None, tensor.is_inference() or tensor._version):
@@ -488,7 +484,6 @@ class Layer(Attributes, Displayed):
         return self._cached((name, head), step, lambda: compute.compute_step(self, name, head))
 
     def _streamed_stats(self) -> LayerStats:
-        """Statistics of all maps and the outputs of all heads, computed in blocks of queries that are not cached."""
         from attention.trace import compute
 
         return self._cached("survey", find_step(HEAD_OUTPUT), lambda: compute.compute_stats(self))
@@ -533,12 +528,7 @@ def _axes_of(name: str) -> tuple[str, ...]:
 
 
 def _by_our_names(tensors: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
-    """The tensors that are not None, by our names, in the order of the formula.
-
-    Raises:
-        MissingError: a name is of no step or parameter.
-        ShapeError: two names are of the same step.
-    """
+    """The tensors that are not None, by our names, in the order of the formula."""
     named: dict[str, Tensor] = {}
     for typed, tensor in tensors.items():
         name = our_name(typed)
@@ -549,11 +539,7 @@ def _by_our_names(tensors: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
 
 
 def _sizes_of(recorded: Mapping[str, Tensor], tokens: tuple[str, ...], key_tokens: tuple[str, ...]) -> dict[str, int]:
-    """The length of each axis, by its name.
-
-    Raises:
-        ShapeError: a tensor has the wrong number of axes, or one axis has two sizes.
-    """
+    """The length of each axis, by its name."""
     known: dict[str, tuple[int, str]] = {}  # the size and the tensor that has it
     for axis, labels in (("query_pos", tokens), ("key_pos", key_tokens)):
         if labels:

@@ -91,7 +91,6 @@ class LayerStats(NamedTuple):
 
 
 def _brightest(weights: Tensor) -> float | None:
-    """See `StepStats`."""
     n_keys = weights.shape[-1]
     if n_keys <= _FEW_KEYS:
         return None
