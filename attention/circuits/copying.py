@@ -4,7 +4,7 @@
     circuits.copied_tokens(source, layer=18, head=6, token=" copper").raised
     circuits.copying_score(source)       # [layer head]
 
-The matrices are those of `attention.trace.head_matrices`: the weights of the norms are folded in, their scales and all biases left out.
+The matrices are those of `attention.trace.model_run`: the weights of the norms are folded in, their scales and all biases left out.
 
 Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", sections "Copying / primitive in-context learning" and
 "Summarizing OV/QK matrices"; Wang et al. 2022, "Interpretability in the Wild", appendix on name movers, for the embedding after the first layer.
@@ -21,7 +21,7 @@ from attention.base import cache
 from attention.base.errors import ConfigError, MissingError, check_index
 from attention.base.printed import format_number
 from attention.sources import Intervenable
-from attention.trace.head_matrices import HeadMatrices, LayerMatrices
+from attention.trace.model_run import HeadMatrices, LayerMatrices
 from attention.trace.trace import Trace
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from attention.metrics.metric import OF_THE_PARAMETERS, ON_THIS_TEXT, Metric
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.trace.head_matrices import HeadMatrices
+    from attention.trace.model_run import HeadMatrices
     from attention.trace.trace import Trace
 
 

@@ -1,4 +1,4 @@
-"""The matrices of the heads of a loaded model, with its norms folded in as `trace.head_matrices` says, found by running it once.
+"""The matrices of the heads of a loaded model, with its norms folded in as `trace.model_run` says, found by running it once.
 
 What norms do is read off that run: the linear part, weights and, in a LayerNorm, the subtraction of the mean; the
 scale is left out. So is what happens between W_Q, W_K and their product: norms of each head, and rotary embedding as
@@ -25,7 +25,7 @@ from attention.models import lm_head, recorder, running
 from attention.models.attention_call import Call, in_float32
 from attention.models.attention_sites import parents
 from attention.models.token_pieces import vocabulary_names
-from attention.trace.head_matrices import LayerMatrices
+from attention.trace.model_run import LayerMatrices
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -59,7 +59,7 @@ class _Surroundings:
 
 
 class ModelMatrices:
-    """The matrices of all heads of a loaded model; `trace.head_matrices.HeadMatrices` says what each attribute is."""
+    """The matrices of all heads of a loaded model; `trace.model_run.HeadMatrices` says what each attribute is."""
 
     def __init__(self, loaded: LoadedModel) -> None:
         if not loaded.sites:

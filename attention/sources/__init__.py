@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     from attention.formula.override import Override
     from attention.patching.intervention import Intervention
     from attention.program.literals import Snippet
-    from attention.trace.head_matrices import HeadMatrices
-    from attention.trace.model_run import ModelRun
+    from attention.trace.model_run import HeadMatrices, ModelRun
     from attention.trace.trace import Trace
 
 

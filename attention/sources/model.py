@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from attention.patching.forward import Activations, PatchedForward
     from attention.program.literals import Snippet
     from attention.sources.model_input import ModelInputs
-    from attention.trace.head_matrices import HeadMatrices
-    from attention.trace.model_run import ModelRun
+    from attention.trace.model_run import HeadMatrices, ModelRun
 
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from attention.models.loaded import LoadedModel
     from attention.models.text_inputs import TextInputs
     from attention.patching.forward import PatchedForward
-    from attention.trace.head_matrices import HeadMatrices
     from attention.trace.linear_run import LinearRun
-    from attention.trace.model_run import VocabularyWeights
+    from attention.trace.model_run import HeadMatrices, VocabularyWeights
     from attention.trace.parts import RunParts
 
 Result = TypeVar("Result")

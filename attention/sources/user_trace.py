@@ -1,4 +1,7 @@
-"""The trace of tensors in a user's memory, by the rules for files: recorded numbers are shown, and a formula that reproduces them computes the rest."""
+"""The trace of tensors in a user's memory, by the rules for files: recorded numbers are shown, and a formula that reproduces them computes the rest.
+
+The output of a model of transformers, of one pass or of all steps of a generation, is read by its form alone.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attention.base.errors import FileError, MatrixError, ShapeError
+from attention.base.errors import FileError, MatrixError, ModelError, ShapeError
 from attention.base.printed import plural
 from attention.base.tokens import Generated
+from attention.files.generation_steps import join_steps
 from attention.files.given_mask import FAR, GivenMask, MaskSizes
 from attention.files.patch_grid import patch_tokens, seen_grid
 from attention.files.user_tensors import (
@@ -25,13 +29,15 @@ from attention.files.weight_notes import layer_notes, row_sum_note
 from attention.formula.formula import Formula
 from attention.formula.names import HEAD_AXES, KEY, MAP_AXES, MASKED_SCORES, QUERY, SCORES, WEIGHTS
 from attention.formula.steps import DECLARED, meant_by, our_name
-from attention.sources.model_output import CROSS, ENCODER, OutputAttentions, is_output, read_output
 from attention.trace.layer import Layer
 from attention.trace.trace import SeenPicture, TensorInputs, Trace
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+_ENCODER, _CROSS = "encoder", "cross"
+_SUFFIX = "attentions"
+_RECORD = 'load the model with attn_implementation="eager" and run it with output_attentions=True, or use attention.record(model, …)'
 _OF_ALL_LAYERS = ("bias", "bias_table")  # one may be that of all layers
 _ROWS_FIRST = (
     "hook_q",
@@ -107,7 +113,7 @@ class _Parts:
     low_precision: bool = False
 
     @classmethod
-    def of_output(cls, read: OutputAttentions) -> _Parts:
+    def of_output(cls, read: _OutputAttentions) -> _Parts:
         pairs = [(block.kind, weights) for block in read.blocks for weights in block.layers]
         recorded = [{} if weights is None else {WEIGHTS: weights} for _, weights in pairs]
         return cls([kind for kind, _ in pairs], recorded, [], read.n_batch, True)
@@ -202,11 +208,11 @@ class _Tokens:
         n_keys = sizes.get("key_pos", sizes.get("query_pos", 1))
         n_queries = sizes.get("query_pos", n_keys)
         other = ("keys", "queries") if self.keys.texts else ("queries",)
-        of_queries, of_keys = {ENCODER: (other, other), CROSS: (("queries",), other), "": (("queries",), other)}.get(
+        of_queries, of_keys = {_ENCODER: (other, other), _CROSS: (("queries",), other), "": (("queries",), other)}.get(
             kind, (("queries",), ("queries",))
         )
         queries, keys = self._fitting(of_queries, n_queries), self._fitting(of_keys, n_keys)
-        if queries is None and keys is not None and kind != CROSS and n_queries <= n_keys:
+        if queries is None and keys is not None and kind != _CROSS and n_queries <= n_keys:
             queries = _Labels(
                 keys.texts[n_keys - n_queries :]
             )  # the last tokens of a text whose first ones are in a cache
@@ -267,6 +273,156 @@ def _selected(name: str, tensor: Tensor, axis: str, real: Sequence[int]) -> Tens
     return tensor[(slice(None),) * axes.index(axis) + (list(real),)] if axis in axes else tensor
 
 
+class _Block(NamedTuple):
+    """The layers of one part of a model.
+
+    Attributes:
+        kind: "encoder", "decoder", "cross" or another part; empty where the model has one part.
+        layers: the weights of each layer, [head query_pos key_pos]; None for a layer that returned none.
+    """
+
+    kind: str
+    layers: list[Tensor | None]
+
+
+class _OutputAttentions(NamedTuple):
+    """The attention in an output.
+
+    Attributes:
+        blocks: the parts of the model: the encoder, the decoder, then cross-attention.
+        ids: the ids of a generated text with its prompt; empty for one pass.
+        n_prompt: how many of them are the prompt.
+        n_batch: the number of sequences.
+    """
+
+    blocks: list[_Block]
+    ids: list[int]
+    n_prompt: int
+    n_batch: int
+
+
+def _is_output(value: Any) -> bool:
+    """Whether this is what a model returned, rather than a tensor, or a tensor of each layer."""
+    return isinstance(value, Mapping) or (
+        isinstance(value, tuple | list)
+        and (
+            all(each is None for each in value)
+            or any(isinstance(each, tuple | list) and any(map(_is_layer, each)) for each in value)
+        )
+    )
+
+
+def _read_output(output: Any, batch: int) -> _OutputAttentions:
+    """The attention in an output, of one sequence of its batch: what a model or its `generate` returned, its tuple, or the attentions themselves."""
+    fields = _fields(output)
+    windows = next((name for name in fields if name.endswith("global_attentions")), "")
+    if windows:
+        raise ModelError(
+            f"the weights of this output are windows around each query, beside {windows}, and no maps: use attention.record(model, …), or Model.of(model, tokenizer, text)."
+        )
+    sequences = _row_of(getattr(output, "sequences", None), batch)
+    beams = _row_of(getattr(output, "beam_indices", None), batch)
+    blocks, n_prompt, n_batch = [], 0, 1
+    for name, value in sorted(fields.items(), key=lambda field: _rank(_kind(field[0]))):
+        kind = _kind(name) if len(fields) > 1 else ""
+        steps = [list(step) for step in value] if _is_generation(value) else [list(value)]
+        sizes = [len(layer) for step in steps for layer in step if layer is not None]
+        if not sizes:
+            raise ModelError(
+                f"{name} of this output has no weights, as sdpa and flash attention return none: {_RECORD}."
+            )
+        n_batch = max(n_batch, 1 if beams else sizes[0])
+        rows = [row for row in beams[: len(steps)] if row >= 0] if beams and len(steps) > 1 else [batch] * len(steps)
+        if len(steps) == 1 and len(sequences) and sizes[0] < len(output.sequences):
+            rows = [batch * sizes[0] // len(output.sequences)]  # an encoder reads a text once for all that follow it
+        layers: list[Tensor | None] = []
+        for index in range(len(steps[0])):
+            of_layer = [_weights(step[index], name, index, row) for step, row in zip(steps, rows, strict=False)]
+            weights = [each for each in of_layer if each is not None]
+            layers.append(join_steps(weights, kind != _CROSS) if len(weights) > 1 else weights[0] if weights else None)
+        if len(steps) > 1 and kind != _CROSS:
+            first = next(layer for layer in steps[0] if layer is not None)
+            joined = next(layer for layer in layers if layer is not None)
+            n_prompt = joined.shape[-1] - joined.shape[-2] + first.shape[-2]
+        blocks.append(_Block(kind, layers))
+    return _OutputAttentions(blocks, sequences, n_prompt, n_batch)
+
+
+def _fields(output: Any) -> dict[str, Any]:
+    """The attentions of an output by the names of their fields."""
+    if isinstance(output, Mapping):
+        named = {name: value for name, value in output.items() if isinstance(name, str) and name.endswith(_SUFFIX)}
+        fields = {name: value for name, value in named.items() if value is not None and len(value)}
+        if fields:
+            return fields
+        inner = [name for name, value in output.items() if getattr(value, _SUFFIX, None) is not None]
+        if inner:
+            raise ModelError(
+                f"this output has the attentions of several models; got it whole: give one of them, output.{' or output.'.join(inner)}."
+            )
+        if not named and hasattr(output, _SUFFIX):
+            named = {_SUFFIX: None}
+        got = f"no {next(iter(named))}" if named else f"only {', '.join(map(str, [*output][:6]))}"
+        raise ModelError(f"an output with attentions is needed; got {got}: {_RECORD}.")
+    if _is_generation(output) or all(each is None for each in output):
+        return {_SUFFIX: output}
+    parts = [part for part in output if isinstance(part, tuple | list) and part and all(map(_is_map, part))]
+    if len(parts) != 1:
+        raise ModelError(
+            f"one tuple of weights, [batch head query key] of each layer, is needed; got a tuple with {len(parts)} of them: give it, such as output[-1], or run the model with return_dict=True."
+        )
+    return {_SUFFIX: parts[0]}
+
+
+def _kind(name: str) -> str:
+    return name.removesuffix(_SUFFIX).rstrip("_")
+
+
+def _rank(kind: str) -> int:
+    return (kind != _ENCODER) + (kind == _CROSS)
+
+
+def _is_layer(value: Any) -> bool:
+    return len(getattr(value, "shape", ())) > 1
+
+
+def _is_map(value: Any) -> bool:
+    """Whether this may be the weights of a layer of a batch, and not keys or values."""
+    if len(getattr(value, "shape", ())) != 4:
+        return False
+    return bool(((as_tensor(value[:1], _SUFFIX).sum(-1) - 1).abs() < 0.05).all())  # half precision rounds
+
+
+def _is_generation(value: Any) -> bool:
+    return bool(value) and all(isinstance(step, tuple | list) and any(map(_is_layer, step)) for step in value)
+
+
+def _row_of(table: Any, batch: int) -> list[int]:
+    if table is None:
+        return []
+    if not 0 <= batch < len(table):
+        raise _no_sequence(len(table), batch)
+    return [int(each) for each in table[batch]]
+
+
+def _no_sequence(size: int, batch: int) -> ShapeError:
+    return ShapeError(f"this output has {size} sequences, counted from 0; got batch={batch}: choose one of them.")
+
+
+def _weights(value: Any, name: str, index: int, batch: int) -> Tensor | None:
+    """The weights of one layer and sequence, [head query_pos key_pos]."""
+    if value is None:
+        return None
+    shape: Sequence[int] = getattr(value, "shape", ())
+    if len(shape) != 4:
+        raise ShapeError(
+            f"layer {index} of {name} needs the axes [batch head query key]; got {list(shape)}: give maps, or use attention.record(model, …)."
+        )
+    if not 0 <= batch < shape[0]:
+        raise _no_sequence(shape[0], batch)
+    return as_tensor(value[batch], f"layer {index} of {name}")
+
+
 def trace_of(inputs: TensorInputs) -> Trace:
     """The trace of tensors, or of the output of a model: see `Trace.of`.
 
@@ -276,7 +432,7 @@ def trace_of(inputs: TensorInputs) -> Trace:
     tensors, output = {name: value for name, value in inputs.tensors.items() if value is not None}, inputs.output
     if cached := _of_cache(output):
         tensors, output = cached | tensors, None
-    elif output is not None and not is_output(output):
+    elif output is not None and not _is_output(output):
         tensors, output = {WEIGHTS: output} | tensors, None
     if (output is None) == (not tensors):
         got = f"an output beside {', '.join(tensors)}" if tensors else "neither"
@@ -287,7 +443,7 @@ def trace_of(inputs: TensorInputs) -> Trace:
     queries, keys = (_Labels.of(tokens, batch, inputs.tokenizer) for tokens in (inputs.tokens, inputs.key_tokens))
     continuation: tuple[str, ...] = ()
     if output is not None:
-        read = read_output(output, batch)
+        read = _read_output(output, batch)
         parts = _Parts.of_output(read)
         if not keys.texts and _is_of_encoder(queries, parts):
             queries, keys = keys, queries
@@ -350,19 +506,21 @@ def _is_of_encoder(labels: _Labels, parts: _Parts) -> bool:
     pairs = [
         (kind, recorded[WEIGHTS].shape) for kind, recorded in zip(parts.kinds, parts.recorded, strict=True) if recorded
     ]
-    source = {shape[-1] for kind, shape in pairs if kind in (ENCODER, CROSS)}
-    written = {shape[-2] for kind, shape in pairs if kind != ENCODER}
+    source = {shape[-1] for kind, shape in pairs if kind in (_ENCODER, _CROSS)}
+    written = {shape[-2] for kind, shape in pairs if kind != _ENCODER}
     return len(labels.texts) in source - written
 
 
-def _written(labels: _Labels, read: OutputAttentions, parts: _Parts, tokenizer: Any) -> tuple[_Labels, tuple[str, ...]]:
+def _written(
+    labels: _Labels, read: _OutputAttentions, parts: _Parts, tokenizer: Any
+) -> tuple[_Labels, tuple[str, ...]]:
     """The tokens that a model read while it wrote, those that it wrote marked as such; and the last one, which it did not read."""
     if not read.n_prompt:
         return labels, ()
     n_keys = max(
         recorded[WEIGHTS].shape[-1]
         for kind, recorded in zip(parts.kinds, parts.recorded, strict=True)
-        if recorded and kind not in (ENCODER, CROSS)
+        if recorded and kind not in (_ENCODER, _CROSS)
     )
     texts, written = labels.texts, _readable(read.ids, tokenizer)
     if not texts or len(texts) == read.n_prompt < n_keys:

@@ -2,7 +2,7 @@
 
 A forward pass of a tiny model as a `LinearRun`: with frozen norms, heads and MLPs.
 
-The matrices of the heads of a tiny trained model, with its norms folded in as `trace.head_matrices` says.
+The matrices of the heads of a tiny trained model, with its norms folded in as `trace.model_run` says.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from torch.overrides import TorchFunctionMode
 
 from attention.base.errors import ConfigError, TextError
 from attention.formula.names import EMBEDDING, KEY, MEMORY, QUERY, VALUE
-from attention.trace.head_matrices import LayerMatrices
 from attention.trace.linear_run import LinearRun
+from attention.trace.model_run import LayerMatrices
 from attention.trace.parts import Handlers, Place
 from attention.trace.residual_parts import EMBEDDING_PART, LOGITS, mlp_part
 from attention.training import network
@@ -158,7 +158,7 @@ class _FrozenNorms(TorchFunctionMode):
 
 
 class TrainedMatrices:
-    """The matrices of all heads of a tiny trained model; `attention.trace.head_matrices.HeadMatrices` says what each attribute is."""
+    """The matrices of all heads of a tiny trained model; `attention.trace.model_run.HeadMatrices` says what each attribute is."""
 
     uid = None
 

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from attention.formula.edit_kinds import LayerSize
     from attention.patching.forward import Activations, PatchedForward
     from attention.program.literals import Snippet
-    from attention.trace.head_matrices import HeadMatrices
-    from attention.trace.model_run import ModelRun
+    from attention.trace.model_run import HeadMatrices, ModelRun
     from attention.training.learning import Snapshot
     from attention.training.task import Example
 

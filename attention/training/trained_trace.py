@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attention.patching.forward import PatchedForward
-    from attention.trace.head_matrices import HeadMatrices
     from attention.trace.linear_run import LinearRun
+    from attention.trace.model_run import HeadMatrices
     from attention.trace.parts import RunParts
     from attention.training.learning import Snapshot
     from attention.training.network import Batch
