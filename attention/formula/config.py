@@ -164,17 +164,6 @@ class AttentionConfig:
         else:
             self._check_width("d_k", self.sizes.d_k)
             self._check_width("d_v", self.sizes.d_v)
-        self._check_variants()
-
-    def _check_width(self, name: str, size: int) -> None:
-        largest = max(MAX_WIDTH, self.d_model)
-        if self.n_heads * size > largest:
-            raise ConfigError(
-                f"heads · {name} is at most {largest:,}; got {self.n_heads:,} · {size:,} = {self.n_heads * size:,}: "
-                f"choose fewer heads, or a smaller {name}."
-            )
-
-    def _check_variants(self) -> None:
         n_heads, d_k, _ = self.sizes
         if n_heads % self.kv_heads:
             raise ConfigError(
@@ -183,6 +172,14 @@ class AttentionConfig:
         if positions.POSITIONS[self.positions].rotary and d_k % 2:
             raise ConfigError(
                 f'positions "rope" rotates pairs of columns, so d_k is even; got {d_k}: choose another d_k, or other positions.'
+            )
+
+    def _check_width(self, name: str, size: int) -> None:
+        largest = max(MAX_WIDTH, self.d_model)
+        if self.n_heads * size > largest:
+            raise ConfigError(
+                f"heads · {name} is at most {largest:,}; got {self.n_heads:,} · {size:,} = {self.n_heads * size:,}: "
+                f"choose fewer heads, or a smaller {name}."
             )
 
     @property

@@ -11,7 +11,6 @@ from attention.formula.inline import inlined
 from attention.formula.names import DROPPED_WEIGHTS
 
 if TYPE_CHECKING:  # torch takes more than a second to import; a page must open before that
-    import torch
     from torch import Tensor
 
     from attention.formula.explainer import Tensors
@@ -92,15 +91,18 @@ class Dropout:
         formula, values = rf"\frac{{{symbol}}}{{1 - {rate.tex}}}", [weight, 1 - self.share]
         return Arithmetic(formula, [line], [short], words, values, "quotient")
 
-    def _drawn(self, layer: Tensors, head: int) -> RandomNumbers:
+    def _drawn(self, layer: Tensors, head: int) -> _RandomNumbers:
         """The random numbers of a head; each head continues the generator of the one before it."""
+        import torch
+
         from attention.formula import functions
 
-        def draw() -> RandomNumbers:
+        def draw() -> _RandomNumbers:
             generator = functions.generator(self.seed, "dropout")
             if head:
                 generator.set_state(self._drawn(layer, head - 1).state)
-            return RandomNumbers.of(generator, layer.sizes["query_pos"], layer.sizes["key_pos"])
+            random = torch.rand(layer.sizes["query_pos"], layer.sizes["key_pos"], generator=generator)
+            return _RandomNumbers(random, generator.get_state())
 
         return cache.memoize(layer.uid, ("dropout", head), self.seed, draw)
 
@@ -129,7 +131,7 @@ class ProvidedDropout(Dropout):
         return [f"{DROPPED_WEIGHTS} = {weights} * dropout_mask"]
 
     def arithmetic(self, symbol: str, weight: float, query: int, key: int, hidden: bool, by: float) -> Arithmetic:
-        """The arithmetic of one weight times its factor `by`; arguments as in `Dropping.arithmetic`."""
+        """The arithmetic of one weight times its factor `by`; arguments as in `Dropout.arithmetic`."""
         if weight == 0 or by == 1:
             return super().arithmetic(symbol, weight, query, key, hidden, by) if weight == 0 else _unchanged(weight)
         if by == 0:
@@ -161,20 +163,12 @@ def drop_weights(weights: Weights, rate: float, random: Weights) -> Weights:
     return torch.where(random >= rate, weights / (1 - rate), torch.zeros_like(weights))
 
 
-class RandomNumbers(NamedTuple):
+class _RandomNumbers(NamedTuple):
     """The random numbers of dropout in one head, [query_pos key_pos], and the state of the generator after them."""
 
     random: Tensor
     state: Tensor
 
-    @classmethod
-    def of(cls, generator: torch.Generator, n_queries: int, n_keys: int) -> RandomNumbers:
-        """The next random numbers of a generator."""
-        import torch
-
-        return cls(torch.rand(n_queries, n_keys, generator=generator), generator.get_state())
-
     @property
     def nbytes(self) -> int:
-        """Bytes of both tensors."""
         return self.random.nbytes + self.state.nbytes

@@ -18,11 +18,9 @@ class Source(Protocol):
 
     def trace(self) -> Trace:
         """The tokens, and every step that the source can record."""
-        ...
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         """The beginning of a Python program that computes a layer of `trace`, which is the trace of this source, in plain torch."""
-        ...
 
 
 @runtime_checkable
@@ -37,11 +35,9 @@ class Configurable(Source, Protocol):
     @property
     def base(self) -> Configurable:
         """The source with default knobs after the scores: the trace of this source is the trace of the base, with `config` applied."""
-        ...
 
     def memory_bytes(self) -> int:
         """The bytes that the steps take while they are computed, counted in advance; raises like `trace` if they exceed the limit."""
-        ...
 
 
 @runtime_checkable
@@ -50,7 +46,6 @@ class Preparable(Configurable, Protocol):
 
     def prepare(self) -> None:
         """Does slow work that needs little memory before the trace, such as training or generation."""
-        ...
 
 
 @runtime_checkable
@@ -62,19 +57,15 @@ class Intervenable(Source, Protocol):
     @property
     def without_interventions(self) -> Source:
         """The same source without interventions."""
-        ...
 
     def run(self) -> ModelRun:
         """The run of the model, without the trace, which may be large; raises like `trace`."""
-        ...
 
     def head_matrices(self) -> HeadMatrices:
         """The matrices of every head of the model, whatever its input and interventions; raises ModelError if they are not known."""
-        ...
 
     def find_token(self, text: str) -> tuple[int, str]:
         """The id of the token that a text stands for, and its readable form; raises TextError if it is no token, or several."""
-        ...
 
 
 @runtime_checkable
@@ -87,8 +78,6 @@ class Patchable(Intervenable, Protocol):
     @property
     def input_text(self) -> str:
         """The input text, in a form that can be typed."""
-        ...
 
     def with_other_run(self, other: object) -> Patchable:
         """The source with `other` as its other run, where it patches from one and has none. The page Compare passes its second state."""
-        ...

@@ -32,7 +32,7 @@ _LINEAR_PASSES = 1.5  # what a linear run takes, in plain passes
 
 @dataclass(frozen=True, eq=False)
 class TransformerRun:
-    """The run of a transformers model, with the interventions of its source. It keeps no model in memory alive.
+    """The run of a transformers model, with the interventions of its source; `ModelRun` says what each method raises. It keeps no model in memory alive.
 
     Attributes:
         inputs: the token ids of each text, [1 pos], with the generated ones.
@@ -57,11 +57,7 @@ class TransformerRun:
 
     @property
     def source(self) -> Any:
-        """The model and its text, without overrides.
-
-        Raises:
-            MissingError: the model was in memory, and is no longer.
-        """
+        """The model and its text, without overrides."""
         if not self._in_memory:
             return self._source
         from attention.models.in_memory import handle_of
@@ -82,12 +78,7 @@ class TransformerRun:
         return sum(len(picture.content) for picture in pictures if picture is not None)
 
     def linear_run(self) -> LinearRun:
-        """The same run with frozen norms, heads and MLPs.
-
-        Raises:
-            MissingError: what the heads of this model write is not known.
-            SizeError: it would take more memory than `max_bytes` of the source.
-        """
+        """The same run with frozen norms, heads and MLPs."""
         from attention.models import linearize
 
         def compute() -> LinearRun:
@@ -99,11 +90,7 @@ class TransformerRun:
         return cache.memoize(self._cache_key, _LINEAR_RUN, None, compute)
 
     def estimate_seconds(self) -> float:
-        """The estimated seconds of `linear_run`, without running it; 0 if its result is cached.
-
-        Raises:
-            SizeError: it would take more memory than `max_bytes` of the source.
-        """
+        """The estimated seconds of `linear_run`, without running it; 0 if its result is cached."""
         from attention.models import forward_pass
 
         if not self.memory_bytes():
@@ -115,11 +102,7 @@ class TransformerRun:
         return _LINEAR_PASSES * forward_pass.estimate_seconds(loaded, tokens, changes)
 
     def parts(self) -> RunParts:
-        """The same run, whose parts can be read and replaced.
-
-        Raises:
-            ConfigError: it has no heads that can be patched, or no logits.
-        """
+        """The same run, whose parts can be read and replaced."""
         from attention.models import lm_head, transformer_parts, validate_patches
         from attention.trace.parts import RunParts
 
@@ -165,12 +148,7 @@ class TransformerRun:
         )
 
     def head_matrices(self) -> HeadMatrices:
-        """The matrices of every head of the model, whatever its input and interventions.
-
-        Raises:
-            ModelError: the attention of its family cannot be recorded.
-            MissingError: the model reads pictures.
-        """
+        """The matrices of every head of the model, whatever its input and interventions."""
         from attention.models.model_matrices import ModelMatrices
         from attention.vision.modalities import check_text_only
 
@@ -183,33 +161,19 @@ class TransformerRun:
         return tuple(int(id_) for id_ in [*self.inputs.values()][-1][0])
 
     def residual_stream(self) -> tuple[Tensor, ...]:
-        """The residual stream that enters each layer, [query_pos d_model], and the one after the last layer.
-
-        Raises:
-            MissingError: the layers of this model do not follow each other.
-            SizeError: it would take more memory than `max_bytes` of the source.
-        """
+        """The residual stream that enters each layer, [query_pos d_model], and the one after the last layer."""
         from attention.models import residual_stream
 
         return self._run_again("residual stream", residual_stream.residual_stream).tensors
 
     def logits(self) -> Tensor:
-        """The logits at all positions, [query_pos vocabulary].
-
-        Raises:
-            MissingError: this model predicts no tokens.
-            SizeError: they would take more memory than `max_bytes` of the source.
-        """
+        """The logits at all positions, [query_pos vocabulary]."""
         from attention.models import residual_stream
 
         return self._run_again("logits", residual_stream.all_logits)
 
     def vocabulary_weights(self) -> VocabularyWeights:
-        """The embedding, the unembedding and the norm before it.
-
-        Raises:
-            MissingError: they are not plain matrices.
-        """
+        """The embedding, the unembedding and the norm before it."""
         from attention.models import residual_stream
 
         return residual_stream.vocabulary_weights(self.loaded)
@@ -223,11 +187,7 @@ class TransformerRun:
         return cache.memoize(self._cache_key, what, None, compute)
 
     def find_token(self, text: str) -> tuple[int, str]:
-        """The id of the one token that a text stands for, and its readable form.
-
-        Raises:
-            TextError: the text is no token, or several.
-        """
+        """The id of the one token that a text stands for, and its readable form."""
         found: tuple[int, str] = self.source.find_token(text)
         return found
 
@@ -248,11 +208,7 @@ class TransformerRun:
         return -1 - self._uid  # recorded tensors have the others
 
     def memory_bytes(self) -> int:
-        """The bytes that `linear_run` takes, counted in advance; 0 if its result is cached.
-
-        Raises:
-            SizeError: they are more than `max_bytes` of the source.
-        """
+        """The bytes that `linear_run` takes, counted in advance; 0 if its result is cached."""
         if cache.CACHE.get((self._cache_key, _LINEAR_RUN, None)) is not None:
             return 0
         loaded = self.loaded

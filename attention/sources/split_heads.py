@@ -96,7 +96,7 @@ def as_matrices(inputs: Mapping[str, MatrixInput]) -> dict[str, tuple[Any, ...]]
         if bias is not None and inputs[f"b_{letter}"] in ((), None):
             inputs[f"b_{letter}"] = bias
     matrices = {name: as_tuples(value, SYMBOLS.get(name, name)) for name, value in inputs.items()}
-    depths = {name: _depth(matrix) for name, matrix in matrices.items()}
+    depths = {name: len(_sizes(matrix)) for name, matrix in matrices.items()}
     for name, matrix in matrices.items():
         if depths[name] == 4 and len(matrix) == 1:
             matrices[name], depths[name] = matrix[0], 3
@@ -131,10 +131,6 @@ def _of_linear(value: Any, symbol: str) -> tuple[Any, Any]:
 
 def _sizes(matrix: Any) -> tuple[int, ...]:
     return (len(matrix), *_sizes(matrix[0])) if isinstance(matrix, tuple) and matrix else ()
-
-
-def _depth(matrix: Any) -> int:
-    return len(_sizes(matrix))
 
 
 def count_heads(shapes: Mapping[str, Shape], n_heads: int) -> int:

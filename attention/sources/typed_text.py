@@ -64,13 +64,8 @@ class TypedText:
     max_bytes: int = 2**33
 
     @property
-    def n_sequences(self) -> int:
-        """The number of sequences: the lines that are not blank."""
-        return len(self.sequences)
-
-    @property
     def sequences(self) -> tuple[str, ...]:
-        """The sequences as typed."""
+        """The sequences as typed: the lines that are not blank."""
         return tuple(_lines(self.text)) or (self.text,)
 
     def memory_bytes(self) -> int:
@@ -79,7 +74,9 @@ class TypedText:
         Raises:
             TextError, ConfigError: as for `trace`.
         """
-        return self._cost(*self._lengths()).check(self.max_bytes)
+        n_queries = len(self._tokens(self.text, "text", []))
+        n_keys = len(self._tokens(self.text2, "second text", [])) if self.text2.strip() else n_queries
+        return self._cost(n_queries, n_keys).check(self.max_bytes)
 
     def trace(self) -> Trace:
         """Every step from embedding to output, in float32.
@@ -92,7 +89,7 @@ class TypedText:
             ConfigError: the steps would take more than `max_bytes`.
         """
         # Imported lazily: importing torch takes more than a second.
-        from attention.trace.attend import project
+        from attention.formula.functions import generator, normal, project
 
         notes: list[str] = []
         tokens = self._tokens(self.text, "text", notes)
@@ -118,7 +115,7 @@ class TypedText:
             recorded |= {QUERY: project(x, w_q), KEY: project(key_input, w_k), VALUE: project(key_input, w_v)}
         positions = POSITIONS[config.positions]
         if positions.bias == "relative":
-            recorded["bias_table"] = self._draw_bias_table(n_heads)
+            recorded["bias_table"] = normal((BUCKETS, n_heads), generator(config.seed, "bias_table"))
         if SCORES[config.score].parameter == "w_s":
             recorded["w_s"] = self._draw_matrix("w_s", n_heads, d_k)
         is_real_key = tuple(token != _PAD_TOKEN for token in key_tokens) if _PAD_TOKEN in key_tokens else None
@@ -143,10 +140,6 @@ class TypedText:
         from attention.program import random_weights
 
         return random_weights.typed_text(self.config, trace)
-
-    def _lengths(self) -> tuple[int, int]:
-        n_queries = len(self._tokens(self.text, "text", []))
-        return n_queries, len(self._tokens(self.text2, "second text", [])) if self.text2.strip() else n_queries
 
     def _cost(self, n_queries: int, n_keys: int) -> Cost:
         """The cost of all heads or, if that is too much, of one head at a time."""
@@ -174,17 +167,17 @@ class TypedText:
         return replace(cost, cached_heads=1)
 
     def _tokens(self, text: str, name: str, notes: list[str]) -> tuple[str, ...]:
-        lines = _lines(text)
+        lines, n_sequences = _lines(text), len(self.sequences)
         if not lines:
             got = "only blanks" if text else "nothing"
             raise TextError(f"The {name} needs at least one word or punctuation mark; got {got}: type a sentence.")
-        if len(lines) not in (1, self.n_sequences):
+        if len(lines) not in (1, n_sequences):
             raise TextError(
-                f"The second text needs 1 line, or {self.n_sequences} like the first text; got {len(lines)}: add or remove lines."
+                f"The second text needs 1 line, or {n_sequences} like the first text; got {len(lines)}: add or remove lines."
             )
-        if not 0 <= self.sequence < self.n_sequences:
+        if not 0 <= self.sequence < n_sequences:
             raise ConfigError(
-                f"sequence is the index of a line, from 0 to {self.n_sequences - 1}; got {self.sequence}: choose one of these."
+                f"sequence is the index of a line, from 0 to {n_sequences - 1}; got {self.sequence}: choose one of these."
             )
         all_tokens = [tokenize(line, self.lowercase) for line in lines]
         tokens = all_tokens[self.sequence if len(lines) > 1 else 0]
@@ -219,12 +212,6 @@ class TypedText:
         """
         matrix = self._draw_matrix(name, self.config.d_model, n_heads * size)
         return matrix.reshape(-1, n_heads, size).transpose(0, 1)
-
-    def _draw_bias_table(self, n_heads: int) -> Tensor:
-        """A bias for every distance bucket in every head, [bucket head]."""
-        from attention.formula.functions import generator, normal
-
-        return normal((BUCKETS, n_heads), generator(self.config.seed, "bias_table"))
 
     def _draw_matrix(self, name: str, rows: int, columns: int) -> Tensor:
         """A random matrix [rows columns], initialized as `init` says, from its own generator."""

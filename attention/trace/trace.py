@@ -370,12 +370,8 @@ class AllHeads(Displayed):
         ]
         rows += ["…"] if len(self.layers) > _SHOWN_LAYERS_OF_HEADS else []
         count = sum(self.trace.layers[index].n_heads for index in self.layers)
-        return (
-            "\n  ".join(
-                [f"AllHeads({self.step} of {plural(count, 'head')} in {plural(len(self.layers), 'layer')}:", *rows]
-            )
-            + ")"
-        )
+        heading = f"AllHeads({self.step} of {plural(count, 'head')} in {plural(len(self.layers), 'layer')}:"
+        return "\n  ".join([heading, *rows]) + ")"
 
 
 TOP_K = 10
