@@ -29,7 +29,6 @@ from attention.formula.names import (
     VALUE,
     WEIGHTS,
 )
-from attention.formula.scores import SCORES as SCORE_FUNCTIONS
 from attention.formula.steps import MAP_AXES, STEPS, declared
 from attention.trace.cost import MAX_TANHS
 from attention.trace.layer import Layer
@@ -144,7 +143,7 @@ def _map_bytes(layer: Layer) -> int:
     """
     size, formula = layer.sizes, layer.formula
     cells = size["query_pos"] * size["key_pos"]
-    if formula is not None and SCORE_FUNCTIONS[formula.score].arithmetic == "additive":
+    if formula is not None and formula.score == "additive":
         n_tanh = layer.n_heads * size.get("d_k", 1) * cells
         if n_tanh > MAX_TANHS:
             raise FileError(f"additive scores may take at most {MAX_TANHS:,} tanh; got {n_tanh:,}")

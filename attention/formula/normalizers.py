@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from attention.base import printed
 from attention.base.printed import Arithmetic, Printed, Summands, bracketed, number, quotient
@@ -56,7 +56,6 @@ class Normalizer(ABC):
         words: its effect and its users, for a menu.
         paper: its source.
         formula: plain text.
-        sums: the sums of its rows.
         in_page: whether the page itself can compute it, under this name in kernel.js.
         argmax: whether its limit at temperature 0 is argmax: the largest scores share all the weight.
         parameter: the name of a layer parameter that it needs, [head]; may be empty.
@@ -66,7 +65,6 @@ class Normalizer(ABC):
     words: str = ""
     paper: str = ""
     formula: str = ""
-    sums: Literal["1", "below 1", "freely"] = "1"
     in_page: bool = False
     argmax: bool = False
     parameter: str = ""
@@ -110,7 +108,6 @@ class _Softmax(Normalizer):
     words: str = "Every visible key gets a share of 1, larger scores exponentially more. Nearly every transformer."
     paper: str = "Vaswani et al. 2017, Attention Is All You Need, equation 1"
     formula: str = "softmax of M over key_pos"
-    sums: Literal["1", "below 1", "freely"] = "1"
     in_page: bool = True
     argmax: bool = True
 
@@ -189,7 +186,6 @@ class _Softmax1(Normalizer):
     )
     paper: str = "Miller 2023, Attention Is Off By One"
     formula: str = "e^M / (1 + Σ e^M) over key_pos"
-    sums: Literal["1", "below 1", "freely"] = "below 1"
     in_page: bool = True
 
     def weights(self, scores: Scores) -> Weights:
@@ -264,7 +260,6 @@ class _Sigmoid(Normalizer):
     )
     paper: str = "Ramapuram et al. 2024, Theory, Analysis, and Best Practices for Sigmoid Self-Attention, equation 2"
     formula: str = "σ(M − log n), n keys"
-    sums: Literal["1", "below 1", "freely"] = "freely"
     in_page: bool = True
 
     def weights(self, scores: Scores) -> Weights:
@@ -323,7 +318,6 @@ class _Sparsemax(Normalizer):
     )
     paper: str = "Martins and Astudillo 2016, From Softmax to Sparsemax, algorithm 1"
     formula: str = "sparsemax of M over key_pos"
-    sums: Literal["1", "below 1", "freely"] = "1"
     in_page: bool = True
     argmax: bool = True
 

@@ -141,10 +141,8 @@ class _RawScores(Product, MapStep):
         return SCORE_FUNCTIONS[work.formula.score].cell_words.format(row=work.cell.row, column=work.cell.column)
 
     def explain_product(self, work: StepContext[E_co], factors: list[tuple[Factor, str]]) -> E_co:
-        score = SCORE_FUNCTIONS[work.formula.score]
-        if score.arithmetic == "product":
-            return super().explain_product(work, factors)
-        return score.explain(work, factors[0][1], factors[1][1])
+        explanation = SCORE_FUNCTIONS[work.formula.score].explain(work, factors[0][1], factors[1][1])
+        return super().explain_product(work, factors) if explanation is None else explanation
 
     def python(self, writer: ProgramWriter) -> list[str]:
         query, key = (names.ROTATED_QUERY, names.ROTATED_KEY) if writer.formula.rotary else (names.QUERY, names.KEY)

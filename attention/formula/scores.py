@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from attention.base.printed import Arithmetic, Printed, bracketed, number, product, quotient
 from attention.formula import names
@@ -35,7 +35,6 @@ class Score:
         words: its effect and the models that use it, in a sentence.
         paper: its source.
         formula: plain text; `scaled` is the formula of the scaled scores.
-        arithmetic: the kind of arithmetic of a cell.
         cell_words: the explanation of a cell, with {row} and {column}.
         parameter: the layer's parameter that it needs beside Q and K; empty: none.
         in_page: whether kernel.js has it, under this name.
@@ -46,7 +45,6 @@ class Score:
     paper: str = "Vaswani et al. 2017, Attention Is All You Need, equation 1"
     formula: str = "Q Kᵀ"
     scaled: str = "S / (√d_k · temperature)"
-    arithmetic: Literal["product", "cosine", "additive"] = "product"
     cell_words: str = "The dot product of query {row} and key {column}: how well they match."
     parameter: str = ""
     in_page: bool = True
@@ -64,9 +62,9 @@ class Score:
         product = f"{dot}({query}, {key}.mT)" if dot else f"{query} @ {key}.mT"
         return [f"{names.SCORES} = {product}  # [head query_pos key_pos]"]
 
-    def explain(self, work: ExplanationBuilding[E_co], left: str, right: str) -> E_co:
-        """The arithmetic of a score of rows of the steps `left` and `right`, if it is not a dot product."""
-        raise NotImplementedError(f"{self.name} has no explain: write the arithmetic of a cell.")
+    def explain(self, work: ExplanationBuilding[E_co], left: str, right: str) -> E_co | None:
+        """The arithmetic of a score of rows of the steps `left` and `right`; None: that of a dot product."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,6 @@ class _Cosine(Score):
     paper: str = "Henry et al. 2020, Query-Key Normalization for Transformers, equation 2"
     formula: str = "Q Kᵀ / (|Q| |K|)"
     scaled: str = "S · √d_k / temperature"
-    arithmetic: Literal["product", "cosine", "additive"] = "cosine"
     cell_words: str = (
         "The cosine of the angle between query {row} and key {column}: their dot product, divided by both lengths."
     )
@@ -134,7 +131,6 @@ class _Additive(Score):
     )
     formula: str = "w_S · tanh(Q + K)"
     scaled: str = "S / temperature"
-    arithmetic: Literal["product", "cosine", "additive"] = "additive"
     cell_words: str = "The sum over columns of tanh(query {row} + key {column}), weighted by w_S."
     parameter: str = "w_s"
 
@@ -218,7 +214,7 @@ BUCKETS, FARTHEST = 32, 128  # as in T5: the number of distance groups, and the 
 
 
 @dataclass(frozen=True)
-class Bias:
+class _Bias:
     """One variant of the bias that is added to the scores.
 
     Attributes:
@@ -276,14 +272,14 @@ def distances(layer: Tensors, rows: slice) -> Distances:
     return torch.arange(layer.sizes["key_pos"]) - torch.arange(layer.sizes["query_pos"])[rows, None]
 
 
-def sloped(slopes: PerHead, distance: Distances, dtype: torch.dtype) -> Scores:
+def _sloped(slopes: PerHead, distance: Distances, dtype: torch.dtype) -> Scores:
     """The ALiBi bias: minus the slope of the head, times the distance between query and key."""
     return (-slopes[:, None, None] * distance.abs()).to(dtype)
 
 
 def _alibi(layer: Tensors, heads: slice, rows: slice) -> Scores:
     dtype = layer[QUERY].dtype
-    return sloped(slopes(layer.n_heads)[heads], distances(layer, rows), dtype)
+    return _sloped(slopes(layer.n_heads)[heads], distances(layer, rows), dtype)
 
 
 def _relative(layer: Tensors, heads: slice, rows: slice) -> Scores:
@@ -298,7 +294,7 @@ def _provided(layer: Tensors, heads: slice, rows: slice) -> Scores:
 def _alibi_python(n_heads: int) -> list[str]:
     return [
         f"slopes = torch.tensor({slopes(n_heads).tolist()}, dtype=torch.float64)",
-        *inlined(sloped, "bias", distance="key_pos - query_pos", dtype="query.dtype"),
+        *inlined(_sloped, "bias", distance="key_pos - query_pos", dtype="query.dtype"),
     ]
 
 
@@ -310,9 +306,9 @@ def _relative_python(_: int) -> list[str]:
     ]
 
 
-BIASES: dict[str, Bias] = {
-    "alibi": Bias(_alibi, "minus this head's slope for each position between them", _alibi_python),
-    "relative": Bias(_relative, "the entry of this head's table for this distance", _relative_python),
-    "given": Bias(_provided, "as provided"),
+BIASES: dict[str, _Bias] = {
+    "alibi": _Bias(_alibi, "minus this head's slope for each position between them", _alibi_python),
+    "relative": _Bias(_relative, "the entry of this head's table for this distance", _relative_python),
+    "given": _Bias(_provided, "as provided"),
 }
 """Every bias, by its name in a `Formula`."""

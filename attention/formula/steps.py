@@ -33,24 +33,8 @@ if TYPE_CHECKING:
     from attention.formula.formula import Formula
 
 __all__ = [
-    "AXES",
-    "DECLARED",
-    "HEAD_AXES",
-    "MAP_AXES",
-    "NAMES_ELSEWHERE",
-    "PARAMETERS",
-    "STEPS",
-    "Axis",
-    "Factor",
-    "OtherNames",
-    "Parameter",
-    "Step",
-    "declared",
-    "field_values",
-    "find_step",
-    "is_step",
-    "meant_by",
-    "our_name",
+    "AXES", "DECLARED", "HEAD_AXES", "MAP_AXES", "NAMES_ELSEWHERE", "PARAMETERS", "STEPS", "Axis", "Factor", "OtherNames", "Parameter", "Step",
+    "declared", "field_values", "find_step", "is_step", "meant_by", "our_name",
 ]  # fmt: skip
 
 STEPS: tuple[Step, ...] = (

@@ -341,20 +341,14 @@ class File:
         )
         same = *map(id, lists), *map(sizes.get, _SIDES)
         if same not in known_tokens:
-            tokens, key_tokens = stored_layers.layer_tokens(self.name, texts, sizes)
-            tokens, key_tokens = (
-                saved_pictures.with_places(self.name, axis_tokens, places[key], pictures, key)
-                for axis_tokens, key in zip((tokens, key_tokens), places, strict=True)
-            )
-            tokens, key_tokens = (
-                stored_layers.with_words(self.name, axis_tokens, word_ids[key], key)
-                for axis_tokens, key in zip((tokens, key_tokens), word_ids, strict=True)
-            )
-            tokens, key_tokens = (
-                stored_layers.with_pair(self.name, axis_tokens, pairs[key], key)
-                for axis_tokens, key in zip((tokens, key_tokens), pairs, strict=True)
-            )
-            known_tokens[same] = tokens, key_tokens
+            sides = list(stored_layers.layer_tokens(self.name, texts, sizes))
+            for i, key in enumerate(places):
+                sides[i] = saved_pictures.with_places(self.name, sides[i], places[key], pictures, key)
+            for i, key in enumerate(word_ids):
+                sides[i] = stored_layers.with_words(self.name, sides[i], word_ids[key], key)
+            for i, key in enumerate(pairs):
+                sides[i] = stored_layers.with_pair(self.name, sides[i], pairs[key], key)
+            known_tokens[same] = sides[0], sides[1]
         return known_tokens[same]
 
 

@@ -145,10 +145,10 @@ class _Parts:
         """A tensor of each layer, of the sequence that is shown, in the order of our axes."""
         self.low_precision |= is_low_precision(value)
         is_list, axes = is_list_of_arrays(value), DECLARED[name].axes
-        tensors = [
-            None if each is None else self._in_order(typed, as_tensor(each, typed))
-            for each in (value if is_list else [value])
-        ]
+        given = value if is_list else [value]
+        tensors = [None if each is None else as_tensor(each, typed) for each in given]
+        if typed in _ROWS_FIRST:
+            tensors = [each.transpose(-3, -2) if each is not None and each.ndim > 2 else each for each in tensors]
         first = next(tensor for tensor in tensors if tensor is not None)
         n_more = first.ndim - len(axes)
         before = {0: (), 1: ("batch",), 2: ("layer", "batch")}.get(n_more)
@@ -168,13 +168,8 @@ class _Parts:
     def _of_one(self, tensor: Tensor, typed: str, n_axes: int, batch: int | None) -> Tensor:
         if tensor.ndim < n_axes:
             return tensor[None]
-        return tensor if tensor.ndim == n_axes else self._of_batch(tensor, typed, batch)
-
-    @staticmethod
-    def _in_order(typed: str, tensor: Tensor) -> Tensor:
-        return tensor.transpose(-3, -2) if typed in _ROWS_FIRST and tensor.ndim > 2 else tensor
-
-    def _of_batch(self, tensor: Tensor, typed: str, batch: int | None) -> Tensor:
+        if tensor.ndim == n_axes:
+            return tensor
         if not 0 <= (batch or 0) < len(tensor):
             raise ShapeError(
                 f"{typed} is of {plural(len(tensor), 'sequence')}, counted from 0; got batch={batch}: choose one of them."

@@ -252,11 +252,9 @@ class Layer(Attributes, Displayed):
             config = config.restricted_to(self.overridable_knobs)
         formula = source_formula.with_config(config, self.sizes.get("d_k", 1))
         base = source_formula if isinstance(config, Override) and formula != source_formula else None
-        return (
-            self
-            if (formula, base) == (self.formula, self.base_formula)
-            else replace(self, formula=formula, base_formula=base)
-        )
+        if (formula, base) == (self.formula, self.base_formula):
+            return self
+        return replace(self, formula=formula, base_formula=base)
 
     @property
     def overridable_knobs(self) -> tuple[str, ...]:
@@ -284,11 +282,8 @@ class Layer(Attributes, Displayed):
         """Recorded tensors that are still valid under the current formula: a changed formula invalidates outputs, and maybe the mask."""
         if self.base_formula is None or self.formula is None:
             return self.recorded
-        stale = (
-            HEAD_OUTPUT,
-            PATCHED_OUTPUT,
-            OUTPUT,
-            *(["mask"] if self.formula.mask != self.base_formula.mask else []),
+        stale = {HEAD_OUTPUT, PATCHED_OUTPUT, OUTPUT} | (
+            {"mask"} if self.formula.mask != self.base_formula.mask else set()
         )
         return {name: tensor for name, tensor in self.recorded.items() if name not in stale}
 

@@ -46,7 +46,6 @@ from attention.formula import edit_kinds, mask_tensor
 from attention.formula.formula import Formula
 from attention.formula.normalizers import NORMALIZERS
 from attention.formula.positions import sinusoidal
-from attention.formula.scores import SCORES
 from attention.metrics.aggregates import AGGREGATES
 from attention.models.library import LIBRARY, Settings
 from attention.patching.intervention import parse_codes as interventions
@@ -135,13 +134,13 @@ def product_of(layer: Layer, cell: Cell) -> float:
         return float((z * w_o).sum()) + (float(layer["b_o"][cell.column]) if layer.has("b_o") else 0.0)
     left_row, right_matrix = row_of(layer, left, cell, cell.row), layer.matrix(right, cell.head).double()
     if cell.step == "scores":
-        kind, key = SCORES[formula_of(layer, cell).score], right_matrix[cell.column]
-        if kind.arithmetic == "cosine":
+        kind, key = formula_of(layer, cell).score, right_matrix[cell.column]
+        if kind == "cosine":
             lengths = float(left_row.norm() * key.norm())
             return float(left_row @ key) / lengths if lengths else 0.0
         return (
             float(layer["w_s"][cell.head].double() @ (left_row + key).tanh())
-            if kind.arithmetic == "additive"
+            if kind == "additive"
             else float(left_row @ key)
         )
     bias = f"b_{cell.step[0]}"
@@ -326,7 +325,7 @@ def check_terms(layer: Layer, explanation: Explanation) -> None:
         or explanation.operation != "sum"
     ):
         return
-    if cell.step == "scores" and SCORES[formula_of(layer, cell).score].arithmetic != "product":
+    if cell.step == "scores" and formula_of(layer, cell).score != "dot":
         return
     left, right = factors_of(layer, cell.step)[:2]
     left_row, right_matrix = row_of(layer, left, cell, cell.row), layer.matrix(right, cell.head).double()

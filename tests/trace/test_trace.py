@@ -6,7 +6,7 @@ import torch
 from attention import STEPS, AttentionConfig, Layer, MissingError, ShapeError, Trace, TypedText, find_step
 from attention.pictures import heatmap
 
-NAMES = (
+NAMES = [
     "embedding",
     "position",
     "input",
@@ -26,7 +26,7 @@ NAMES = (
     "head_output",
     "patched_output",
     "output",
-)
+]
 
 
 def weights(n_heads=2, n_queries=3, n_keys=4):
@@ -34,7 +34,7 @@ def weights(n_heads=2, n_queries=3, n_keys=4):
 
 
 def test_steps_stand_in_the_order_of_the_formula():
-    assert [step.name for step in STEPS] == list(NAMES)
+    assert [step.name for step in STEPS] == NAMES
 
 
 def test_every_step_is_declared_completely():
