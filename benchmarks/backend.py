@@ -26,7 +26,8 @@ from torch import Tensor, nn
 
 from attention import Layer
 from attention.base.cache import CACHE
-from attention.trace.attend import attend, project
+from attention.formula.functions import project
+from attention.trace.attend import attend
 
 D_MODEL, N_HEADS = 768, 12
 MOST_TIMES, MOST_MEMORY = 3.0, 2.0  # issue 5

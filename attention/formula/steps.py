@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING
 
 from attention.base.errors import MissingError
 from attention.formula.names import AXES, HEAD_AXES, MAP_AXES, Axis, OtherNames
-from attention.formula.score_steps import BIASED_SCORES, CAPPED_SCORES, MASKED_SCORES, SCALED_SCORES, SCORES
+from attention.formula.score_steps import (
+    BIASED_SCORES,
+    CAPPED_SCORES,
+    DROPPED_WEIGHTS,
+    HEAD_OUTPUT,
+    MASKED_SCORES,
+    OUTPUT,
+    PATCHED_OUTPUT,
+    SCALED_SCORES,
+    SCORES,
+    WEIGHTS,
+)
 from attention.formula.step import Factor, Parameter, Step
 from attention.formula.steps_before_scores import (
     EMBEDDING,
@@ -27,7 +38,6 @@ from attention.formula.steps_before_scores import (
     ROTATED_QUERY,
     VALUE,
 )
-from attention.formula.weight_steps import DROPPED_WEIGHTS, HEAD_OUTPUT, OUTPUT, PATCHED_OUTPUT, WEIGHTS
 
 if TYPE_CHECKING:
     from attention.formula.formula import Formula

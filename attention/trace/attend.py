@@ -1,4 +1,4 @@
-"""One layer of attention from Q, K and V: `attend`, and the functions that compute its steps."""
+"""One layer of attention from Q, K and V."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from attention.base.errors import ShapeError
-from attention.formula.dropout import drop_weights
 from attention.formula.formula import Formula
-from attention.formula.functions import mask_scores, mix_values, project, project_output, scale_scores
 from attention.formula.names import KEY, QUERY, VALUE
 from attention.trace.layer import Layer
 
 if TYPE_CHECKING:
     from attention.formula.tensor_types import Key, OutputProjection, Query, Value, Visible
-
-__all__ = ["attend", "drop_weights", "mask_scores", "mix_values", "project", "project_output", "scale_scores"]
 
 
 def attend(

@@ -14,10 +14,11 @@ import torch
 from torch import Generator, Tensor
 
 from attention.formula.formula import Formula
+from attention.formula.functions import project
 from attention.formula.mask import Mask
 from attention.formula.names import EMBEDDING, INPUT, KEY, QUERY, SCORES, VALUE
 from attention.formula.positions import sinusoidal
-from attention.trace.attend import attend, project
+from attention.trace.attend import attend
 from attention.trace.layer import Layer
 from attention.tutorials.notebook_inputs import SENTENCES
 

@@ -9,11 +9,12 @@ from torch import nn
 
 from attention import ShapeError
 from attention.formula import mask_tensor
+from attention.formula.functions import project, project_output, scale_scores
 from attention.formula.mask import Mask
 from attention.formula.normalizers import NORMALIZERS
 from attention.formula.positions import sinusoidal
 from attention.formula.scores import SCORES
-from attention.trace.attend import attend, project, project_output, scale_scores
+from attention.trace.attend import attend
 
 softmax_weights = NORMALIZERS["softmax"].weights
 
