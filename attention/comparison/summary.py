@@ -25,7 +25,7 @@ from attention.explanation.alignment import Alignment, Group, position_names
 from attention.explanation.explanation import Explanation, Term, tolerance_of
 from attention.formula.names import Cell
 from attention.formula.steps import Step, find_step
-from attention.sources.aligned_runs import MAX_NAMED
+from attention.sources.repeated_run import MAX_NAMED
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 

@@ -303,14 +303,14 @@ class Model(ModelOptions):
         """
         from attention.models import forward_pass, validate_patches
         from attention.patching import validate
-        from attention.sources import aligned_runs
+        from attention.sources import repeated_run
 
         other, lengths = self._other(), [ids.shape[-1] for ids in inputs.values()]
         other_inputs = other._texts(loaded, []).inputs
         other_lengths = [ids.shape[-1] for ids in other_inputs.values()]
         is_aligned = self.align and lengths != other_lengths
         if is_aligned:
-            aligned_runs.check(lengths, other_lengths, any(wanted.values()))
+            repeated_run.check_alignment(lengths, other_lengths, any(wanted.values()))
         else:
             validate.check_lengths(
                 lengths, other_lengths, lambda: validate_patches.match_length(loaded, other.text, self.text, lengths[0])
@@ -319,18 +319,18 @@ class Model(ModelOptions):
         forward.requested = wanted
         forward_pass.run_recorded(loaded, other_inputs, forward)
         return (
-            aligned_runs.at_aligned_positions(loaded, inputs, other_inputs, forward.captured)
+            repeated_run.at_aligned_positions(loaded, inputs, other_inputs, forward.captured)
             if is_aligned
             else forward.captured
         )
 
     def alignment_sentences(self, loaded: LoadedModel, inputs: TextInputs) -> tuple[str, ...]:
         """Which tokens a patch changes, for each text that has another number of tokens in the other run."""
-        from attention.sources import aligned_runs
+        from attention.sources import repeated_run
 
         if not self.align or self.other is None:
             return ()
-        return aligned_runs.sentences(loaded, inputs, self._other()._texts(loaded, []).inputs)
+        return repeated_run.alignment_sentences(loaded, inputs, self._other()._texts(loaded, []).inputs)
 
     def _other(self) -> Model:
         from attention.patching.validate import check_other_state

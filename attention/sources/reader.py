@@ -71,9 +71,7 @@ class Reader:
         """Begins to read.
 
         Args:
-            texts: the texts by key.
-            limits: the operator's limits.
-            uploads: what the tab has.
+            texts: as the attribute; likewise `limits` and `uploads`.
             checked: the keys whose texts have been read before.
             wishes: numbers of heads that were chosen, and did not divide d_model.
             strict: whether a bad value is an error, since a program that downloads a file would miss a note. Texts that

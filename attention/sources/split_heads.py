@@ -9,7 +9,8 @@ from attention.base.errors import MatrixError, ShapeError
 from attention.files.given_mask import GivenMask, MaskSizes
 from attention.files.matrix import MAX_NUMBERS, Matrix, too_large_error, validate_matrix
 from attention.files.user_tensors import as_tuples
-from attention.formula.names import KEY, MEMORY, QUERY, SCORES, VALUE
+from attention.formula.names import INPUT, KEY, MEMORY, QUERY, SCORES, VALUE
+from attention.formula.steps import DECLARED
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,25 +21,11 @@ MatrixInput: TypeAlias = Any
 ATTN_MASK = "attn_mask"
 """The matrix of `Matrices.mask`; "mask" is the knob."""
 
-SYMBOLS = {
-    "x": "X",
-    "w_q": "W_Q",
-    "w_k": "W_K",
-    "w_v": "W_V",
-    "w_o": "W_O",
-    QUERY: "Q",
-    KEY: "K",
-    VALUE: "V",
-    MEMORY: "X₂",
-    SCORES: "S",
-    "bias": "bias",
-    ATTN_MASK: "mask",
-    "dropout_mask": "dropout_mask",
-    "b_q": "b_Q",
-    "b_k": "b_K",
-    "b_v": "b_V",
-    "b_o": "b_O",
-}
+_FIELDS = (
+    "x", "w_q", "w_k", "w_v", "w_o", QUERY, KEY, VALUE, MEMORY, SCORES, "bias", ATTN_MASK, "dropout_mask",
+    "b_q", "b_k", "b_v", "b_o",
+)  # fmt: skip
+SYMBOLS = {name: DECLARED[{"x": INPUT, ATTN_MASK: "mask"}.get(name, name)].symbol for name in _FIELDS}
 """The matrix fields of `Matrices`, and their symbols in the formula."""
 
 _PER_KV_HEAD = ("w_k", "w_v", KEY, VALUE, "b_k", "b_v")  # several query heads may share one of these

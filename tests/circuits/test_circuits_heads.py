@@ -15,7 +15,7 @@ from attention import ConfigError, Intervention, Model, TextError, circuits, exp
 from attention.circuits.sweep import sweep_heads
 from attention.formula.names import HEAD_OUTPUT, KEY, PATCHED_OUTPUT, QUERY, VALUE
 from attention.models.library import LIBRARY, Settings
-from attention.sources import aligned_runs
+from attention.sources import repeated_run
 
 SHORT = "the owl asked the moon"
 LONG = "the quiet owl asked the copper moon"
@@ -71,7 +71,7 @@ def test_only_corresponding_tokens_are_patched(tiny: TinyModels, family: str, st
     tiny(family)
     source = circuits.patch_aligned(Model(family, SHORT, interventions=(Intervention(1, 1, patch=step),)), LONG)
     trace, plain, other = (item.trace() for item in (source, Model(family, SHORT), Model(family, LONG)))
-    pairs = aligned_runs._aligned_positions(plain.tokens, other.tokens)
+    pairs = repeated_run._aligned_positions(plain.tokens, other.tokens)
     assert 0 < len(pairs.here) <= len(plain.tokens) < len(other.tokens)
     name = PATCHED_OUTPUT if step == HEAD_OUTPUT else step
     kv_head = 0 if family == "Llama" and step in (KEY, VALUE) else 1
@@ -113,6 +113,6 @@ def test_weights_and_missing_texts_are_not_aligned(tiny: TinyModels) -> None:
     with pytest.raises(ConfigError, match="Weights have a row and a column for each token"):
         circuits.which(circuits.patch_aligned(Model("GPT-2", SHORT), LONG), patch="weights")
     here, there = ("[CLS]", "the", "cat"), ("[CLS]", "a", "dog", "[SEP]")
-    assert aligned_runs._aligned_positions(here, there) == ((0,), (0,))
-    sentence = aligned_runs.describe(here, there)
+    assert repeated_run._aligned_positions(here, there) == ((0,), (0,))
+    sentence = repeated_run.describe_alignment(here, there)
     assert sentence.endswith("(different texts, by the tokens they share); 1 the, 2 cat keep their own values.")
