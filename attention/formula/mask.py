@@ -133,8 +133,6 @@ class Mask:
         """The mask as a tensor: True = may attend.
 
         Args:
-            n_queries: the number of queries.
-            n_keys: the number of keys.
             places: the places of the queries and of the keys, each as `patch_places` returns them, for a rule that needs patches.
 
         Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from attention.base import printed
@@ -47,7 +47,6 @@ class Row:
         return f"{len(self.visible)} {'key' if len(self.visible) == 1 else 'keys'}"
 
 
-@dataclass(frozen=True)
 class Normalizer(ABC):
     """One way to turn scores into weights.
 
@@ -61,13 +60,13 @@ class Normalizer(ABC):
         parameter: the name of a layer parameter that it needs, [head]; may be empty.
     """
 
-    name: str = ""
-    words: str = ""
-    paper: str = ""
-    formula: str = ""
-    in_page: bool = False
-    argmax: bool = False
-    parameter: str = ""
+    name = ""
+    words = ""
+    paper = ""
+    formula = ""
+    in_page = False
+    argmax = False
+    parameter = ""
 
     @abstractmethod
     def weights(self, scores: Scores) -> Weights:
@@ -100,16 +99,15 @@ def _largest_only(scores: Scores, bias: Scores) -> Scores:
     return bias.masked_fill((scores != largest) | (scores == -math.inf), -math.inf)
 
 
-@dataclass(frozen=True)
 class _Softmax(Normalizer):
     """Rows sum to 1, and every visible key has a positive weight."""
 
-    name: str = "softmax"
-    words: str = "Every visible key gets a share of 1, larger scores exponentially more. Nearly every transformer."
-    paper: str = "Vaswani et al. 2017, Attention Is All You Need, equation 1"
-    formula: str = "softmax of M over key_pos"
-    in_page: bool = True
-    argmax: bool = True
+    name = "softmax"
+    words = "Every visible key gets a share of 1, larger scores exponentially more. Nearly every transformer."
+    paper = "Vaswani et al. 2017, Attention Is All You Need, equation 1"
+    formula = "softmax of M over key_pos"
+    in_page = True
+    argmax = True
 
     def weights(self, scores: Scores) -> Weights:
         weights = _softmax(scores)
@@ -175,18 +173,17 @@ def _exponentials(row: Row, shift: float, added: float) -> Arithmetic:
     )
 
 
-@dataclass(frozen=True)
 class _Softmax1(Normalizer):
     """e^s / (1 + Σ e^s): rows sum to less than 1."""
 
-    name: str = "softmax1"
-    words: str = (
+    name = "softmax1"
+    words = (
         "One is added to the sum, so that a query whose scores are all low attends to nearly nothing, and needs no first token to dump its "
         "attention on. The sinks of gpt-oss are its learned form."
     )
-    paper: str = "Miller 2023, Attention Is Off By One"
-    formula: str = "e^M / (1 + Σ e^M) over key_pos"
-    in_page: bool = True
+    paper = "Miller 2023, Attention Is Off By One"
+    formula = "e^M / (1 + Σ e^M) over key_pos"
+    in_page = True
 
     def weights(self, scores: Scores) -> Weights:
         return _with_sink(scores, self._sink(scores))
@@ -209,23 +206,24 @@ class _Softmax1(Normalizer):
         return _exponentials(row, shift, math.exp(row.parameter - shift))
 
 
-@dataclass(frozen=True)
 class _Sinks(_Softmax1):
     """e^s / (e^sink + Σ e^s): each head has a learned sink."""
 
-    name: str = "sinks"
-    words: str = "Each head has a learned extra score (sink) that belongs to no key, so that a query may attend to nearly nothing. gpt-oss."
-    paper: str = "OpenAI 2025, gpt-oss-120b & gpt-oss-20b Model Card, section 2.2"
-    formula: str = "e^M / (e^sink + Σ e^M) over key_pos"
-    in_page: bool = False
-    parameter: str = "sinks"
-    sinks: PerHead | None = None
+    name = "sinks"
+    words = "Each head has a learned extra score (sink) that belongs to no key, so that a query may attend to nearly nothing. gpt-oss."
+    paper = "OpenAI 2025, gpt-oss-120b & gpt-oss-20b Model Card, section 2.2"
+    formula = "e^M / (e^sink + Σ e^M) over key_pos"
+    in_page = False
+    parameter = "sinks"
+
+    def __init__(self, sinks: PerHead | None = None) -> None:
+        self._sinks = sinks
 
     def bind(self, parameter: PerHead) -> _Sinks:
-        return replace(self, sinks=parameter)
+        return _Sinks(parameter)
 
     def _sink(self, scores: Tensor) -> Tensor:
-        return super()._sink(scores) if self.sinks is None else self.sinks[:, None, None].to(scores.dtype)
+        return super()._sink(scores) if self._sinks is None else self._sinks[:, None, None].to(scores.dtype)
 
     def python(self, scores: str) -> list[str]:
         return ["sink = sinks[:, None, None]", *inlined(_with_sink, WEIGHTS, scores=scores)]
@@ -249,18 +247,17 @@ def _with_sign(scores: Scores, winners: Scores, level: Weights) -> Weights:
     return torch.where(largest > 0, above, torch.where(largest == 0, level, torch.zeros_like(above)))
 
 
-@dataclass(frozen=True)
 class _Sigmoid(Normalizer):
     """σ(s − log n) with n keys: rows sum to anything between 0 and n."""
 
-    name: str = "sigmoid"
-    words: str = (
+    name = "sigmoid"
+    words = (
         "The weight of each key is independent of the other keys, so rows can sum to anything. The logarithm of the number of keys is "
         "subtracted, so that the sums are near 1 at first. Apple's sigmoid attention."
     )
-    paper: str = "Ramapuram et al. 2024, Theory, Analysis, and Best Practices for Sigmoid Self-Attention, equation 2"
-    formula: str = "σ(M − log n), n keys"
-    in_page: bool = True
+    paper = "Ramapuram et al. 2024, Theory, Analysis, and Best Practices for Sigmoid Self-Attention, equation 2"
+    formula = "σ(M − log n), n keys"
+    in_page = True
 
     def weights(self, scores: Scores) -> Weights:
         import torch
@@ -307,19 +304,18 @@ def _by_sign(scores: Scores, level: Weights) -> Weights:
     return torch.where(scores == 0, level, (scores > 0).to(scores.dtype))
 
 
-@dataclass(frozen=True)
 class _Sparsemax(Normalizer):
     """max(s − τ, 0), with the τ that makes the row sum to 1."""
 
-    name: str = "sparsemax"
-    words: str = (
+    name = "sparsemax"
+    words = (
         "Low scores get exactly 0: the row is the point of the simplex nearest to its scores. For translation and classification where "
         "people want to read which words counted."
     )
-    paper: str = "Martins and Astudillo 2016, From Softmax to Sparsemax, algorithm 1"
-    formula: str = "sparsemax of M over key_pos"
-    in_page: bool = True
-    argmax: bool = True
+    paper = "Martins and Astudillo 2016, From Softmax to Sparsemax, algorithm 1"
+    formula = "sparsemax of M over key_pos"
+    in_page = True
+    argmax = True
 
     def weights(self, scores: Scores) -> Weights:
         import torch

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 BLOCK_ROWS = 256  # rows per block of a large product: a block fits into the processor's cache
 
 
-@dataclass(frozen=True)
 class Score:
     """One function that compares queries with keys; this class is the dot product.
 
@@ -40,14 +39,14 @@ class Score:
         in_page: whether kernel.js has it, under this name.
     """
 
-    name: str = "dot"
-    words: str = "The dot product: large if query and key are long and point in the same direction. Used in nearly every transformer."
-    paper: str = "Vaswani et al. 2017, Attention Is All You Need, equation 1"
-    formula: str = "Q Kᵀ"
-    scaled: str = "S / (√d_k · temperature)"
-    cell_words: str = "The dot product of query {row} and key {column}: how well they match."
-    parameter: str = ""
-    in_page: bool = True
+    name = "dot"
+    words = "The dot product: large if query and key are long and point in the same direction. Used in nearly every transformer."
+    paper = "Vaswani et al. 2017, Attention Is All You Need, equation 1"
+    formula = "Q Kᵀ"
+    scaled = "S / (√d_k · temperature)"
+    cell_words = "The dot product of query {row} and key {column}: how well they match."
+    parameter = ""
+    in_page = True
 
     def divisor(self, d_k: int) -> float:
         """The divisor of scaled scores for vectors of width d_k."""
@@ -67,19 +66,18 @@ class Score:
         return None
 
 
-@dataclass(frozen=True)
 class _Cosine(Score):
     """The cosine of the angle between query and key, −1 to 1."""
 
-    name: str = "cosine"
-    words: str = (
+    name = "cosine"
+    words = (
         "The cosine of the angle: the lengths of query and key do not matter. It is multiplied by √d_k instead of divided, "
         "so that temperature 1 is usable. Used as QK-norm in ViT-22B; OLMo 2 and Qwen 3 also normalize query and key."
     )
-    paper: str = "Henry et al. 2020, Query-Key Normalization for Transformers, equation 2"
-    formula: str = "Q Kᵀ / (|Q| |K|)"
-    scaled: str = "S · √d_k / temperature"
-    cell_words: str = (
+    paper = "Henry et al. 2020, Query-Key Normalization for Transformers, equation 2"
+    formula = "Q Kᵀ / (|Q| |K|)"
+    scaled = "S · √d_k / temperature"
+    cell_words = (
         "The cosine of the angle between query {row} and key {column}: their dot product, divided by both lengths."
     )
 
@@ -117,22 +115,21 @@ class _Cosine(Score):
         return work.from_arithmetic(Arithmetic(tex, [line], [short], words, values, "quotient"), cells)
 
 
-@dataclass(frozen=True)
 class _Additive(Score):
     """A small network: the weighted sum of the columns of tanh(q + k)."""
 
-    name: str = "additive"
-    words: str = (
+    name = "additive"
+    words = (
         "A small network instead of a product: the sum of tanh(query + key) over columns, weighted by w_S. The first attention, "
         "in translation before the transformer; never divided by √d_k."
     )
-    paper: str = (
+    paper = (
         "Bahdanau et al. 2015, Neural Machine Translation by Jointly Learning to Align and Translate, appendix A.1.2"
     )
-    formula: str = "w_S · tanh(Q + K)"
-    scaled: str = "S / temperature"
-    cell_words: str = "The sum over columns of tanh(query {row} + key {column}), weighted by w_S."
-    parameter: str = "w_s"
+    formula = "w_S · tanh(Q + K)"
+    scaled = "S / temperature"
+    cell_words = "The sum over columns of tanh(query {row} + key {column}), weighted by w_S."
+    parameter = "w_s"
 
     def divisor(self, d_k: int) -> float:
         return 1.0

@@ -92,8 +92,6 @@ def added(
     """The sum of two cells; a copy if the layer has only one of them.
 
     Args:
-        step: the step of the cell.
-        work: the context of the cell.
         words: the explanation of the sum.
         single_term: the explanation if a term is the only one, by its name.
         parameters: the terms that are parameters, not steps.

@@ -114,10 +114,6 @@ class File:
         """A file from its name and its bytes.
 
         Args:
-            name: its name.
-            content: its bytes.
-            max_bytes: as the attribute.
-            max_tokens: as the attribute.
             opens_torch: whether a file of torch.save may be read, as by `open`; otherwise its trace is an error that says how to convert it.
 
         Raises:

@@ -294,8 +294,6 @@ class Model(ModelOptions):
         """The activations of the other run, by layer of the trace, to patch into a run of these inputs.
 
         Args:
-            loaded: the loaded model.
-            inputs: the token ids of this run.
             wanted: the layers, by index; True: with their weights.
 
         Raises:

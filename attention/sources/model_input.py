@@ -81,8 +81,6 @@ def prepare_texts(
     """The texts of a model, with the tokens that it generates.
 
     Args:
-        model: the options.
-        loaded: the loaded model.
         notes: receives a sentence for everything that the user must know.
         build_forward: returns the patched forward pass for some ids.
 

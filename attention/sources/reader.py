@@ -87,7 +87,6 @@ class Reader:
         """The value of a knob.
 
         Args:
-            knob: the knob.
             within: a range narrower than the declared one.
             fixed: the text to show where the knob has no effect.
 

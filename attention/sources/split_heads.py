@@ -165,9 +165,7 @@ def given_mask(mask: Any, means: str, n_heads: int, sizes: tuple[int, int]) -> G
     """The user's mask: one matrix or one row for all heads, or a stack; of numbers or of truth values.
 
     Args:
-        mask: the matrix, with `means` one of `MEANINGS`.
-        means: what 1 means in it.
-        n_heads: the number of heads.
+        means: what 1 means in it, one of `MEANINGS`.
         sizes: the numbers of queries and of keys.
 
     Raises:

@@ -107,8 +107,6 @@ class LinearRun:
         """The output of attention as a leaf, with which the pass goes on.
 
         Args:
-            layer: the index of the layer.
-            n_heads: the number of heads.
             z: the head outputs of all heads, side by side as they enter W_O, [1 query_pos head·d_v].
             w_o: applies W_O and its bias.
         """
@@ -180,7 +178,6 @@ class LinearRun:
 
         Args:
             name: what was recorded, of shape [1 pos d].
-            position: the position of the row.
             direction: the vector that it is multiplied with, [d].
 
         Raises:
@@ -265,7 +262,6 @@ class LinearRun:
 
         Args:
             name: what was recorded: of shape [1 pos d], or [1 head pos d].
-            position: the position of the row.
             head: its head, if it has heads.
             recorded: the exact row, which the sum is to give; None: the row as this pass computed it.
 

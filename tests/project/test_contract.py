@@ -42,7 +42,7 @@ from attention.formula.config import MASKS, SOURCES_WITH_FORMULA
 from attention.formula.edit_kinds import KINDS, InterventionKind
 from attention.formula.explainer import E_co
 from attention.formula.formula import _CHECKS, Formula
-from attention.formula.normalizers import NORMALIZERS, Normalizer, Softmax
+from attention.formula.normalizers import NORMALIZERS, Normalizer, _Softmax
 from attention.formula.positions import POSITIONS
 from attention.formula.score_steps import CAPPED_SCORES, MapStep
 from attention.formula.scores import BIASES, SCORES, Score
@@ -364,12 +364,11 @@ def test_contract_reports_a_new_step_that_is_not_computed(monkeypatch: pytest.Mo
         list(contract.check_step(step))
 
 
-@dataclass(frozen=True)
-class Halved(Softmax):
+class Halved(_Softmax):
     """Half of the softmax, with the program and the explanation of the softmax."""
 
-    name: str = "halved"
-    paper: str = ""
+    name = "halved"
+    paper = ""
 
     def weights(self, scores: Tensor) -> Tensor:
         return super().weights(scores) / 2
@@ -385,11 +384,10 @@ def test_contract_lists_missing_pieces_of_a_new_normalizer(monkeypatch: pytest.M
     assert "explanation: weights" in offences
 
 
-@dataclass(frozen=True)
 class Squared(Score):
     """A squared score, with the program and the explanation of the dot product."""
 
-    name: str = "squared"
+    name = "squared"
 
     def scores(self, query: Tensor, key: Tensor, weights: Tensor | None = None) -> Tensor:
         return super().scores(query, key, weights) ** 2
