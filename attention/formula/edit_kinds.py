@@ -259,8 +259,7 @@ class _MaskOverride(InterventionKind):
         return {"mask": kind} | ({name: size if name == "hidden" else int(size)} if name else {})
 
     def format(self, change: InterventionFields) -> str:
-        size = getattr(change, _MASK_SIZES[change.mask]) if change.mask in _MASK_SIZES else ""
-        return f"{'nomask' if change.mask == 'none' else change.mask.replace(' ', '-')}{size}"
+        return f"{'nomask' if change.mask == 'none' else change.mask.replace(' ', '-')}{self._size(change)}"
 
     def words(self, change: InterventionFields) -> str:
         if change.mask in ("first", "none"):
@@ -268,12 +267,11 @@ class _MaskOverride(InterventionKind):
         if RULES[change.mask].of_patches if change.mask in RULES else None:
             causal = "causal, and " if "causal" in change.mask else ""
             return f"another mask: {causal}patches see patches at most {change.window} rows and columns away"
-        size = (
-            f" {getattr(change, _MASK_SIZES[change.mask])}"
-            if change.mask in _MASK_SIZES and change.mask != "custom"
-            else ""
-        )
-        return f"another mask, {change.mask}{size}"
+        return f"another mask, {change.mask}{'' if change.mask == 'custom' else f' {self._size(change)}'}".rstrip()
+
+    @staticmethod
+    def _size(change: InterventionFields) -> Any:
+        return getattr(change, _MASK_SIZES[change.mask]) if change.mask in _MASK_SIZES else ""
 
     def changes_weights(self, change: InterventionFields) -> bool:
         return True
@@ -282,14 +280,12 @@ class _MaskOverride(InterventionKind):
         _ = Mask("custom", cells=change.hidden).build(1, 1)  # raises ConfigError if it cannot be decoded
 
     def edit_formula(self, formula: Formula, change: InterventionFields) -> Formula:
-        mask = Mask(
-            change.mask,
-            change.window if _MASK_SIZES.get(change.mask) == "window" else 0,
-            change.prefix if _MASK_SIZES.get(change.mask) == "prefix" else 0,
-            change.hidden if change.mask == "custom" else "",
-            None if formula.mask is None else formula.mask.real,
+        size = (
+            {_MASK_SIZES[change.mask].replace("hidden", "cells"): self._size(change)}
+            if change.mask in _MASK_SIZES
+            else {}
         )
-        return replace(formula, mask=mask)
+        return replace(formula, mask=Mask(change.mask, real=formula.mask and formula.mask.real, **size))
 
 
 class _TemperatureOverride(InterventionKind):

@@ -83,11 +83,6 @@ def hide_scores(scores: Scores, mask: Visible) -> Scores:
     return scores.masked_fill(~mask, -math.inf)
 
 
-def mask_scores(scores: Scores, mask: Visible | None) -> Scores:
-    """The scores with −∞ for hidden keys; mask None hides no key."""
-    return scores if mask is None else hide_scores(scores, mask)
-
-
 def mix_values(weights: Weights, value: Value) -> HeadOutput:
     """The output of each head, A V, with values for every query head. A query that sees no key gets 0."""
     return times(weights, value)

@@ -22,7 +22,6 @@ from attention.formula.functions import (
     divide_scores,
     hide_scores,
     join_heads,
-    mask_scores,
     mix_values,
     project_output,
     scale_scores,
@@ -322,7 +321,8 @@ class _MaskedScores(MapStep):
     """Step M: the scores as they enter the normalizer."""
 
     def compute_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
-        return mask_scores(require_previous(previous), layer["mask"][rows] if layer.hides_keys else None)
+        scores = require_previous(previous)
+        return hide_scores(scores, layer["mask"][rows]) if layer.hides_keys else scores
 
     def explain(self, work: StepContext[E_co]) -> E_co:
         row, column = work.cell.row, work.cell.column
