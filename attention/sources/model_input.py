@@ -55,19 +55,12 @@ class ModelInputs:
 
 @dataclass(frozen=True, eq=False)
 class _ReadInput:
-    """The input of a model that reads a picture.
-
-    Attributes:
-        inputs: the positions and token ids, with the picture as the model reads it.
-        truncated: the truncated texts, each with its full length.
-        notes: sentences for the user.
-        model_uid: of the model; the cache drops the input with it.
-    """
+    """The input of a model that reads a picture."""
 
     inputs: PictureInputs
-    truncated: list[tuple[str, int]]
-    notes: tuple[str, ...]
-    model_uid: int
+    truncated: list[tuple[str, int]]  # texts, each with its full length
+    notes: tuple[str, ...]  # for the user
+    model_uid: int  # the cache drops the input with the model
 
     @property
     def nbytes(self) -> int:

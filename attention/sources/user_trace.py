@@ -55,15 +55,10 @@ _SIDES = ("query_pos", "key_pos")
 
 @dataclass(frozen=True)
 class _Labels:
-    """The tokens of one side of the maps.
+    """The tokens of one side of the maps."""
 
-    Attributes:
-        texts: of all positions; empty if they are not known.
-        real: the positions that are no padding; empty if all are.
-    """
-
-    texts: tuple[str, ...] = ()
-    real: tuple[int, ...] = ()
+    texts: tuple[str, ...] = ()  # of all positions; empty if they are not known
+    real: tuple[int, ...] = ()  # the positions that are no padding; empty if all are
 
     @classmethod
     def of(cls, tokens: Any, batch: int, tokenizer: Any) -> _Labels:
@@ -96,27 +91,18 @@ def _readable(row: Sequence[Any], tokenizer: Any) -> tuple[str, ...]:
 
 @dataclass
 class _Parts:
-    """The tensors of all layers, as they were read.
+    """The tensors of all layers, as they were read."""
 
-    Attributes:
-        kinds: the part of the model to which each layer belongs; empty where it has one part.
-        recorded: the tensors of each layer by step; empty for a layer that has none.
-        axes: how the axes of each tensor were read, in words.
-        n_batch: the number of sequences that there are.
-        low_precision: whether the numbers had 16 bits or fewer.
-    """
-
-    kinds: list[str]
-    recorded: list[dict[str, Tensor]]
-    axes: list[str] = field(default_factory=list)
-    n_batch: int = 1
-    low_precision: bool = False
+    kinds: list[str]  # the part of the model to which each layer belongs; empty where it has one part
+    recorded: list[dict[str, Tensor]]  # of each layer by step; empty for a layer that has none
+    axes: list[str] = field(default_factory=list)  # how those of each tensor were read, in words
+    n_batch: int = 1  # the number of sequences that there are
+    low_precision: bool = False  # whether the numbers had 16 bits or fewer
 
     @classmethod
     def of_output(cls, read: _OutputAttentions) -> _Parts:
-        pairs = [(block.kind, weights) for block in read.blocks for weights in block.layers]
-        recorded = [{} if weights is None else {WEIGHTS: weights} for _, weights in pairs]
-        return cls([kind for kind, _ in pairs], recorded, [], read.n_batch, True)
+        recorded = [{} if weights is None else {WEIGHTS: weights} for _, weights in read.layers]
+        return cls([kind for kind, _ in read.layers], recorded, [], read.n_batch, True)
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, Any], batch: int | None) -> _Parts:
@@ -179,22 +165,13 @@ class _Parts:
 
 
 class _Tokens:
-    """The tokens of each layer.
-
-    Attributes:
-        queries: of the text that attends.
-        keys: of the text that is attended to, if it is another one.
-        seen: the picture whose patches are tokens; None: there is no grid.
-        used: which of these fitted a layer.
-        unmatched: the indices of layers whose positions are numbered, although tokens were given.
-        n_padding: the number of positions that were left out as padding.
-    """
+    """The tokens of each layer: of the text that attends, of that attended to, if it is another one, and the picture whose patches are tokens."""
 
     def __init__(self, queries: _Labels, keys: _Labels, seen: SeenPicture | None) -> None:
         self.queries, self.keys, self.seen = queries, keys, seen
-        self.used: set[str] = set()
-        self.unmatched: list[int] = []
-        self.n_padding = 0
+        self.used: set[str] = set()  # which of these fitted a layer
+        self.unmatched: list[int] = []  # the layers whose positions are numbered, although tokens were given
+        self.n_padding = 0  # the number of positions that were left out as padding
 
     def apply(
         self, index: int, kind: str, recorded: dict[str, Tensor]
@@ -268,29 +245,18 @@ def _selected(name: str, tensor: Tensor, axis: str, real: Sequence[int]) -> Tens
     return tensor[(slice(None),) * axes.index(axis) + (list(real),)] if axis in axes else tensor
 
 
-class _Block(NamedTuple):
-    """The layers of one part of a model.
-
-    Attributes:
-        kind: "encoder", "decoder", "cross" or another part; empty where the model has one part.
-        layers: the weights of each layer, [head query_pos key_pos]; None for a layer that returned none.
-    """
-
-    kind: str
-    layers: list[Tensor | None]
-
-
 class _OutputAttentions(NamedTuple):
     """The attention in an output.
 
     Attributes:
-        blocks: the parts of the model: the encoder, the decoder, then cross-attention.
+        layers: for each layer of the encoder, of the decoder, then of cross-attention: "encoder", "decoder", "cross" or another part, empty
+            where the model has one part; and its weights [head query_pos key_pos], None where it returned none.
         ids: the ids of a generated text with its prompt; empty for one pass.
         n_prompt: how many of them are the prompt.
         n_batch: the number of sequences.
     """
 
-    blocks: list[_Block]
+    layers: list[tuple[str, Tensor | None]]
     ids: list[int]
     n_prompt: int
     n_batch: int
@@ -317,7 +283,7 @@ def _read_output(output: Any, batch: int) -> _OutputAttentions:
         )
     sequences = _row_of(getattr(output, "sequences", None), batch)
     beams = _row_of(getattr(output, "beam_indices", None), batch)
-    blocks, n_prompt, n_batch = [], 0, 1
+    all_layers, n_prompt, n_batch = list[tuple[str, Tensor | None]](), 0, 1
     for name, value in sorted(fields.items(), key=lambda field: _rank(_kind(field[0]))):
         kind = _kind(name) if len(fields) > 1 else ""
         steps = [list(step) for step in value] if _is_generation(value) else [list(value)]
@@ -339,8 +305,8 @@ def _read_output(output: Any, batch: int) -> _OutputAttentions:
             first = next(layer for layer in steps[0] if layer is not None)
             joined = next(layer for layer in layers if layer is not None)
             n_prompt = joined.shape[-1] - joined.shape[-2] + first.shape[-2]
-        blocks.append(_Block(kind, layers))
-    return _OutputAttentions(blocks, sequences, n_prompt, n_batch)
+        all_layers += [(kind, layer) for layer in layers]
+    return _OutputAttentions(all_layers, sequences, n_prompt, n_batch)
 
 
 def _fields(output: Any) -> dict[str, Any]:

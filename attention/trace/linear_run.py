@@ -45,18 +45,13 @@ class _Write:
 
 @dataclass(frozen=True, eq=False)
 class _HeadOutputs:
-    """The head outputs of a layer on their way into the residual stream.
+    """The head outputs of a layer on their way into the residual stream."""
 
-    Attributes:
-        z: as they enter W_O, [1 query_pos head·d_v], a leaf.
-        written: W_O applied to them with its bias, [1 query_pos d_model]; None if `z` itself is the leaf of the graph.
-        leaf: the leaf from which the pass goes on.
-        n_heads: the number of heads.
-    """
-
-    z: Tensor
-    written: Tensor | None
-    leaf: Tensor
+    z: Tensor  # as they enter W_O, [1 query_pos head·d_v], a leaf
+    written: (
+        Tensor | None
+    )  # W_O applied to them with its bias, [1 query_pos d_model]; None if `z` itself is the leaf of the graph
+    leaf: Tensor  # from which the pass goes on
     n_heads: int
 
 
