@@ -283,7 +283,8 @@ def _read_output(output: Any, batch: int) -> _OutputAttentions:
         )
     sequences = _row_of(getattr(output, "sequences", None), batch)
     beams = _row_of(getattr(output, "beam_indices", None), batch)
-    all_layers, n_prompt, n_batch = list[tuple[str, Tensor | None]](), 0, 1
+    n_prompt, n_batch = 0, 1
+    all_layers: list[tuple[str, Tensor | None]] = []
     for name, value in sorted(fields.items(), key=lambda field: _rank(_kind(field[0]))):
         kind = _kind(name) if len(fields) > 1 else ""
         steps = [list(step) for step in value] if _is_generation(value) else [list(value)]
