@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from attention.base.errors import ConfigError
 from attention.base.knobs import Integer, Real
 from attention.base.printed import Arithmetic, Printed, product, sum_of
-from attention.formula.formula import OTHER_STATE, HeadEdits, SetCell
+from attention.formula.formula import OTHER_STATE, Formula, HeadEdits, SetCell
 from attention.formula.mask import RULES, Mask
 from attention.formula.names import HEAD_OUTPUT, KEY, MASKED_SCORES, PATCHED_OUTPUT, QUERY, SCORES, VALUE, WEIGHTS
 from attention.formula.override import Override
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attention.formula.explainer import E_co
-    from attention.formula.formula import Formula
     from attention.formula.step import LayerView, StepContext
     from attention.formula.tensor_types import Scores
 

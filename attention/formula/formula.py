@@ -8,21 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from attention.base.errors import ConfigError
 from attention.base.knobs import Choice, Switch
-from attention.formula.config import KNOBS, MASKS
+from attention.formula.config import KNOBS, MASKS, AttentionConfig
 from attention.formula.dropout import Dropout, ProvidedDropout
 from attention.formula.mask import SIZES, Mask
 from attention.formula.names import HEAD_OUTPUT
 from attention.formula.normalizers import NORMALIZERS
 from attention.formula.override import SOURCE_MASK, Override
 from attention.formula.scores import BIASES, SCORES
-
-if TYPE_CHECKING:
-    from attention.formula.config import AttentionConfig
-
 
 OTHER_STATE = "the other state"
 _ALIGNED_STATE = "the other state, where a token has a partner there"

@@ -14,7 +14,7 @@ from attention.base.printed import Arithmetic, Printed, format_number, number, q
 from attention.formula import edit_kinds, names
 from attention.formula.dropout import Dropout
 from attention.formula.explainer import E_co
-from attention.formula.formula import HeadEdits
+from attention.formula.formula import Formula, HeadEdits
 from attention.formula.functions import (
     add_bias,
     cap_scores,
@@ -49,7 +49,6 @@ from attention.formula.steps_before_scores import Product, added
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.formula.formula import Formula
     from attention.formula.tensor_types import Scores
 
 

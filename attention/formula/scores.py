@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING
 
 from attention.base.printed import Arithmetic, Printed, bracketed, number, product, quotient
 from attention.formula import names
-from attention.formula.explainer import E_co, ExplanationBuilding
+from attention.formula.explainer import E_co, ExplanationBuilding, Tensors
 from attention.formula.inline import defined, inlined
-from attention.formula.names import QUERY
+from attention.formula.names import QUERY, Cell
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from attention.formula.explainer import Tensors
-    from attention.formula.names import Cell
     from attention.formula.tensor_types import Distances, HeadRow, Key, PerHead, Query, Scores
 
 

@@ -25,14 +25,13 @@ from attention.formula.names import WEIGHTS
 from attention.formula.override import Override
 from attention.formula.steps import MAP_AXES, declared
 from attention.trace.layer import Layer
-from attention.trace.trace import Trace
+from attention.trace.trace import SeenPicture, Trace
 from attention.vision import saved_pictures
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from attention.program.literals import Snippet
-    from attention.trace.trace import SeenPicture
 
 T = TypeVar("T")
 MAX_HEADS = 1024

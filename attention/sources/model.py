@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
@@ -15,7 +15,7 @@ from attention.formula.names import QUERY
 from attention.formula.override import Override
 from attention.patching.intervention import Intervention, parse_codes
 from attention.sources.layer_knobs import FROZEN, INTERVENTIONS, OTHER, PREFIX_LEN, TEXT, TEXT2, read_override
-from attention.sources.model_input import ModelOptions
+from attention.sources.model_input import ModelInputs, ModelOptions
 from attention.sources.reader import Reader, SourceKind
 from attention.trace.layer import Layer
 from attention.trace.trace import MAX_NEW_TOKENS, Trace
@@ -32,14 +32,11 @@ from attention.vision.examples import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from attention.files.picture import Picture
     from attention.models.loaded import LoadedModel
     from attention.models.text_inputs import TextInputs
     from attention.patching.forward import Activations, PatchedForward
     from attention.program.literals import Snippet
-    from attention.sources.model_input import ModelInputs
     from attention.trace.model_run import HeadMatrices, ModelRun
 
 

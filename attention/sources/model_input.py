@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from threading import Lock
@@ -23,8 +23,6 @@ from attention.trace.cost import ALLOW_MORE
 from attention.trace.trace import MAX_NEW_TOKENS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch import Tensor
 
     from attention.models.forward_pass import PassInterventions

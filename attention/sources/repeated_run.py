@@ -11,7 +11,7 @@ from attention.base import cache
 from attention.base.errors import ConfigError, MissingError, SizeError
 from attention.base.tokens import label
 from attention.explanation.alignment import align
-from attention.patching.forward import Activations, AlignedPositions
+from attention.patching.forward import Activations, AlignedPositions, PatchedForward
 from attention.trace.cost import ALLOW_MORE
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from attention.models.loaded import LoadedModel
     from attention.models.text_inputs import TextInputs
-    from attention.patching.forward import PatchedForward
     from attention.trace.linear_run import LinearRun
     from attention.trace.model_run import HeadMatrices, VocabularyWeights
     from attention.trace.parts import RunParts

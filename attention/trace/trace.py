@@ -16,7 +16,7 @@ from attention.base.tokens import Generated
 from attention.formula.names import KEY, QUERY, SCORES, VALUE, WEIGHTS
 from attention.formula.steps import find_step
 from attention.trace.layer import Layer
-from attention.trace.model_run import ModelTensors
+from attention.trace.model_run import ModelRun, ModelTensors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from attention.formula.config import AttentionConfig
     from attention.formula.override import Override
-    from attention.trace.model_run import ModelRun
 
 
 FILE_WRITERS: dict[str, Callable[[Trace, int | None, Collection[int] | None], bytes]] = {}
