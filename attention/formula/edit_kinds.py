@@ -279,11 +279,8 @@ class _MaskOverride(InterventionKind):
         _ = Mask("custom", cells=change.hidden).build(1, 1)  # raises ConfigError if it cannot be decoded
 
     def edit_formula(self, formula: Formula, change: InterventionFields) -> Formula:
-        size = (
-            {_MASK_SIZES[change.mask].replace("hidden", "cells"): self._size(change)}
-            if change.mask in _MASK_SIZES
-            else {}
-        )
+        field = _MASK_SIZES.get(change.mask, "").replace("hidden", "cells")
+        size = {field: self._size(change)} if field else {}
         return replace(formula, mask=Mask(change.mask, real=formula.mask and formula.mask.real, **size))
 
 

@@ -228,9 +228,7 @@ class _ScaledScores(MapStep):
         elif divisor != 1:
             factors += [repr(divisor)]
         if layer.temperature not in (0, 1):
-            lines += [
-                "temperature = math.inf" if math.isinf(layer.temperature) else f"temperature = {layer.temperature!r}"
-            ]
+            lines += [f"temperature = {'math.inf' if math.isinf(layer.temperature) else repr(layer.temperature)}"]
             factors += ["temperature"]
         if not factors:
             return [f"{self.name} = {writer.previous}  # not scaled"]

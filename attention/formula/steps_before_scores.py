@@ -187,11 +187,9 @@ class Product(Step):
     def explain(self, work: StepContext[E_co]) -> E_co:
         """A row times a column: every pair of numbers multiplied, and all products added."""
         factors = work.layer.factors(self)
-        return (
-            self.explain_product(work, factors)
-            if len(factors) == len(self.of)
-            else self.explain_incomplete(work, factors)
-        )
+        if len(factors) < len(self.of):
+            return self.explain_incomplete(work, factors)
+        return self.explain_product(work, factors)
 
     def explain_incomplete(self, work: StepContext[E_co], factors: list[tuple[Factor, str]]) -> E_co:
         """The explanation of a cell if the layer does not have all factors."""
@@ -319,10 +317,7 @@ class _Rotation(Step):
             (vector[other_column], -math.sin(angle) if first else math.sin(angle)),
         ]
         sign = "-" if first else "+"
-        symbols = (
-            work.element_tex(self.rotated_step, row, column),
-            work.element_tex(self.rotated_step, row, other_column),
-        )
+        symbols = [work.element_tex(self.rotated_step, row, each) for each in (column, other_column)]
         formula = rf"{symbols[0]} \cos({row}\,\theta_{{{pair}}}) {sign} {symbols[1]} \sin({row}\,\theta_{{{pair}}})"
         return work.from_sum(
             [a * b for a, b in factors],

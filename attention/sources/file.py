@@ -320,20 +320,12 @@ class File:
         """The tokens of a layer of an export, as patches, pieces of words, or those of a pair where it says so. Adds them to those known."""
         sizes = Layer(recorded=recorded).sizes
         described = own_metadata if "tokens" in own_metadata else archive.metadata
-        texts = {
-            **archive.metadata,
-            **{key: own_metadata[key] for key in saved_pictures.PATCHES if key in own_metadata},
-        }
+        texts = {**archive.metadata, **{key: own_metadata[key] for key in own_metadata.keys() & saved_pictures.PATCHES}}
         places = {key: described.get(key) for key in saved_pictures.PATCHES.values()}
         word_ids = {key: described.get(key) for key in WORD_IDS.values()}
         # Layers share the tokens that they have from the same lists: a thousand copies of thousands of patches would take gigabytes.
         pairs = {key: described.get(key) for key in stored_layers.PAIRS.values()}
-        lists = (
-            *(texts.get(key) for key in saved_pictures.PATCHES),
-            *places.values(),
-            *word_ids.values(),
-            *pairs.values(),
-        )
+        lists = (*map(texts.get, saved_pictures.PATCHES), *places.values(), *word_ids.values(), *pairs.values())
         same = *map(id, lists), *map(sizes.get, _SIDES)
         if same not in known_tokens:
             sides = list(stored_layers.layer_tokens(self.name, texts, sizes))

@@ -193,12 +193,8 @@ class Matrices:
 
         sizes = HeadSizes(n_heads, width("w_q", QUERY, "x"), width("w_v", VALUE, "x"))
         queries, keys = first("x", QUERY, SCORES).rows, first(MEMORY, "x", KEY, VALUE).rows
-        n_maps = (
-            3
-            + (self.config.mask != "none")
-            + (self.config.cap is not None)
-            + 2 * (bool(self.bias or self.mask) + bool(self.dropout_mask))
-        )
+        n_maps = 3 + (self.config.mask != "none") + (self.config.cap is not None)
+        n_maps += 2 * (bool(self.bias or self.mask) + bool(self.dropout_mask))
         d_model = max(first("x").columns, first("w_o").columns)
         memory = int(bool(self.memory))
         return Cost(sizes, n_heads, d_model, queries, keys, n_heads, memory=memory, maps=n_maps, itemsize=8)

@@ -313,11 +313,9 @@ class Model(ModelOptions):
         forward = other.patched_forward(loaded, other_inputs)
         forward.requested = wanted
         forward_pass.run_recorded(loaded, other_inputs, forward)
-        return (
-            repeated_run.at_aligned_positions(loaded, inputs, other_inputs, forward.captured)
-            if is_aligned
-            else forward.captured
-        )
+        if not is_aligned:
+            return forward.captured
+        return repeated_run.at_aligned_positions(loaded, inputs, other_inputs, forward.captured)
 
     def alignment_sentences(self, loaded: LoadedModel, inputs: TextInputs) -> tuple[str, ...]:
         """Which tokens a patch changes, for each text that has another number of tokens in the other run."""

@@ -82,12 +82,11 @@ def prepare_texts(
     _ = count_bytes(model, loaded, prompt)
     extended = _generate(model, loaded, prompt, notes, build_forward)
     name = [*extended][-1]
-    prompt_len, total_len = prompt[name].shape[-1], extended[name].shape[-1]
-    prefix_len = (
-        total_len - prompt_len if model.prefix_len is None else max(0, min(model.prefix_len, total_len - prompt_len))
-    )
-    if total_len == prompt_len:
+    prompt_len = prompt[name].shape[-1]
+    n_generated = extended[name].shape[-1] - prompt_len
+    if not n_generated:
         return ModelInputs(extended, 0, ())
+    prefix_len = n_generated if model.prefix_len is None else max(0, min(model.prefix_len, n_generated))
     inputs = extended.with_ids(name, extended[name][:, : prompt_len + prefix_len])
     return ModelInputs(inputs, prefix_len, tuple(extended[name][0, prompt_len + prefix_len :].tolist()))
 
@@ -464,11 +463,8 @@ def tensor_options(handle: ModelHandle, inputs: Mapping[str, Any]) -> dict[str, 
         part, hides_more = _shown_part(len(ids), mask_name, mask)
         rows[name] = tuple(ids[part].tolist())
         n_left_out += len(ids) - len(rows[name])
-        beside = (
-            {}
-            if name != "input_ids"
-            else {key: _row(key, given[key]) for key in BESIDE if key in given and key in arguments and key != MASK}
-        )
+        known_beside = given.keys() & arguments.keys() - {MASK} if name == "input_ids" else ()
+        beside = {key: _row(key, given[key]) for key in BESIDE if key in known_beside}
         beside |= {MASK: mask} if hides_more and mask is not None and mask_name == MASK else {}
         for key, row in beside.items():
             if len(row) != len(ids):
