@@ -38,7 +38,14 @@ def read(reader: Reader) -> File:
     axes, mask_means, table_means = map(reader.knob, (AXES, MASK_MEANS, TABLE_MEANS))
     asked, file = reader.knob(FILE), reader.uploads.file
     if file is None or asked != link_name(file):
-        raise _missing_file_error(asked)
+        name, _, digest = asked.rpartition(":")
+        if not name:
+            raise AwaitedError(
+                f"A file with saved attention ({', '.join(EXTENSIONS)}): upload it, and every page shows it."
+            )
+        raise AwaitedError(
+            f"The link shows the file {quote(name)} (digest {digest[:8]}…), which is not on this server: upload it to open the link."
+        )
     file = replace(file, axes=axes, mask_means=mask_means, table_means=table_means)
     names: tuple[str, ...] = ()
     with suppress(AttentionError):  # the trace says what is wrong
@@ -52,14 +59,3 @@ KIND = SourceKind(NAME, read)
 def link_name(file: File) -> str:
     """The name and the digest of a file, as in a link."""
     return f"{file.name}:{file.digest}"
-
-
-def _missing_file_error(file: str) -> AwaitedError:
-    name, _, digest = file.rpartition(":")
-    if not name:
-        return AwaitedError(
-            f"A file with saved attention ({', '.join(EXTENSIONS)}): upload it, and every page shows it."
-        )
-    return AwaitedError(
-        f"The link shows the file {quote(name)} (digest {digest[:8]}…), which is not on this server: upload it to open the link."
-    )

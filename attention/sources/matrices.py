@@ -347,7 +347,10 @@ def _read_matrices(reader: Reader, names: Sequence[str]) -> dict[str, Matrix | S
         value: Matrix | Stack | AttentionError
         try:
             if name in missing and name not in reader.texts:
-                raise _matrix_too_long_error(name, missing[name])
+                raise MatrixError(
+                    f"{SYMBOLS[name]} ({missing[name].replace('x', ' × ')}) is too long for a link, and this server does not have it: "
+                    "upload it again, or open a state file that holds it."
+                )
             value = read[name] = parse_matrix(text, SYMBOLS[name]) if text.strip() or knob.default else ()
         except AttentionError as error:
             value = error
@@ -388,13 +391,6 @@ def uploaded_sizes(uploaded: str) -> dict[str, str]:
     """The sizes of the matrices that are too long for a link, by name, from the value of `uploaded`."""
     entries = (entry.partition(":") for entry in uploaded.split(","))
     return {name: size[:20] for name, _, size in entries if name in SYMBOLS}
-
-
-def _matrix_too_long_error(name: str, size: str) -> MatrixError:
-    return MatrixError(
-        f"{SYMBOLS[name]} ({size.replace('x', ' × ')}) is too long for a link, and this server does not have it: "
-        "upload it again, or open a state file that holds it."
-    )
 
 
 KIND = SourceKind(NAME, read)

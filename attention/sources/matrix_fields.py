@@ -132,21 +132,14 @@ def _matrices(layer: Layer) -> dict[str, Matrix | Stack] | None:
         return None
     present = [name for name in (*names, "w_o", "b_o", "bias") if layer.has(name)]
     is_stack = layer.n_heads > 1
-    matrices = {
-        _FIELDS.get(name, name): _to_tuples(layer[name], is_stack)
-        for name in present
-        if name != "b_o" or "w_o" in present
-    }
-    return matrices | (
-        {"dropout_mask": _to_tuples(_dropout_factors(layer), is_stack)} if layer.has(DROPPED_WEIGHTS) else {}
-    )
-
-
-def _dropout_factors(layer: Layer) -> Tensor:
-    """The factors of the weights, [head query_pos key_pos]."""
-    assert layer.formula is not None  # a layer with dropped weights has a formula
-    ones = layer[WEIGHTS].new_ones(layer.shape(WEIGHTS))
-    return layer.formula.dropping.weights(layer, ones, slice(None), slice(None))
+    present = [name for name in present if name != "b_o" or "w_o" in present]
+    matrices = {_FIELDS.get(name, name): _to_tuples(layer[name], is_stack) for name in present}
+    if layer.has(DROPPED_WEIGHTS):
+        assert layer.formula is not None  # a layer with dropped weights has a formula
+        ones = layer[WEIGHTS].new_ones(layer.shape(WEIGHTS))
+        factors = layer.formula.dropping.weights(layer, ones, slice(None), slice(None))
+        matrices["dropout_mask"] = _to_tuples(factors, is_stack)
+    return matrices
 
 
 _FIELDS = {INPUT: "x", ROTATED_QUERY: QUERY, ROTATED_KEY: KEY}

@@ -98,7 +98,8 @@ class Reader:
         text = self.texts.get(knob.key)
         if text is not None:
             value, note = knob.read(text, within, default)
-            if note and self._strict and not _is_cut(within):
+            is_cut = isinstance(within, Text) and not isinstance(within, EncodedText | NameOrText)
+            if note and self._strict and not is_cut:
                 shown = text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "…"
                 raise ConfigError(f"{knob.key} is {within.expected}; got “{shown}”: change it in the address.")
             if note and knob.key in self._checked:
@@ -122,10 +123,6 @@ class Reader:
                 self.wishes[knob.key] = str(wish)
         self.fields[knob.key] = Field(knob, within, nearest, fixed)
         return nearest
-
-
-def _is_cut(within: Range) -> bool:
-    return isinstance(within, Text) and not isinstance(within, EncodedText | NameOrText)
 
 
 def _nearest(knob: Knob, text: str, within: Range) -> Any:
