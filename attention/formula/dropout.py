@@ -40,11 +40,6 @@ class Dropout:
     def __bool__(self) -> bool:
         return self.share > 0
 
-    @property
-    def settings(self) -> dict[str, float]:
-        """The dropout rate by its name in exported files."""
-        return {"dropout": self.share}
-
     def weights(self, layer: Tensors, before: Weights, heads: slice, rows: slice) -> Weights:
         """The weights of some heads and queries of a layer after dropout, [head query_pos key_pos]."""
         import torch
@@ -109,13 +104,8 @@ class Dropout:
 
 @dataclass(frozen=True)
 class ProvidedDropout(Dropout):
-    """A provided dropout mask that multiplies the weights: 0 drops a weight; 1 or 1 / (1 − dropout) keeps it.
+    """A provided dropout mask that multiplies the weights: 0 drops a weight; 1 or 1 / (1 − dropout) keeps it."""
 
-    Attributes:
-        names: names of this matrix in other code, in lower case without underscores.
-    """
-
-    names: ClassVar[str] = "drop dropmask dropoutmask"
     formula: ClassVar[str] = "A · dropout_mask, cell by cell"
     is_provided: ClassVar[bool] = True
 

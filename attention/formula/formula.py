@@ -141,7 +141,7 @@ class Formula:
     @property
     def settings(self) -> dict[str, float]:
         """The numbers of the formula, by their names in exported files."""
-        return {"divisor": self.divisor or 1.0, "temperature": self.temperature, **self.dropping.settings}
+        return {"divisor": self.divisor or 1.0, "temperature": self.temperature, "dropout": self.dropping.share}
 
     def with_config(self, config: AttentionConfig | Override, d_k: int) -> Formula:
         """The formula with the values of `config` for the knobs after the scores; padding stays hidden."""

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.files.matrix import Matrix, ParsedText, Stack
-from attention.formula.dropout import ProvidedDropout
 from attention.formula.mask import RULES
 from attention.formula.names import (
     DROPPED_WEIGHTS,
@@ -184,7 +183,7 @@ _ALIASES = {
     "b_o": "bo bout boutput",
     "bias": "bias",
     ATTN_MASK: "mask attnmask attentionmask srcmask tgtmask",
-    "dropout_mask": ProvidedDropout.names,
+    "dropout_mask": "drop dropmask dropoutmask",
 }
 _FIELD_OF_LABEL = {name: field for field, names in _ALIASES.items() for name in names.split()}
 _OPTIONAL = {name for names in OPTIONAL_MATRIX_FIELDS.values() for name in names} | {"w_o"}

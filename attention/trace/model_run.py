@@ -24,7 +24,6 @@ class ModelRun(Protocol):
     """A run of a model that can be repeated. It holds the input and the interventions, and no tensor of the model.
 
     Attributes:
-        source: the source of the trace, with its interventions and without overrides.
         is_tiny: whether it is so short that no other process need run it.
     """
 
@@ -32,7 +31,7 @@ class ModelRun(Protocol):
 
     @property
     def source(self) -> Any:
-        """The source of the trace, without overrides."""
+        """The source of the trace, with its interventions and without overrides."""
 
     def linear_run(self) -> LinearRun:
         """The same run with frozen norms and attention, in which every logit, query, key and value is a sum over parts of the model.
