@@ -281,7 +281,8 @@ class _MaskOverride(InterventionKind):
     def edit_formula(self, formula: Formula, change: InterventionFields) -> Formula:
         field = _MASK_SIZES.get(change.mask, "").replace("hidden", "cells")
         size = {field: self._size(change)} if field else {}
-        return replace(formula, mask=Mask(change.mask, real=formula.mask and formula.mask.real, **size))
+        real = None if formula.mask is None else formula.mask.real
+        return replace(formula, mask=Mask(change.mask, real=real, **size))
 
 
 class _TemperatureOverride(InterventionKind):

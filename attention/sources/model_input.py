@@ -463,7 +463,7 @@ def tensor_options(handle: ModelHandle, inputs: Mapping[str, Any]) -> dict[str, 
         part, hides_more = _shown_part(len(ids), mask_name, mask)
         rows[name] = tuple(ids[part].tolist())
         n_left_out += len(ids) - len(rows[name])
-        known_beside = given.keys() & arguments.keys() - {MASK} if name == "input_ids" else ()
+        known_beside = given.keys() & arguments.keys() - {MASK} if name == "input_ids" else set[str]()
         beside = {key: _row(key, given[key]) for key in BESIDE if key in known_beside}
         beside |= {MASK: mask} if hides_more and mask is not None and mask_name == MASK else {}
         for key, row in beside.items():
