@@ -25,18 +25,6 @@ def test_causal_mask_aligns_unequal_lengths_at_the_first_token():
     assert rows(mask_tensor.causal(4, 2)) == ["x.", "xx", "xx", "xx"]
 
 
-def test_window_mask_shows_both_sides():
-    assert rows(Mask("window", 1).build(4, 4)) == ["xx..", "xxx.", ".xxx", "..xx"]
-
-
-def test_window_mask_zero_is_the_diagonal():
-    assert rows(Mask("window", 0).build(3, 3)) == ["x..", ".x.", "..x"]
-
-
-def test_window_mask_far_beyond_the_last_key_shows_nothing():
-    assert rows(Mask("window", 1).build(5, 2)) == ["xx", "xx", ".x", "..", ".."]
-
-
 @given(lengths, lengths)
 def test_keys_before_the_first_query_align_as_in_torch(n_queries, n_keys):
     n_queries, n_keys = sorted((n_queries, n_keys))  # torch warns of queries that see nothing
