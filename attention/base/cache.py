@@ -19,35 +19,28 @@ _LARGE_BYTES = 2**18  # 256 × 256 numbers; of larger matrices, the cache holds 
 
 
 def _entry_bytes(value: Any) -> int:
-    """The bytes that a value counts in the cache."""
     return _ENTRY_BYTES + int(getattr(value, "nbytes", 0))
 
 
 class _Cache:
-    """A thread-safe LRU cache that is bounded in bytes."""
-
     def __init__(self, max_bytes: int) -> None:
         self.changed = Condition()  # notified when a value was stored, or could not be computed
         self.reset(max_bytes)
 
     def reset(self, max_bytes: int) -> None:
-        """Empties the cache and sets its size."""
         self.cache: LRUCache[Hashable, Any] = LRUCache(max_bytes, getsizeof=_entry_bytes)
         self._get_or_compute = cached(self.cache, key=lambda key, _: key, condition=self.changed)(
             lambda _, compute: compute()
         )
 
     def get_or_compute(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """The cached value of `key`, computed if it is missing."""
         return cast(T, self._get_or_compute(key, compute))
 
     def get(self, key: Hashable) -> Any:
-        """The cached value of `key`, or None."""
         with self.changed:
             return self.cache.get(key)
 
     def discard_keys(self, matches: Callable[[Hashable], bool]) -> None:
-        """Removes the entries whose keys match."""
         with self.changed:
             for key in [key for key in self.cache if matches(key)]:
                 self.cache.pop(key, None)
@@ -72,7 +65,6 @@ class _Cache:
                 self.cache.popitem()
 
     def small_entries(self, known: Set[Hashable]) -> dict[Hashable, Any]:
-        """The entries with unknown keys that are small enough for another process."""
         with self.changed:
             return {
                 key: value
@@ -81,7 +73,6 @@ class _Cache:
             }
 
     def adopt(self, entries: Mapping[Hashable, Any]) -> None:
-        """Stores the entries of another process."""
         with self.changed:
             for key, value in entries.items():
                 if _entry_bytes(value) <= self.cache.maxsize:

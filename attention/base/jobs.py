@@ -153,7 +153,6 @@ def _once(function: Callable[..., Result], *args: Any) -> Iterator[Result]:
 def _frames(
     function: Callable[..., Any], args: tuple[Any, ...], n_bytes: int, seconds: float, foreign: bool, keep: bool = False
 ) -> Iterator[tuple[int, bytes]]:
-    """The values of a job, or its error, until its end."""
     end, is_wanted = monotonic() + seconds, current_watcher().is_connected
     with ExitStack() as stack:
         request = stack.enter_context(_memory_file() if _CAN_FORK else tempfile.TemporaryFile())  # noqa: SIM115  # it is entered
@@ -205,7 +204,6 @@ def _too_long(seconds: float) -> JobError:
 
 
 def _take(buffer: bytearray) -> tuple[int, bytes] | None:
-    """The first whole frame, removed from the buffer."""
     if len(buffer) < _HEAD.size:
         return None
     kind, length = _HEAD.unpack_from(buffer)
@@ -250,8 +248,6 @@ class _Call(NamedTuple):
 
 
 class _Job(NamedTuple):
-    """A running job: what it writes, and its exit code when that has ended."""
-
     output: socket.socket
     exit_code: Callable[[], int | None]
 
@@ -290,8 +286,6 @@ def _process(request: BinaryIO) -> Iterator[_Job]:
 
 
 class _Forker:
-    """The idle process that forks jobs."""
-
     def __init__(self) -> None:
         self._lock, self.is_in_job = Lock(), False
         self._process: subprocess.Popen[bytes] | None = None
@@ -301,7 +295,6 @@ class _Forker:
 
     @property
     def pid(self) -> int | None:
-        """The process that forks jobs; None if there is none."""
         return None if self._process is None else self._process.pid
 
     @contextmanager
@@ -322,14 +315,12 @@ class _Forker:
                 self._end_one()
 
     def begin(self, modules: Sequence[str]) -> None:
-        """Starts the process, unless there is one."""
         with self._lock, suppress(OSError):
             if self._process is None:
                 self._begun().send(json.dumps(list(modules)).encode())
                 self._end_later()
 
     def import_modules(self, names: bytes) -> None:
-        """Lets all later jobs begin with these modules, a list in JSON."""
         with self._lock, suppress(OSError):
             if self._control is not None:
                 self._control.send(names)
@@ -430,7 +421,6 @@ def _serve(kind: str) -> None:
 
 
 def _begin(request: int, output: int, while_it_lives: int) -> NoReturn:
-    """A job, from its fork to its end."""
     try:
         kept = sorted((request, output, while_it_lives))
         for low, high in zip((2, *kept), (*kept, 2**16), strict=True):  # not those of other jobs
@@ -514,7 +504,6 @@ def _pickled_error(error: Exception) -> bytes:
 
 
 def _set_limits(n_bytes: float, seconds: float) -> None:
-    """The limits of this process from now on, as far as the system has them."""
     try:
         import resource
     except ImportError:  # Windows

@@ -147,7 +147,6 @@ class _Between(Range):
 
     @property
     def bounded(self) -> bool:
-        """Whether there is an upper bound."""
         return self.high < math.inf
 
     def accepts(self, value: object) -> bool:

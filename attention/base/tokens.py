@@ -34,7 +34,6 @@ _TOKEN = regex.compile(
 
 
 def _weight(tokens: tuple[str, ...]) -> int:
-    """The size of a tuple of tokens in memory, in bytes."""
     return 1000 + sum(map(sys.getsizeof, tokens)) + 8 * len(tokens)
 
 
@@ -74,7 +73,6 @@ class Piece(str):
         return token
 
     def __getnewargs__(self) -> tuple[str, bool, str]:  # type: ignore[override]  # str's own gives its text alone
-        """The arguments with which a copy is made."""
         return str(self), self.joins, self.rule
 
 
@@ -98,7 +96,6 @@ class PairToken(Piece):
         return result
 
     def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]  # Piece's own gives its text alone
-        """The arguments with which a copy is made."""
         return Piece(self), self.of
 
 
@@ -137,7 +134,6 @@ class Patch(str):
         return token
 
     def __getnewargs__(self) -> tuple[int, int, int, tuple[int, int, int, int]]:  # type: ignore[override]  # str's own gives its text alone
-        """The arguments with which a copy is made."""
         return self.picture, self.row, self.column, self.box
 
 
@@ -203,7 +199,6 @@ def labels(tokens: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _visible(character: str) -> str:
-    """A character, or a visible replacement."""
     symbol = {" ": "·", "\n": "⏎", "\t": "⇥"}.get(character)
     if symbol:
         return symbol

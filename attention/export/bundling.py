@@ -53,8 +53,6 @@ def _module(name: str, folder: Path) -> str:
 
 
 def _wrapped(name: str, text: str) -> str:
-    """A module as a function that returns its exports."""
-
     def replace_import(match: re.Match[str]) -> str:
         if match[3]:
             return f"const {{ default: {match[3]} }} = {match[4]}_js;\n"

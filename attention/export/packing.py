@@ -203,7 +203,6 @@ class _StatePacker:
         return [name for _, name in self.layer.factors(step)]
 
     def _view(self, name: str, head: int, view: str) -> dict[str, Any]:
-        """A view as a message without its line, and for each of its figures the axes of the marked cell."""
         cell, layer = Cell(self.state.layer, name, head, 0, 0), self.layer
         if view == FACTORS:
             figures = factor_maps(self.trace, cell)
@@ -229,7 +228,6 @@ class _StatePacker:
         return {"message": self.pool.header(pack(figures, around)), "marked": marked}
 
     def _controls(self, head: int, view: str) -> list[Control]:
-        """The available controls: the settings that the page follows, and the packed heads."""
         state, layer = self.state, self.layer
         known = {knob.key: knob for knob in inline_knobs(state.link.get("source", "typed text"))}
         offered = [(known[key], known[key].on_pages(LIMITS)) for key in state.knobs]
@@ -247,7 +245,6 @@ class _StatePacker:
 
 
 def _name_heads(figures: list[Spec], heads: tuple[int, ...]) -> None:
-    """Adds the head to the titles of maps of the same step."""
     for figure, head in zip(figures, heads, strict=True):
         figure["layout"]["title"]["text"] += f" of head {head}"
         figure["layout"]["uirevision"] += f" {head}"
@@ -496,7 +493,6 @@ class _Figures:
         self._known: dict[tuple[str, str, int], int] = {}
 
     def map(self, name: str, head: int, prefix: str = "") -> int:
-        """The index of the map of a step; `prefix` precedes its title."""
         packer, step = self.packer, find_step(name)
 
         def build() -> Spec:
@@ -516,7 +512,6 @@ class _Figures:
         return [self._index(("over picture", name, 0), lambda: spec)]
 
     def factors(self, name: str, head: int) -> list[int]:
-        """The indices of the factors of a step and of the step itself."""
         packer, factors = self.packer, self.packer.factors[name]
         cell = Cell(packer.index, name, head, 0, 0)
         indices = []
@@ -558,7 +553,6 @@ def _describe_formula(layer: Layer) -> dict[str, Any]:
 
 
 def _marked(factor: Factor) -> tuple[int | None, int | None]:
-    """The axes of the chosen cell that are marked in a factor."""
     sides = {"row": 0, "column": 1, "pair": 2, "": None}
     return sides[factor.row], sides[factor.column]
 

@@ -101,7 +101,6 @@ def _steps(source: Source, trace: Trace, cell: Cell | None) -> tuple[str, Layer,
 
 
 def _functions(trace: Trace, snippet: Snippet) -> list[str]:
-    """A function for each layer that is changed during the forward pass, without the overrides that affect the view only."""
     layers = ((index, trace.layer(index).wrapped.with_config(Override())) for index in snippet.patched_layers)
     return [line for index, layer in layers for line in _function(layer, f"layer_{index}")]
 
@@ -180,7 +179,6 @@ def _patches_drawing(layer: Layer) -> str:
 
 
 def _program(lines: list[str]) -> str:
-    """The lines with the imports that they need."""
     body = "\n".join(lines)
     used = set(_names(symtable.symtable(body, "program", "exec")))
     imports = [line for name, line in _IMPORTS.items() if name in used]

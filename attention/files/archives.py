@@ -137,11 +137,7 @@ _LONGEST_PATH = 300  # characters; each array has one of its own
 
 
 def _read_json(name: str, content: bytes) -> Archive:
-    """The nested lists of a JSON object, by name; or one without a name if the file is a list.
-
-    Raises:
-        FileError: the file is not valid JSON, or has too many numbers or lists.
-    """
+    """The nested lists of a JSON object, by name; or one without a name if the file is a list."""
     numbers, lists = content.count(b",") + 1, content.count(b"[") + content.count(b"{")
     if numbers > MAX_JSON_NUMBERS or lists > MAX_JSON_LISTS:
         raise FileError(
@@ -192,11 +188,6 @@ class _Contents:
     refused: dict[str, str] = field(default_factory=dict)
 
     def add(self, path: str, python: str, value: Any) -> None:
-        """Adds a value and all that is in it.
-
-        Raises:
-            FileError: the document has too many arrays.
-        """
         if len(self.arrays) > MAX_ARRAYS:
             raise FileError(
                 f"{self.name} has more than {MAX_ARRAYS:,} arrays, which is the limit: save only those of attention."
@@ -295,7 +286,6 @@ def _parse_about(text: object) -> dict[str, Any]:
 
 
 def _parse_json_or_text(text: str) -> Any:
-    """The value of a JSON text; any other text unchanged."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -322,11 +312,6 @@ _SAFETENSORS_KINDS: dict[str, tuple[str, int, Kind]] = {
 
 
 def _read_safetensors(name: str, content: bytes) -> Archive:
-    """The tensors of a .safetensors file, and its metadata.
-
-    Raises:
-        FileError: the file is damaged, or exceeds a limit.
-    """
     length = int.from_bytes(content[:_LENGTH_BYTES], "little")
     data_offset = _LENGTH_BYTES + length
     if length > MAX_TEXT_BYTES:
@@ -399,11 +384,7 @@ _FROM_TORCH = (
 
 
 def _read_torch(name: str, content: bytes) -> Archive:
-    """The tensors of a file of torch.save that was read in a child process; it is then a .safetensors file.
-
-    Raises:
-        FileError: it was not, since strangers reach this server; or the file is damaged.
-    """
+    """The tensors of a file of torch.save that was read in a child process; it is then a .safetensors file."""
     if content[_LENGTH_BYTES : _LENGTH_BYTES + 1] != b"{":
         stem = PurePath(name.strip("“”")).stem
         lines = _FROM_TORCH.format(name=repr(name.strip("“”")), safe=repr(f"{stem}.safetensors"))
@@ -443,11 +424,7 @@ class _Header(NamedTuple):
 
 
 def _read_npy_header(data: bytes, name: str) -> _Header:
-    """The header of a .npy file, or of its first bytes. The claims may be false.
-
-    Raises:
-        MatrixError: the header cannot be read.
-    """
+    """The header of a .npy file, or of its first bytes. The claims may be false."""
     from numpy.lib import format as npy
 
     stream = BytesIO(data)
@@ -471,20 +448,10 @@ _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # other methods may 
 
 
 def _read_npy(name: str, content: bytes) -> Archive:
-    """The only array of a .npy file, without a name.
-
-    Raises:
-        FileError: the file is damaged.
-    """
     return _read_archive(name, {"": lambda size: content[:size]})
 
 
 def _read_npz(name: str, content: bytes) -> Archive:
-    """The arrays of a .npz file.
-
-    Raises:
-        FileError: the file is damaged.
-    """
     # zipfile makes an object of a thousand bytes from each entry of fifty bytes.
     if content.count(_ENTRY_SIGNATURE) > MAX_ARRAYS:
         raise FileError(
@@ -557,17 +524,12 @@ def _read_archive(name: str, files: dict[str, _ReadPrefix]) -> Archive:
 
 
 def _kind_of(header: _Header) -> Kind | None:
-    """The kind of the numbers; None if the array has no numbers."""
     kind, size = header.dtype.kind, header.dtype.itemsize
     return {"f": {2: _HALF, 4: _FLOAT, 8: DOUBLE}.get(size), "b": BOOL, "i": DOUBLE, "u": DOUBLE}.get(kind)
 
 
 def _load_npy(label: str, header: _Header, kind: Kind, read: _ReadPrefix) -> Tensor:
-    """The array; reads no more of the file than its header claims.
-
-    Raises:
-        FileError: there are fewer numbers than the header claims.
-    """
+    """The array; reads no more of the file than its header claims."""
     import torch
 
     # A writable copy in native byte order.
@@ -575,7 +537,6 @@ def _load_npy(label: str, header: _Header, kind: Kind, read: _ReadPrefix) -> Ten
 
 
 def _load_texts(label: str, header: _Header, read: _ReadPrefix) -> Any:
-    """A text, a list of texts, or a list of such lists."""
     return _decoded(_load_array(label, header, read).tolist())
 
 

@@ -1,6 +1,12 @@
-"""Tables of numbers with labels: CSV, TSV and aligned columns of pandas, R, spreadsheets and the Lab, and pandas' JSON.
+"""A file from an untrusted source is opened by its extension: arrays by `attention.files.archives`, texts here, as a table or as alignments.
 
-A map of weights or of scores, whose labels are its tokens. The text is converted row by row, so that it takes eight bytes a number.
+A table is a map of weights or of scores, whose labels are its tokens: CSV, TSV and aligned columns of pandas, R, spreadsheets and the Lab, and pandas' JSON.
+The text is converted row by row, so that it takes eight bytes a number.
+
+Alignments of words are soft (a weight for each source word) or hard (links), as translation programs print them: those of Marian
+(`das ist ||| 0.9,0.1 0.2,0.8`, also in n-best lists), of fairseq's `--print-alignment` (lines S-, T-, H-, A-), links of fast_align,
+awesome-align, SimAlign and OpenNMT (`0-0 1-2`), and GIZA++'s A3 files. Rows are the words of the target, columns those of the source.
+Source: Och & Ney 2003, "A systematic comparison of various statistical alignment models" (links); the programs' own printers.
 """
 
 from __future__ import annotations
@@ -9,7 +15,7 @@ import json
 import math
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from io import StringIO
@@ -18,8 +24,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.base.errors import ConfigError, FileError, MatrixError
-from attention.files.alignments import Alignment, read_alignments
-from attention.files.archives import DOUBLE, MAX_JSON_LISTS, MAX_JSON_NUMBERS, Archive, Entry, format_shape
+from attention.files import archives
+from attention.files.archives import DOUBLE, MAX_JSON_LISTS, MAX_JSON_NUMBERS, Archive, Entry, format_shape, quote
 from attention.files.cells import AXES, Labels, as_tokens, counts_from_zero, find_labels, is_number, parse_number, split
 from attention.files.matrix import as_stack
 from attention.formula.names import KEY, MASKED_SCORES, QUERY, SCORES, WEIGHTS
@@ -28,6 +34,14 @@ from attention.formula.steps import MAP_AXES, find_step, is_step
 if TYPE_CHECKING:
     from torch import Tensor
 
+EXTENSIONS = (*archives.EXTENSIONS, ".csv", ".tsv", ".txt")
+"""The extensions of files that are opened."""
+# Libraries that are not installed read these.
+_CONVERSIONS = {
+    ".mat": "numpy.savez('attention.npz', weights=scipy.io.loadmat(path)['weights'])",
+    ".h5": "numpy.savez('attention.npz', weights=h5py.File(path)['weights'][()])",
+}
+_CONVERSIONS[".hdf5"] = _CONVERSIONS[".h5"]
 MEANINGS = ("numbers", WEIGHTS, SCORES)
 """What the numbers of a table are: what they say (weights, if no number is negative and the rows sum to 1), weights, or scores."""
 _MAX_NUMBERS = 2**22  # 2,048 × 2,048; a text of so many takes a second
@@ -49,6 +63,52 @@ _FEATURE_AXES = ("d_model", "d_k", "d_v")  # of a long table
 _FEATURES = "{} has the features of each token, not its attention to others: open weights.csv or scores.csv, or attention.npz, which has every step."
 
 
+def open_file(name: str, content: bytes) -> Archive:
+    """The contents of a file.
+
+    Raises:
+        FileError: another extension, or a damaged file.
+    """
+    ending = PurePath(name).suffix.lower()
+    if ending not in EXTENSIONS:
+        advice = (
+            f"in Python, {_CONVERSIONS[ending]} makes one of these, with the name of your array in place of the second “weights”"
+            if ending in _CONVERSIONS
+            else "save it as one of these"
+        )
+        raise FileError(
+            f"A file with attention ends in {', '.join(EXTENSIONS[:-1])} or {EXTENSIONS[-1]}; got {quote(name)}: {advice}."
+        )
+    if ending not in archives.EXTENSIONS:
+        return _read_table(quote(name), name, content)
+    return (_read_json(content) if ending == ".json" else None) or archives.open_archive(name, content)
+
+
+def as_meant(archive: Archive, means: str, axes: str) -> Archive:
+    """The archive of a table, with its only map as weights or as scores, and its labels at the axes that the user names.
+
+    Args:
+        archive: of any file; others are returned as they are.
+        means: one of `MEANINGS`.
+        axes: the names of the axes, or empty.
+
+    Raises:
+        ConfigError: another meaning.
+    """
+    if means not in MEANINGS:
+        raise ConfigError(f"table_means is one of {', '.join(MEANINGS)}; got {str(means)[:20]!r}: choose one of them.")
+    arrays, metadata = dict(archive.arrays), dict(archive.metadata)
+    if not archive.is_table:
+        return archive
+    if means != MEANINGS[0] and len(arrays) == 1:
+        archive = replace(archive, notes=tuple(note for note in archive.notes if "table_means" not in note))
+        arrays = {means: next(iter(arrays.values()))}
+    if axes.split()[-2:] == [KEY, QUERY]:
+        swapped = {"tokens": metadata.get("key_tokens"), "key_tokens": metadata.get("tokens")}
+        metadata = {key: value for key, value in (metadata | swapped).items() if value}
+    return replace(archive, arrays=arrays, metadata=metadata)
+
+
 class _Table(NamedTuple):
     """The maps of a table by step ("": its numbers decide), each [head query key] or [query key], and the labels of its rows and columns."""
 
@@ -59,19 +119,16 @@ class _Table(NamedTuple):
     has_sums: bool = False
 
 
-def read_table(name: str, file_name: str, content: bytes) -> Archive:
+def _read_table(name: str, file_name: str, content: bytes) -> Archive:
     """The map of a table, or of each sentence of alignments; of prints of NumPy, torch and others as in a pasted matrix.
 
     Args:
         name: of the file in quotation marks, for sentences.
         file_name: of the file; one that begins with the name of a step, such as "scores-L0-H1.csv", says what the numbers are.
         content: the bytes of the file, in UTF-8, UTF-16 or the code page of Excel.
-
-    Raises:
-        FileError: it is no table of numbers, has too many of them, or is a table of the Lab that has no attention.
     """
     text = _decode(content)
-    if found := read_alignments(text, name, _MAX_NUMBERS):
+    if found := _read_alignments(text, name, _MAX_NUMBERS):
         return _of_alignments(found)
     if reason := next((reason for part, reason in _NO_MAPS.items() if part in file_name), ""):
         raise FileError(f"{name} {reason}.")
@@ -91,7 +148,6 @@ def _decode(content: bytes) -> str:
 
 
 def _step_of(file_name: str) -> str:
-    """The step with whose name the file's begins; empty without one."""
     match = _STEP.match(PurePath(file_name).stem)
     return match[0] if match and is_step(match[0]) else ""
 
@@ -134,7 +190,6 @@ def _is_comment(sample: Sequence[str]) -> bool:
 
 
 def _read_wide(rows: Iterator[list[str]], labels: Labels, name: str) -> _Table:
-    """A table with a row for each query: of bare numbers, or with labels."""
     if labels.corner in AXES and counts_from_zero(labels.columns):
         raise FileError(_FEATURES.format(name))
     names, numbers, height = list[str](), array("d"), 0
@@ -165,7 +220,6 @@ def _read_wide(rows: Iterator[list[str]], labels: Labels, name: str) -> _Table:
 
 
 def _numbers(cells: Sequence[str], comma: bool, name: str, row: int) -> Iterable[float]:
-    """The numbers of a row."""
     joined = "".join(cells)
     if not comma and joined.isascii() and "_" not in joined:  # float reads underscores and other digits
         try:
@@ -221,7 +275,6 @@ def _read_long(columns: Sequence[str], rows: Iterable[list[str]], name: str) -> 
 
 
 def _placed(cells: array[int], values: array[float], shape: tuple[int, ...], name: str) -> array[float]:
-    """The values of a long table at their places."""
     size = math.prod(shape)
     if size != len(values):
         raise MatrixError(
@@ -255,7 +308,7 @@ def _read_print(text: str, name: str) -> _Table:
     return _Table({"": (numbers, shape)}, reading.names, reading.columns, reading.notes)
 
 
-def read_json(content: bytes) -> Archive | None:
+def _read_json(content: bytes) -> Archive | None:
     """The map of a table that pandas' `to_json` wrote, in any of its forms with labels, or of a list of records; None for any other file."""
     if (
         not _LABELLED_JSON.match(content[:_LOOKED_AT])
@@ -334,24 +387,6 @@ def _archive(table: _Table, named: str) -> Archive:
     return Archive(arrays, metadata, notes=tuple(notes), is_table=True)
 
 
-def _of_alignments(sentences: Sequence[Alignment]) -> Archive:
-    """Each sentence as an array of its own, of which the user chooses one."""
-    arrays, texts = dict[str, Entry](), {"tokens": list[list[str]](), "key_tokens": list[list[str]]()}
-    for number, sentence in enumerate(sentences):
-        shape = len(sentence.rows), len(sentence.rows[0])
-        numbers = array("d", chain.from_iterable(sentence.rows))
-        name = WEIGHTS if len(sentences) == 1 else f"sentence_{number}.{WEIGHTS}"
-        arrays[name] = Entry(shape, DOUBLE, partial(_load, numbers, shape))
-        for words, letter, size, each in zip(
-            (sentence.target, sentence.source), "xk", shape, texts.values(), strict=True
-        ):
-            each.append(words or [f"{letter}{i}" for i in range(size)])
-    cells = "their weights" if sentences[0].is_soft else "1 for a link and 0 for none"
-    note = f"The text is read as an alignment: rows are the words of the target, columns those of the source, cells {cells}."
-    metadata = {key: each if len(each) > 1 else each[0] for key, each in texts.items()}
-    return Archive(arrays, metadata, notes=(note,), is_table=True)
-
-
 def _load(numbers: array[float], shape: tuple[int, ...]) -> Tensor:
     import torch
 
@@ -378,26 +413,172 @@ def _meaning(numbers: array[float], width: int) -> tuple[str, str]:
     return SCORES, f"its rows sum to other values than 1, such as {sums[0]:.4g}"
 
 
-def as_meant(archive: Archive, means: str, axes: str) -> Archive:
-    """The archive of a table, with its only map as weights or as scores, and its labels at the axes that the user names.
+# Alignments of words.
+
+# Possessive, so that a line of a million numbers takes no memory for ways to read it otherwise.
+_WEIGHT = r"(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][+-]?\d++)?+"
+_ROW = rf"{_WEIGHT}(?:,{_WEIGHT})*+"
+_SOFT = re.compile(rf"\s*+{_ROW}(?:\s++{_ROW})*+\s*+", re.ASCII)
+_LINK = r"\d{1,5}[-p]\d{1,5}(?::[\d.]{1,20})?"  # p: possible, in gold alignments
+_HARD = re.compile(rf"\s*+{_LINK}(?:\s++{_LINK})*+\s*+", re.ASCII)
+_LINE = re.compile(r"([STHA])-(\d+)\t(.*)")  # of fairseq
+_GIZA = re.compile(r"(\S+) \(\{((?: \d{1,5})*) \}\)", re.ASCII)
+_END = "</s>"
+_MAX_SENTENCES = 2**12
+_MAX_LINE = 2**22  # characters
+
+
+class _Alignment(NamedTuple):
+    """The alignment of one sentence.
+
+    Attributes:
+        rows: [target source], a weight, or 1 for a link and 0 for none.
+        target: the words of the rows; empty if they are not printed.
+        source: the words of the columns; likewise.
+        is_soft: whether the numbers are weights; otherwise they are links.
+    """
+
+    rows: list[list[float]]
+    target: list[str]
+    source: list[str]
+    is_soft: bool
+
+
+def _read_alignments(text: str, name: str, most: int) -> list[_Alignment] | None:
+    """The alignments of all sentences of a text; None if it is in none of the formats, by its first lines.
 
     Args:
-        archive: of any file; others are returned as they are.
-        means: one of `MEANINGS`.
-        axes: the names of the axes, or empty.
-
-    Raises:
-        ConfigError: another meaning.
+        text: the content of the file.
+        name: of the file, for errors.
+        most: the numbers that all sentences may have together.
     """
-    if means not in MEANINGS:
-        raise ConfigError(f"table_means is one of {', '.join(MEANINGS)}; got {str(means)[:20]!r}: choose one of them.")
-    arrays, metadata = dict(archive.arrays), dict(archive.metadata)
-    if not archive.is_table:
-        return archive
-    if means != MEANINGS[0] and len(arrays) == 1:
-        archive = replace(archive, notes=tuple(note for note in archive.notes if "table_means" not in note))
-        arrays = {means: next(iter(arrays.values()))}
-    if axes.split()[-2:] == [KEY, QUERY]:
-        swapped = {"tokens": metadata.get("key_tokens"), "key_tokens": metadata.get("tokens")}
-        metadata = {key: value for key, value in (metadata | swapped).items() if value}
-    return replace(archive, arrays=arrays, metadata=metadata)
+    first = [line for line in text[:50_000].splitlines()[:20] if line.strip()]
+    read: Callable[[list[str]], Iterator[_Part]] = partial(_of_lines, name=name)
+    if any(line.startswith("A-") and _LINE.fullmatch(line) for line in first):
+        read = _of_fairseq
+    elif len(first) > 2 and _GIZA.match(first[2]):
+        read = _of_giza
+    elif not first or not (
+        all(map(_HARD.fullmatch, first))
+        or any(" ||| " in line and any(map(_is_cells, line.split("|||")[1:])) for line in first)
+    ):
+        return None
+    lines = [line for line in text.splitlines() if line.strip()]
+    if max(map(len, lines)) > _MAX_LINE:
+        raise _too_many(name, f"{_MAX_LINE:,} characters in a line")
+    alignments = list[_Alignment]()
+    for cells, target, source in read(lines):
+        rows, is_soft = _aligned_rows(cells, target, source, name, most)
+        most -= sum(map(len, rows))
+        alignments.append(
+            _Alignment(rows, _aligned_words(target, len(rows)), _aligned_words(source, len(rows[0])), is_soft)
+        )
+        if len(alignments) > _MAX_SENTENCES:
+            raise _too_many(name, f"{_MAX_SENTENCES:,} sentences")
+    return alignments
+
+
+def _is_cells(field: str) -> bool:
+    return bool(_SOFT.fullmatch(field) and "," in field) or _HARD.fullmatch(field) is not None
+
+
+_Part = tuple[str, list[str], list[str]]
+"""The printed cells, the words of the target and those of the source."""
+
+
+def _of_lines(lines: list[str], name: str) -> Iterator[_Part]:
+    """Lines of links alone, or with texts before them: `target ||| cells`, `source ||| target ||| cells`, an n-best list."""
+    for number, line in enumerate(lines):
+        fields = line.split("|||")
+        at = next((i for i, field in enumerate(fields) if _HARD.fullmatch(field) or (i and _is_cells(field))), None)
+        if at is None:  # one word of the source: no comma
+            at = next((i for i, field in enumerate(fields) if i and _SOFT.fullmatch(field)), None)
+        if at is None:
+            raise FileError(
+                f"{name} has alignments such as “0.9,0.1 0.2,0.8” or “0-0 1-2” in its other lines; line {number} has {line[:40]!r}: save every line in the same form."
+            )
+        texts = [field for i, field in enumerate(fields[:at]) if i or not field.strip().isdecimal()]
+        yield fields[at], texts[-1].split() if texts else [], texts[0].split() if len(texts) > 1 else []
+
+
+def _of_fairseq(lines: list[str]) -> Iterator[_Part]:
+    """The lines A-, each with the words of its S- and of the last H- (or T-) before it."""
+    texts: dict[tuple[str, str], list[str]] = {}
+    for match in filter(None, map(_LINE.fullmatch, lines)):
+        kind, number, rest = match.groups()
+        if kind == "A":
+            target = texts.get(("H", number)) or texts.get(("T", number), [])
+            yield rest, target, texts.get(("S", number), [])
+        else:
+            texts[kind, number] = rest.rpartition("\t")[2].split()
+
+
+def _of_giza(lines: list[str]) -> Iterator[_Part]:
+    """Three lines for each sentence: a comment, the target, and each word of the source with the positions of its targets, from 1."""
+    for target, source in zip(lines[1::3], lines[2::3], strict=False):
+        words = _GIZA.findall(source)
+        first = int(bool(words) and words[0][0] == "NULL")
+        links = (f"{i}-{int(at) - 1}" for i, (_, ats) in enumerate(words[first:]) for at in ats.split() if int(at))
+        yield " ".join(links), target.split(), [word for word, _ in words[first:]]
+
+
+def _aligned_rows(
+    cells: str, target: list[str], source: list[str], name: str, most: int
+) -> tuple[list[list[float]], bool]:
+    """The matrix of printed cells, and whether it is soft."""
+    pieces = cells.split(None, _MAX_CELLS)
+    if len(pieces) > _MAX_CELLS:
+        raise _too_many(name, f"{_MAX_CELLS:,} words or links in a line")
+    if pieces and not _HARD.fullmatch(cells):
+        if not _SOFT.fullmatch(cells):
+            raise FileError(
+                f"{name} needs weights such as “0.9,0.1 0.2,0.8” or links such as “0-0 1-2”; got {cells.strip()[:40]!r}: save the file again."
+            )
+        if cells.count(",") + len(pieces) > most:
+            raise _too_many(name, f"{most:,} numbers")
+        rows = [list(map(float, piece.split(","))) for piece in pieces]
+        widths = {len(row) for row in rows}
+        if len(widths) > 1:
+            raise FileError(
+                f"{name} needs a weight for each source word in every row; got rows of {min(widths)} and {max(widths)} weights: save the complete lines."
+            )
+        return rows, True
+    links = [re.split("[-p:]", piece) for piece in pieces]
+    width, height = (
+        max([len(words), *(int(link[side]) + 1 for link in links)]) for side, words in enumerate((source, target))
+    )
+    if width * height > most:
+        raise _too_many(name, f"{most:,} numbers")
+    if not width * height:
+        raise FileError(f"{name} has a sentence without a link and without words: delete its line.")
+    rows = [[0.0] * width for _ in range(height)]
+    for link in links:
+        rows[int(link[1])][int(link[0])] = float(link[2]) if len(link) > 2 else 1.0
+    return rows, False
+
+
+def _aligned_words(words: list[str], size: int) -> list[str]:
+    """The words of an axis, with the end of the sentence, which is not printed, if there is one more; none if they do not fit."""
+    return words if len(words) == size else [*words, _END] if words and len(words) + 1 == size else []
+
+
+def _too_many(name: str, limit: str) -> FileError:
+    return FileError(f"{name} has more than {limit}, which is the limit of a text: save fewer or shorter sentences.")
+
+
+def _of_alignments(sentences: Sequence[_Alignment]) -> Archive:
+    """Each sentence as an array of its own, of which the user chooses one."""
+    arrays, texts = dict[str, Entry](), {"tokens": list[list[str]](), "key_tokens": list[list[str]]()}
+    for number, sentence in enumerate(sentences):
+        shape = len(sentence.rows), len(sentence.rows[0])
+        numbers = array("d", chain.from_iterable(sentence.rows))
+        name = WEIGHTS if len(sentences) == 1 else f"sentence_{number}.{WEIGHTS}"
+        arrays[name] = Entry(shape, DOUBLE, partial(_load, numbers, shape))
+        for words, letter, size, each in zip(
+            (sentence.target, sentence.source), "xk", shape, texts.values(), strict=True
+        ):
+            each.append(words or [f"{letter}{i}" for i in range(size)])
+    cells = "their weights" if sentences[0].is_soft else "1 for a link and 0 for none"
+    note = f"The text is read as an alignment: rows are the words of the target, columns those of the source, cells {cells}."
+    metadata = {key: each if len(each) > 1 else each[0] for key, each in texts.items()}
+    return Archive(arrays, metadata, notes=(note,), is_table=True)

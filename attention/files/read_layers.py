@@ -127,7 +127,6 @@ def build_layer(
 
 
 def _is_computed(name: str, formula: Formula) -> bool:
-    """Whether the formula computes this step or parameter."""
     if name == "mask":
         return formula.mask is not None
     if name == "bias":
@@ -136,11 +135,6 @@ def _is_computed(name: str, formula: Formula) -> bool:
 
 
 def _map_bytes(layer: Layer) -> int:
-    """The bytes that the maps of one head take.
-
-    Raises:
-        FileError: they would take too long to compute.
-    """
     size, formula = layer.sizes, layer.formula
     cells = size["query_pos"] * size["key_pos"]
     if formula is not None and formula.score == "additive":
@@ -179,7 +173,6 @@ def _compare(computed: Layer, recorded: dict[str, Tensor], recorded_layer: Layer
 
 
 def _matrix_pairs(computed: Layer, name: str, recorded: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Each matrix of a step, as computed and as recorded."""
     if recorded.shape != computed.shape(name):
         raise ShapeError(
             f"{name} is {list(recorded.shape)} in the file, but the formula gives {list(computed.shape(name))}"

@@ -89,7 +89,6 @@ class _Group(NamedTuple):
     taken: Mapping[str, int]
 
     def numbers(self, axis: str) -> list[int]:
-        """The numbers along one of the outer axes."""
         column = self.outer.index(axis)
         return sorted({numbers[column] for numbers in self.keys})
 
@@ -103,7 +102,6 @@ class _Batch(NamedTuple):
 
     @property
     def n_sequences(self) -> int:
-        """The number of all."""
         return sum(self.counts)
 
     def at(self, index: int) -> tuple[int, int]:
@@ -125,7 +123,6 @@ class _Block(NamedTuple):
 
     @property
     def n_sequences(self) -> int:
-        """The number of sentences."""
         return max((batch.n_sequences for batch in self.batch.values()), default=1)
 
 
@@ -143,11 +140,6 @@ class _Reading:
         self.are_weights: bool | None = None  # what scores by an ambiguous name are
 
     def plan(self, sequence: int) -> Plan:
-        """The plan of one sequence.
-
-        Raises:
-            FileError: as for `read_plan`.
-        """
         archive, variants = self.archive, self._variants()
         blocks = self._readable(variants)
         if missed := [named for named in self.named if named.text not in self.matched]:
@@ -194,11 +186,7 @@ class _Reading:
     def _readable(
         self, variants: Mapping[tuple[str, ...], Mapping[tuple[str, str], Mapping[str, StoredName]]]
     ) -> dict[tuple[str, ...], dict[str, _Block]]:
-        """The blocks of each sequence whose axes can be read.
-
-        Raises:
-            AxesError: none can.
-        """
+        """The blocks of each sequence whose axes can be read."""
         blocks, problems = dict[tuple[str, ...], dict[str, _Block]](), list[AxesError]()
         for stem, steps in variants.items():
             try:
@@ -311,7 +299,6 @@ class _Reading:
         return _Batch(numbers, keys, self._lengths(group, BATCH, keys) if has_axis else [1] * len(keys))
 
     def _lengths(self, group: _Group, axis: str, keys: Sequence[str] = ()) -> list[int]:
-        """The lengths of an axis of some arrays, or of all of a group."""
         column = group.inner.index(axis)
         return [self.archive.arrays[key].shape[column] for key in keys or group.keys.values()]
 
@@ -325,11 +312,6 @@ class _Reading:
             )
 
     def _group(self, step: str, names: Mapping[str, StoredName], sizes: Mapping[str, int], is_cross: bool) -> _Group:
-        """The arrays of one step, with their axes.
-
-        Raises:
-            AxesError: the axes have to be named.
-        """
         patterns: dict[tuple[str, ...], dict[tuple[int, ...], str]] = {}
         for key, each in names.items():
             self.reasons[key] = "not used: it is numbered in another way than the others"
@@ -396,7 +378,6 @@ class _Reading:
         rows_first: bool,
         sizes: Mapping[str, int],
     ) -> tuple[str, ...]:
-        """The likely axes of an array in words."""
         ours = in_words(declared(step).axes)
         has_head = ours[0] == "head"
         n_batch = self.lists.n_sentences
@@ -445,7 +426,6 @@ class _Reading:
         return layers
 
     def _n_layers(self, block: _Block, step: str, index: int) -> int:
-        """The number of layers that a step has in a sentence."""
         group, batch, layers = block.groups[step], block.batch[step], block.layers[step]
         assert layers is not None
         if LAYER in group.outer:
@@ -519,7 +499,6 @@ class _Reading:
 
 
 def _has_maps(steps: set[str]) -> bool:
-    """Whether some steps are maps, or give one."""
     return bool({WEIGHTS, SCORES, MASKED_SCORES} & steps) or {QUERY, KEY} <= steps
 
 
@@ -570,11 +549,7 @@ def _leading(sizes: tuple[int, ...], free: Sequence[str], n_batch: int) -> tuple
 
 
 def _with_numbers_taken(group: _Group, name: str) -> _Group:
-    """The group with the arrays of the number that the user chose, such as batch=1 where the arrays are sentences.
-
-    Raises:
-        FileError: there is no such number.
-    """
+    """The group with the arrays of the number that the user chose, such as batch=1 where the arrays are sentences."""
     keys = dict(group.keys)
     for axis, index in group.taken.items():
         if axis in group.outer:

@@ -162,11 +162,7 @@ def layer_formula(
 
 
 def _number(archive: Archive, key: str, layer: int) -> float | None:
-    """A positive number for all layers, or one from a list for each layer; None if it is absent.
-
-    Raises:
-        FileError: the value is something else.
-    """
+    """A positive number for all layers, or one from a list for each layer; None if it is absent."""
     entry = archive.arrays.get(key)
     value: Any = archive.metadata.get(key)
     if entry is not None and prod(entry.shape) <= MAX_LAYERS:

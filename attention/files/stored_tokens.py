@@ -240,7 +240,6 @@ def _chosen(each: _List, sentence: Sentence, size: int) -> list[str] | None:
 
 
 def _longest(each: _List) -> int:
-    """The length of the longest list of a batch; 0 where there is one list."""
     return max(map(len, each.value)) if _is_nested(each.value) and len(each.value) > 1 else 0
 
 

@@ -110,7 +110,6 @@ class _Content:
     n_visits: int = 0
 
     def add(self, value: Any, place: tuple[Step, ...] = ()) -> None:
-        """Takes each tensor, text, number and list of such from a value."""
         self._visit(place)
         if isinstance(value, np.ndarray | np.generic):
             is_number = value.dtype.kind in "fiub"
@@ -169,7 +168,6 @@ class _Content:
 
 
 def _matrix(value: Any) -> torch.Tensor | None:
-    """The numbers of lists in lists of equal length; None of anything else."""
     if not isinstance(value, list | tuple) or not isinstance(value[0], list | tuple):
         return None
     with suppress(ValueError, TypeError):  # lists of other lengths, or of no numbers

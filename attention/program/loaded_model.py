@@ -126,7 +126,6 @@ def model(source: State, trace: Trace, index: int) -> Snippet:
 
 
 def _load_lines(model_class: type, implementation: str) -> list[str]:
-    """The lines that load the model from its folder, without asking the hub."""
     arguments = f'folder, attn_implementation="{implementation}", dtype=torch.float32, local_files_only=True'
     return [
         "if not Path(folder).is_dir():",
@@ -136,7 +135,6 @@ def _load_lines(model_class: type, implementation: str) -> list[str]:
 
 
 def _imports(source: State, *names: str) -> list[str]:
-    """The lines that import what reads the pictures, and these names of transformers."""
     of_pictures = ["AutoImageProcessor"] if source.images else []
     others = () if source.other is None else source.other.images
     return [
@@ -182,7 +180,6 @@ def _ids(inputs: Mapping[str, Tensor]) -> str:
 
 
 def _patched_header(patches: PatchedSnippet) -> list[str]:
-    """The variables of the patched runs; empty if no head is patched."""
     if not patches:
         return []
     functions = ", ".join(f"{patches.order.index(layer)}: layer_{layer}" for layer in patches.patched_layers)
@@ -230,7 +227,6 @@ def _joined_layer_lines(number: int, name: str) -> list[str]:
 
 
 def _run_lines(patches: PatchedSnippet, source: State, inputs: TextInputs) -> list[str]:
-    """The runs: those of the unchanged model and of the other state if they are needed, and finally this one."""
     lines = []
     if patches.needs_run("unchanged"):
         lines += [f"    model({_arguments(inputs)})", "    unchanged, calls = calls, []"]

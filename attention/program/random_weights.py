@@ -105,7 +105,6 @@ def _size_lines(config: AttentionConfig) -> list[str]:
 
 
 def _input_lines(config: AttentionConfig, is_cross: bool) -> list[str]:
-    """Lines that compute embedding, position, x and x2."""
     rows = '[normal((d_model,), generator("embedding", {0}, d_model)) for {0} in {1}]'
     positions = POSITIONS[config.positions]
     if not is_cross:
@@ -143,7 +142,6 @@ def _input_lines(config: AttentionConfig, is_cross: bool) -> list[str]:
 
 
 def _projection_lines(config: AttentionConfig) -> list[str]:
-    """Lines that draw w_q, w_k, w_v and w_o."""
     (n_heads, d_k, d_v), n_kv_heads = config.sizes, config.kv_heads
     lines = ["def draw(name, *shape):", f"    return {_DRAW[config.init]}", ""]
     heads = "    draw(name, d_model, n_heads, d_k).transpose(0, 1) for name in ({})"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attention.base.errors import ConfigError, check_index
-from attention.files.patch_grid import patch_tokens, seen_grid
+from attention.files.picture import patch_tokens, seen_grid
 from attention.formula.functions import project_output
 from attention.formula.names import HEAD_OUTPUT, MAP_AXES, OUTPUT, WEIGHTS
 from attention.formula.scores import BLOCK_ROWS

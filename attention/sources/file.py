@@ -14,13 +14,11 @@ from attention.base.errors import FileError
 from attention.files import labelled, stored_layers
 from attention.files.archives import Archive, quote
 from attention.files.given_mask import MEANINGS, GivenMask, MaskSizes
-from attention.files.opening import open_file
-from attention.files.plan import Place, Plan
+from attention.files.plan import Place, Plan, layer_notes, looks_otherwise, row_sum_note
 from attention.files.read_plan import read_plan
 from attention.files.stored_layers import WORD_IDS
 from attention.files.stored_tokens import AxisTokens
 from attention.files.torch_file import as_safetensors, is_torch_file
-from attention.files.weight_notes import layer_notes, looks_otherwise, row_sum_note
 from attention.formula.names import WEIGHTS
 from attention.formula.override import Override
 from attention.formula.steps import MAP_AXES, declared
@@ -222,7 +220,7 @@ class File:
             raise FileError(
                 f"{quote(self.name)} has no content, only its digest {self.digest[:8]}…: open it with File.open(path)."
             )
-        return labelled.as_meant(open_file(self.name, self.content), self.table_means, self.axes)
+        return labelled.as_meant(labelled.open_file(self.name, self.content), self.table_means, self.axes)
 
     def _plan(self, archive: Archive | None) -> Plan:
         """How the file is read, cached, since every run of a page asks for its sequences."""

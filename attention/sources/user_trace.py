@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from attention.base.errors import FileError, MatrixError, ModelError, ShapeError
 from attention.base.printed import plural
 from attention.base.tokens import Generated
-from attention.files.generation_steps import join_steps
 from attention.files.given_mask import FAR, GivenMask, MaskSizes
-from attention.files.patch_grid import patch_tokens, seen_grid
+from attention.files.picture import patch_tokens, seen_grid
+from attention.files.plan import layer_notes, row_sum_note
 from attention.files.user_tensors import (
     as_tensor,
     is_list_of_arrays,
     is_low_precision,
+    join_steps,
     table_labels,
     token_row,
     token_texts,
 )
-from attention.files.weight_notes import layer_notes, row_sum_note
 from attention.formula.formula import Formula
 from attention.formula.names import HEAD_AXES, KEY, MAP_AXES, MASKED_SCORES, QUERY, SCORES, WEIGHTS
 from attention.formula.steps import DECLARED, meant_by, our_name

@@ -36,11 +36,10 @@ from attention import (
     explain,
 )
 from attention.export.program import python
-from attention.files import archives, array_writer
+from attention.files import archives, array_writer, labelled
 from attention.files.archives import MAX_ARRAYS, MAX_TEXT_BYTES
 from attention.formula.formula import _CHECKS, Formula, from_json, to_json
 from attention.formula.mask import Mask
-from attention.sources import file as file_module
 from benchmarks.hostile_files import bomb, npy
 from benchmarks.hostile_files import saved as saved_files
 
@@ -472,7 +471,7 @@ def test_file_memory_estimate_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(np, "frombuffer", lambda *_: pytest.fail("the file must not be unpacked"))
     with pytest.raises(FileError, match="would take 32 MB in memory; at most 31 MB are read"):
         File.of("x.npz", source.content, max_bytes=31 * 2**20).trace()
-    monkeypatch.setattr(file_module, "open_file", lambda *_: pytest.fail("a page asks in every run"))
+    monkeypatch.setattr(labelled, "open_file", lambda *_: pytest.fail("a page asks in every run"))
     assert source.memory_bytes() > 2 * 8 * 8 * 256 * 256 * 4
 
 

@@ -33,7 +33,7 @@ from attention import (
     metrics,
 )
 from attention.base.tokens import Generated, Patch
-from attention.files.generation_steps import join_steps
+from attention.files.user_tensors import join_steps
 from attention.models import running
 from attention.sources.model_input import ModelOptions
 from attention.trace.trace import Prediction

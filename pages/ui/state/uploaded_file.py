@@ -10,7 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 from attention import AttentionError, File
 from attention.base.errors import AxesError
 from attention.files.archives import quote
-from attention.files.opening import EXTENSIONS
+from attention.files.labelled import EXTENSIONS
 from attention.sources.file_source import FILE, link_name
 from pages.ui.server import scheduler, uploads
 from pages.ui.server.limits import ALLOW_LOCAL_MODELS, LIMITS
