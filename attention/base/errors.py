@@ -1,21 +1,4 @@
-"""The errors of this package, each with a sentence for the user.
-
-    AttentionError
-    ├── ConfigError      a knob is out of range, or two knobs contradict each other
-    │   ├── SizeError        the request exceeds the limit of memory or time
-    │   └── BusyError        the server has no free memory or place now; the same request works later
-    ├── TextError        a text without tokens
-    ├── MatrixError      a pasted or uploaded matrix that is invalid or missing
-    ├── NumbersError     an invalid row of numbers
-    ├── FileError        an invalid file
-    │   └── AwaitedError     a file that the user has not provided yet; not a mistake
-    ├── ModelError       a model that is missing, not allowed, or cannot be loaded or recorded
-    ├── ShapeError       tensors whose shapes do not match
-    ├── PictureError     a picture for print that cannot be made as requested
-    └── MissingError     a step, layer, head or cell that the trace does not have
-
-Every message says what was expected, what it got, and what to do.
-"""
+"""The errors of this package. Every message is a sentence for the user: what was expected, what it got, and what to do."""
 
 from __future__ import annotations
 
@@ -52,12 +35,12 @@ class FileError(AttentionError):
     """A file is invalid."""
 
 
-class AxesError(FileError):
-    """The arrays of a file have other axes than ours; the user can name them."""
-
-
 class ModelError(AttentionError):
     """A model is missing, not allowed, or cannot be loaded or recorded."""
+
+
+class AxesError(FileError):
+    """The arrays of a file have other axes than ours; the user can name them."""
 
 
 class AwaitedError(FileError):
@@ -77,14 +60,7 @@ class MissingError(AttentionError):
 
 
 def check_index(noun: str, index: int, size: int, verb: str = "count") -> None:
-    """Raises MissingError unless 0 ≤ index < size.
-
-    Args:
-        noun: the name of the indexed things, such as "heads".
-        index: the index to check.
-        size: the number of things.
-        verb: the verb of the message.
-    """
+    """Raises MissingError unless 0 ≤ index < size; `noun` is what is indexed, such as "heads"."""
     if not size:
         raise MissingError(
             f"There are no {noun} here, as in a layer without attention; got {index}: choose another layer."

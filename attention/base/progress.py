@@ -31,10 +31,6 @@ def current_callback() -> ProgressCallback | None:
     return _CALLBACK.get()
 
 
-def _always_present() -> bool:
-    return True
-
-
 @dataclass(frozen=True)
 class Watcher:
     """A user who watches trainings.
@@ -47,7 +43,7 @@ class Watcher:
 
     key: Hashable = None
     group: Hashable = None
-    is_connected: Callable[[], bool] = _always_present
+    is_connected: Callable[[], bool] = lambda: True
 
 
 _WATCHER: ContextVar[Watcher] = ContextVar("watcher", default=Watcher())  # noqa: B039  # it is immutable

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from attention.base.errors import AxesError
 from attention.files.archives import Archive, format_shape, quote
 from attention.files.axes import View
-from attention.files.stored_names import HEAD
-from attention.files.stored_tokens import AxisTokens
+from attention.files.stored_names import HEAD, AxisTokens
 from attention.files.user_tensors import join_steps
 from attention.formula.formula import Formula
 from attention.formula.names import KEY, QUERY, WEIGHTS

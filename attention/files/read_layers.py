@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -41,13 +41,6 @@ _MAY_HIDE_KEYS = (BIASED_SCORES, MASKED_SCORES, "bias")  # where −∞ hides a 
 _NON_NEGATIVE = (WEIGHTS, DROPPED_WEIGHTS)
 _LARGEST = sys.float_info.max
 _PROJECTED = {QUERY: ("w_q", "b_q"), KEY: ("w_k", "b_k"), VALUE: ("w_v", "b_v")}
-
-
-class CheckedLayer(NamedTuple):
-    """A layer, and a note on a problem of the file; the note is empty if there is none."""
-
-    layer: Layer
-    note: str = ""
 
 
 def check_numbers(name: str, where: str, tensor: Tensor, tokens: tuple[str, ...], key_tokens: tuple[str, ...]) -> None:
@@ -85,8 +78,8 @@ def check_numbers(name: str, where: str, tensor: Tensor, tokens: tuple[str, ...]
 
 def build_layer(
     recorded: dict[str, Tensor], formula: Formula | None, max_bytes: int, has_formula: bool, **layer_fields: Any
-) -> CheckedLayer:
-    """A layer from recorded tensors, with the formula if it reproduces them; recorded tensors are shown in any case.
+) -> tuple[Layer, str]:
+    """A layer from recorded tensors, with the formula if it reproduces them, and a note on a problem of the file, or ""; recorded tensors are shown in any case.
 
     Args:
         recorded: the tensors by step and parameter.
@@ -101,14 +94,14 @@ def build_layer(
     recorded = _drop_unrelated_projections(recorded)
     recorded_layer = Layer(recorded=recorded, provenance=_input_provenance(recorded), **layer_fields)
     if formula is None:
-        return CheckedLayer(recorded_layer)
+        return recorded_layer, ""
     inputs = {name: tensor for name, tensor in recorded.items() if not _is_computed(name, formula)}
     if SCORES in recorded and not {QUERY, KEY} <= inputs.keys():
         inputs[SCORES] = recorded[SCORES]
     try:
         computed_layer = Layer(recorded=inputs, formula=formula, provenance=recorded_layer.provenance, **layer_fields)
         if not computed_layer.has(SCORES):
-            return CheckedLayer(recorded_layer)
+            return recorded_layer, ""
         head_bytes = _map_bytes(computed_layer)
         computed_layer = replace(computed_layer, materialize_all_heads=head_bytes * computed_layer.n_heads <= max_bytes)
         if head_bytes > max_bytes:
@@ -120,7 +113,7 @@ def build_layer(
         others = {name: tensor for name, tensor in recorded_layer.recorded.items() if name not in inputs}
         return _compare(computed_layer, others, recorded_layer)
     except (AttentionError, RuntimeError, IndexError) as error:
-        return CheckedLayer(
+        return (
             recorded_layer,
             f"The formula of the file does not match its numbers, which are shown as recorded: {str(error)[:200]}",
         )
@@ -145,7 +138,7 @@ def _map_bytes(layer: Layer) -> int:
     return len(maps) * cells * max(tensor.element_size() for tensor in layer.recorded.values())
 
 
-def _compare(computed: Layer, recorded: dict[str, Tensor], recorded_layer: Layer) -> CheckedLayer:
+def _compare(computed: Layer, recorded: dict[str, Tensor], recorded_layer: Layer) -> tuple[Layer, str]:
     """The computed layer, with recorded tensors where they differ in a bit; the recorded layer if they differ by more than the tolerance."""
     for name, tensor in recorded.items():
         if not computed.has(name):
@@ -162,14 +155,14 @@ def _compare(computed: Layer, recorded: dict[str, Tensor], recorded_layer: Layer
             )
             max_recorded = max(max_recorded, float(other.abs().nan_to_num(0, posinf=0).max()))
         if max_difference > _TOLERANCE * max_recorded:
-            return CheckedLayer(
+            return (
                 recorded_layer,
                 f"{name} differs from the result of the formula for query, key and mask: everything is shown as recorded, and nothing is computed. "
                 "Save the divisor, mask or bias to let the steps be computed.",
             )
         if not is_equal:
             computed = computed.with_tensors(**{name: tensor})
-    return CheckedLayer(computed)
+    return computed, ""
 
 
 def _matrix_pairs(computed: Layer, name: str, recorded: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

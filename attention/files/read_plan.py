@@ -22,8 +22,19 @@ from attention.files.plan import (
     unused_rows,
 )  # fmt: skip
 from attention.files.stored_layers import EXPORTED_KEY, export_plan
-from attention.files.stored_names import BATCH, GENERATED, HEAD, LAYER, REQUIRED, UNKNOWN, StoredName, read_name
-from attention.files.stored_tokens import AxisTokens, Lists, Sentence
+from attention.files.stored_names import (
+    BATCH,
+    GENERATED,
+    HEAD,
+    LAYER,
+    REQUIRED,
+    UNKNOWN,
+    AxisTokens,
+    Lists,
+    Sentence,
+    StoredName,
+    read_name,
+)  # fmt: skip
 from attention.formula.names import KEY, MASKED_SCORES, QUERY, SCORES, WEIGHTS
 from attention.formula.steps import DECLARED, MAP_AXES, declared
 

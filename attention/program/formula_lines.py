@@ -23,13 +23,11 @@ if TYPE_CHECKING:
 
 
 _INPUTS = (QUERY, SCORES, "bias", "sinks", "patched_weights")
-
-
 _POSITIONS = "query_pos, key_pos = torch.arange(len(tokens))[:, None], torch.arange(len({keys}))"
 
 
 @dataclass(frozen=True)
-class StepWriter:
+class _StepWriter:
     """The context in which the steps of a layer write their lines.
 
     Attributes:
@@ -44,21 +42,17 @@ class StepWriter:
 
     @property
     def formula(self) -> Formula:
-        """The formula of the layer."""
         assert self.layer.formula is not None
         return self.layer.formula
 
     def repeated_for_groups(self, name: str) -> str:
-        """Keys or values, repeated for grouped-query attention so that every query head has its own."""
         group = self.layer.n_heads // len(self.layer[name]) if self.layer.has(name) else 1
         return name if group == 1 else f"{name}.repeat_interleave({group}, dim=0)"
 
     def product_function(self) -> str:
-        """The function that multiplies with the rounding of the trace; empty for the plain product."""
-        return "dot" if rounds_products(self.layer) else ""
+        return "dot" if _rounds_products(self.layer) else ""
 
     def mask_lines(self) -> list[str]:
-        """The lines that write out `mask` cell by cell."""
         return literals.assign_mask(self.layer["mask"].numpy())
 
     def padding_lines(self, real: tuple[bool, ...]) -> list[str]:
@@ -70,11 +64,11 @@ class StepWriter:
 
 def projection_lines(layer: Layer) -> list[str]:
     """The lines from x to Q, K and V, with the rounding of the trace."""
-    lines = defined(dot) if layer.formula is not None and rounds_products(layer) else []
+    lines = defined(dot) if layer.formula is not None and _rounds_products(layer) else []
     if layer.has("w_q"):
         x2 = "x2" if layer.has(MEMORY) else "x"
         q, k, v = (
-            product(layer, x, weight) + (f" + {bias}[:, None]" if layer.has(bias) else "")
+            _product(layer, x, weight) + (f" + {bias}[:, None]" if layer.has(bias) else "")
             for x, weight, bias in (("x", "w_q", "b_q"), (x2, "w_k", "b_k"), (x2, "w_v", "b_v"))
         )
         lines += [f"query, key, value = {q}, {k}, {v}  # [head query_pos d_k] and so on"]
@@ -89,26 +83,26 @@ def formula_lines(layer: Layer, keys: str) -> list[str]:
     """
     if layer.formula is None:
         return []
-    lines = position_lines(layer, keys)
+    lines = _position_lines(layer, keys)
     steps = [step for step in layer.steps if step.name not in layer.available]
     first = [step for step in steps if step.axes != MAP_AXES and STEPS.index(step) < STEPS.index(find_step(SCORES))]
-    of_maps, last_map = map_lines(layer, keys)
+    of_maps, last_map = _map_lines(layer, keys)
     head_lines = _edited_head_lines(
-        layer, lambda head: [*position_lines(head, keys), *map_lines(head, keys, SCORES)[0]]
+        layer, lambda head: [*_position_lines(head, keys), *_map_lines(head, keys, SCORES)[0]]
     )
     later = [step for step in steps if step.axes != MAP_AXES and step not in first]
-    writing = StepWriter(layer, keys, last_map)
+    writing = _StepWriter(layer, keys, last_map)
     before, after = ([line for step in group for line in step.python(writing)] for group in (first, later))
     return [*lines, *before, *of_maps, *head_lines, *after]
 
 
-def map_lines(layer: Layer, keys: str, known: str = "") -> tuple[list[str], str]:
+def _map_lines(layer: Layer, keys: str, known: str = "") -> tuple[list[str], str]:
     """The lines of every map except those from the source and the step `known`, and the name of the last map."""
     assert layer.formula is not None
     lines, last = list[str](), ""
     for step in (candidate for candidate in layer.steps if candidate.axes == MAP_AXES):
         if step.name not in layer.available and step.name != known:
-            step_lines = step.python(StepWriter(layer, keys, last))
+            step_lines = step.python(_StepWriter(layer, keys, last))
             lines += edit_kinds.python(layer.formula.head_edits, step.name, step_lines)
         last = step.name
     return lines, last
@@ -156,12 +150,12 @@ def _single(layer: Layer, head: int) -> Layer:
     return replace(layer, recorded=tensors, formula=formula, base_formula=None)
 
 
-def product(layer: Layer, left: str, right: str) -> str:
+def _product(layer: Layer, left: str, right: str) -> str:
     """A matrix product with the rounding of the trace."""
-    return f"dot({left}, {right})" if rounds_products(layer) else f"{left} @ {right}"
+    return f"dot({left}, {right})" if _rounds_products(layer) else f"{left} @ {right}"
 
 
-def position_lines(layer: Layer, keys: str) -> list[str]:
+def _position_lines(layer: Layer, keys: str) -> list[str]:
     """The line that numbers queries and keys, if any other line needs it."""
     formula = layer.formula
     if formula is None:
@@ -171,7 +165,7 @@ def position_lines(layer: Layer, keys: str) -> list[str]:
     return [_POSITIONS.format(keys=keys)] if by_rule or biased else []
 
 
-def rounds_products(layer: Layer) -> bool:
+def _rounds_products(layer: Layer) -> bool:
     """Whether the trace has less than double precision, so that sums computed in double are rounded."""
     import torch
 

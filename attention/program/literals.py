@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 WIDTH = 100  # characters in a line, where it can be broken
-MAX_PICTURE_SIDE = 64  # rows and columns of a mask that is written as a picture
+_MAX_PICTURE_SIDE = 64  # rows and columns of a mask that is written as a picture
 
 
 def text(value: str) -> str:
@@ -30,7 +30,7 @@ def assign_texts(name: str, values: Sequence[str]) -> list[str]:
     return wrap_items(f"{name} = [", map(text, values), "]")
 
 
-def number(value: float) -> str:
+def _number(value: float) -> str:
     """The shortest exact literal of the number; whole numbers have no point. −∞ needs `math`."""
     if value == -math.inf:
         return "-math.inf"
@@ -42,7 +42,7 @@ def number(value: float) -> str:
 def assign_matrix(name: str, rows: Sequence[Sequence[float]], suffix: str = "") -> list[str]:
     """Lines that assign the rows as a float64 tensor to `name`; one line per row if one line is too short."""
     start, end = f"{name} = torch.tensor([", f"], dtype=torch.float64){suffix}"
-    cells = [list(map(number, row)) for row in rows]
+    cells = [list(map(_number, row)) for row in rows]
     short = start + ", ".join(f"[{', '.join(row)}]" for row in cells) + end
     if len(short) <= WIDTH:
         return [short]
@@ -51,7 +51,7 @@ def assign_matrix(name: str, rows: Sequence[Sequence[float]], suffix: str = "") 
 
 def assign_mask(visible: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> list[str]:
     """Lines that assign the mask [query_pos key_pos] to `mask`: as a picture, or as packed bits if it is large."""
-    if max(visible.shape) <= MAX_PICTURE_SIDE:
+    if max(visible.shape) <= _MAX_PICTURE_SIDE:
         return [
             "picture = [  # a row for every query: 1 = may attend, . = hidden",
             *('    "' + "".join("1" if cell else "." for cell in row) + '",' for row in visible),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MAX_INLINE_NUMBERS = 2000
 """The program reads more numbers than this from the exported file instead of listing them."""
 
-GENERATOR = (
+_GENERATOR = (
     "def generator(*names):  # one for each matrix, from the seed and its name",
     "    digest = hashlib.blake2b(ascii((seed, *names)).encode(), digest_size=8).digest()",
     '    return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)',
@@ -40,7 +40,7 @@ _DRAW = {
 def typed_text(config: AttentionConfig, trace: Trace) -> Snippet:
     """The beginning for a typed text: embeddings, positions and projections, all from the seed."""
     is_cross = trace.layers[0].has(MEMORY)
-    lines = [*_size_lines(config), "", *GENERATOR, *defined(normal), *_input_lines(config, is_cross)]
+    lines = [*_size_lines(config), "", *_GENERATOR, *defined(normal), *_input_lines(config, is_cross)]
     if config.init == "identity":
         x2 = "x2" if is_cross else "x"
         lines += ["query = x[None]  # [head query_pos d_model]: one head, no projections"]

@@ -17,7 +17,7 @@ from attention.files.given_mask import MEANINGS, GivenMask, MaskSizes
 from attention.files.plan import Place, Plan, layer_notes, looks_otherwise, row_sum_note
 from attention.files.read_plan import read_plan
 from attention.files.stored_layers import WORD_IDS
-from attention.files.stored_tokens import AxisTokens
+from attention.files.stored_names import AxisTokens
 from attention.files.torch_file import as_safetensors, is_torch_file
 from attention.formula.names import WEIGHTS
 from attention.formula.override import Override
