@@ -509,10 +509,7 @@ def _set_limits(n_bytes: float, seconds: float) -> None:
     except ImportError:  # Windows
         return
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    limits = {
-        resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_CPU: int(usage.ru_utime + usage.ru_stime + seconds) + 1,
-    }
+    limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_CPU: int(usage.ru_utime + usage.ru_stime + seconds) + 1}
     with suppress(OSError):  # only Linux says what a process takes; elsewhere, time and the result are limited
         # Not RLIMIT_AS: torch reserves gigabytes of addresses that it never uses.
         status = Path("/proc/self/status").read_text(encoding="ascii")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from attention.base.errors import AxesError, FileError
 from attention.base.printed import plural
@@ -29,7 +29,6 @@ from attention.files.stored_names import (
     LAYER,
     REQUIRED,
     UNKNOWN,
-    AxisTokens,
     Lists,
     Sentence,
     StoredName,
@@ -43,6 +42,13 @@ _SHARED_BY_LAYERS = ("bias", "bias_table")  # all layers may share these
 _BLOCKS = ("encoder", "decoder", "cross")  # the order of their layers
 _SETTINGS = {*METADATA} - {"layers"}  # an array of this name is no description
 _SUM_TOLERANCE = 0.01  # of a row of weights in half precision
+_Stem = tuple[str, ...]
+"""The words of a name that tell sequences apart."""
+_Steps = Mapping[tuple[str, str], Mapping[str, StoredName]]
+"""The names of arrays by their block and step."""
+_Shapes = Mapping[tuple[int, ...], tuple[int, ...]]
+"""The shapes of arrays by their numbers."""
+_T = TypeVar("_T")
 
 
 def read_plan(name: str, archive: Archive, axes: str = "", sequence: int = 0, max_bytes: int = 2**33) -> Plan:
@@ -117,11 +123,7 @@ class _Batch(NamedTuple):
 
     def at(self, index: int) -> tuple[int, int]:
         """Which array a sentence is in, counted from 0, and its index there."""
-        for position, count in enumerate(self.counts):
-            if index < count:
-                return position, index
-            index -= count
-        raise AssertionError
+        return _chosen(dict(enumerate(self.counts)), index)
 
 
 class _Block(NamedTuple):
@@ -194,11 +196,9 @@ class _Reading:
             any(each is not None for block in blocks[stem].values() for each in block.layers.values()),
         )
 
-    def _readable(
-        self, variants: Mapping[tuple[str, ...], Mapping[tuple[str, str], Mapping[str, StoredName]]]
-    ) -> dict[tuple[str, ...], dict[str, _Block]]:
+    def _readable(self, variants: Mapping[_Stem, _Steps]) -> dict[_Stem, dict[str, _Block]]:
         """The blocks of each sequence whose axes can be read."""
-        blocks, problems = dict[tuple[str, ...], dict[str, _Block]](), list[AxesError]()
+        blocks, problems = dict[_Stem, dict[str, _Block]](), list[AxesError]()
         for stem, steps in variants.items():
             try:
                 blocks[stem] = self._blocks(steps)
@@ -209,9 +209,7 @@ class _Reading:
             raise problems[0]
         return blocks
 
-    def _labels(
-        self, blocks: Mapping[tuple[str, ...], Mapping[str, _Block]], counts: Mapping[tuple[str, ...], int]
-    ) -> tuple[str, ...]:
+    def _labels(self, blocks: Mapping[_Stem, Mapping[str, _Block]], counts: Mapping[_Stem, int]) -> tuple[str, ...]:
         """What each sequence is called: the words of its name, and its first tokens."""
         labels, stems = list[str](), frozenset(word for words in counts for word in words)
         for stem, count in counts.items():
@@ -222,7 +220,7 @@ class _Reading:
                 labels.append(": ".join(names) or sentence.key)
         return tuple(labels)
 
-    def _variants(self) -> dict[tuple[str, ...], dict[tuple[str, str], dict[str, StoredName]]]:
+    def _variants(self) -> Mapping[_Stem, _Steps]:
         """The names of the arrays that are read, by the words that tell sequences apart, then by block and step."""
         arrays = self.archive.arrays
         names = {key: self._name(key) for key in arrays}
@@ -238,13 +236,17 @@ class _Reading:
                 self.notes.append(
                     f"The one array of {quote(self.name)} is read as weights." if len(maps) == 1 else f"The {len(maps):,} arrays of {quote(self.name)} that are maps are read as weights."
                 )  # fmt: skip
-        variants: dict[tuple[str, ...], dict[tuple[str, str], dict[str, StoredName]]] = {}
+        variants: dict[_Stem, dict[tuple[str, str], dict[str, StoredName]]] = {}
         for key, each in names.items():
             if each.step:
                 variants.setdefault(each.stem, {}).setdefault((each.block, each.step), {})[key] = each
-        complete = {stem: steps for stem, steps in variants.items() if _has_maps({step for _, step in steps})} or {stem: steps for stem, steps in variants.items() if any(step in REQUIRED for _, step in steps)}  # fmt: skip
-        shared = {} if len(complete) != 1 else {place: keys for stem, steps in variants.items() if stem not in complete for place, keys in steps.items() if place[1] in ("mask", *_SHARED_BY_LAYERS)}  # fmt: skip
-        return {stem: {**shared, **steps} for stem, steps in complete.items()}
+        gives_map = {WEIGHTS, SCORES, MASKED_SCORES}
+        of = {stem: {step for _, step in steps} for stem, steps in variants.items()}
+        complete = [stem for stem, steps in of.items() if gives_map & steps or {QUERY, KEY} <= steps]
+        complete = complete or [stem for stem, steps in of.items() if steps & {*REQUIRED}]
+        others = variants.items() if len(complete) == 1 else ()
+        shared = {place: keys for stem, steps in others if stem not in complete for place, keys in steps.items() if place[1] in ("mask", *_SHARED_BY_LAYERS)}  # fmt: skip
+        return {stem: {**shared, **variants[stem]} for stem in complete}
 
     def _name(self, key: str) -> StoredName:
         """What the name of an array says; "attention_scores" are weights where every row sums to 1, as Keras returns them."""
@@ -268,7 +270,7 @@ class _Reading:
             and (shape[-1] == shape[-2] or (len(shape) > 2 and not name.stem and bool(name.numbers)))
         )
 
-    def _blocks(self, steps: Mapping[tuple[str, str], Mapping[str, StoredName]]) -> dict[str, _Block]:
+    def _blocks(self, steps: _Steps) -> dict[str, _Block]:
         parts = dict.fromkeys(block for block, step in steps if step in REQUIRED)
         order = sorted(parts, key=lambda block: _BLOCKS.index(block) if block in _BLOCKS else -1)
         return {
@@ -356,9 +358,7 @@ class _Reading:
             raise axes_error(self.name, keys[next(iter(keys))], shape, declared(step).axes)
         return _Group(step, tuple(outer), keys, inner, {axis: 0 for axis in inner if axis.startswith("single")})
 
-    def _counted(
-        self, outer: list[str], shapes: Mapping[tuple[int, ...], tuple[int, ...]], n_own: int, is_cross: bool
-    ) -> list[str]:
+    def _counted(self, outer: list[str], shapes: _Shapes, n_own: int, is_cross: bool) -> list[str]:
         """What each number of the names counts, by the lengths of the arrays where the names do not say it."""
         counted_axes = list(outer)
         lacks_head = len(next(iter(shapes.values()))) < n_own
@@ -371,7 +371,8 @@ class _Reading:
                 elif counted == GENERATED:
                     counted_axes[column] = BATCH
             numbers = {each[column] for each in shapes}
-            is_batch = _differs(shapes, column) or (len(numbers) > 1 and numbers == self.lists.numbers)
+            differs = any(len({shape[-2:] for shape in run}) > 1 for run in _runs(shapes, column))  # as sentences do
+            is_batch = differs or (len(numbers) > 1 and numbers == self.lists.numbers)
             if counted_axes[column] == UNKNOWN and BATCH not in counted_axes and is_batch:
                 counted_axes[column] = BATCH
         for column, counted in enumerate(counted_axes):
@@ -432,7 +433,11 @@ class _Reading:
                 numbers = next((each for each in block.layers.values() if each is not None), range(1))
                 number = numbers[position]
                 name = f"{title or LAYER} {number}" if len(blocks) > 1 or number != position else ""
-                tokens = self._tokens(title, places, sentence)
+                lengths = dict[str, int]()
+                for step, place in places.items():
+                    lengths |= dict(zip(declared(step).axes, place.shape, strict=False))
+                n_keys = lengths.get("key_pos", 1)
+                tokens = self.lists.tokens(self.name, title, sentence, lengths.get("query_pos", n_keys), n_keys)
                 layers.append(StoredLayer(number, None, places, name=name, axis_tokens=tokens))
         return layers
 
@@ -472,13 +477,6 @@ class _Reading:
             shape = (*shape[:-2], n_rows, min(n_keys, n_rows) if is_static else n_keys)
         return Place(parts, shape, joined, any(arrays[key].kind.low_precision for key in keys))
 
-    def _tokens(self, block: str, places: Mapping[str, Place], sentence: Sentence) -> AxisTokens:
-        sizes = dict[str, int]()
-        for step, place in places.items():
-            sizes |= dict(zip(declared(step).axes, place.shape, strict=False))
-        n_keys = sizes.get("key_pos", 1)
-        return self.lists.tokens(self.name, block, sentence, sizes.get("query_pos", n_keys), n_keys)
-
     def _rows(self, blocks: Mapping[str, _Block]) -> list[PlannedArray]:
         rows = list[PlannedArray]()
         for title, block in blocks.items():
@@ -493,7 +491,7 @@ class _Reading:
                 rows.append(PlannedArray(keys, " × ".join([*counts, *sizes]), group.step, axes, block=title if len(blocks) > 1 else ""))  # fmt: skip
         return rows
 
-    def _masks(self, steps: Mapping[tuple[str, str], Mapping[str, StoredName]], sentence: Sentence) -> list[Place]:
+    def _masks(self, steps: _Steps, sentence: Sentence) -> list[Place]:
         """The masks of a file: that of the scores, and that of padding; of a batch, those of its sentence."""
         several = sentence.n_sequences
         every = {key: {*dict(name.numbers).values()} for (_, step), keys in steps.items() if step == "mask" for key, name in keys.items()}  # fmt: skip
@@ -509,22 +507,16 @@ class _Reading:
         return places
 
 
-def _has_maps(steps: set[str]) -> bool:
-    return bool({WEIGHTS, SCORES, MASKED_SCORES} & steps) or {QUERY, KEY} <= steps
-
-
-def _chosen(counts: Mapping[tuple[str, ...], int], sequence: int) -> tuple[tuple[str, ...], int]:
-    """The words of the names of a sequence, and its index among those with these words."""
-    for stem, count in counts.items():
-        if sequence < count:
-            return stem, sequence
-        sequence -= count
+def _chosen(counts: Mapping[_T, int], index: int) -> tuple[_T, int]:
+    """The key in whose share of all things an index is, and the index there."""
+    for key, count in counts.items():
+        if index < count:
+            return key, index
+        index -= count
     raise AssertionError
 
 
-def _sentence(
-    blocks: Mapping[str, _Block], stems: frozenset[str], stem: tuple[str, ...], index: int, count: int
-) -> Sentence:
+def _sentence(blocks: Mapping[str, _Block], stems: frozenset[str], stem: _Stem, index: int, count: int) -> Sentence:
     """What tells a sequence apart from the others; `stems` are the words of all, `count` is the number of those with this stem."""
     number, at, key = index, index, ""
     for block in blocks.values():
@@ -582,7 +574,7 @@ def _by_layer(group: _Group) -> dict[tuple[int, int], list[str]]:
     return by_layer
 
 
-def _runs(shapes: Mapping[tuple[int, ...], tuple[int, ...]], column: int) -> list[list[tuple[int, ...]]]:
+def _runs(shapes: _Shapes, column: int) -> list[list[tuple[int, ...]]]:
     """The shapes along one number, for each combination of the others."""
     runs: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
     for numbers in sorted(shapes):
@@ -590,12 +582,7 @@ def _runs(shapes: Mapping[tuple[int, ...], tuple[int, ...]], column: int) -> lis
     return list(runs.values())
 
 
-def _differs(shapes: Mapping[tuple[int, ...], tuple[int, ...]], column: int) -> bool:
-    """Whether the lengths of the last two axes differ along a number, as those of sentences do."""
-    return any(len({shape[-2:] for shape in run}) > 1 for run in _runs(shapes, column))
-
-
-def _is_generation(shapes: Mapping[tuple[int, ...], tuple[int, ...]], column: int, may_be_cross: bool) -> bool:
+def _is_generation(shapes: _Shapes, column: int, may_be_cross: bool) -> bool:
     """Whether each array after the first has one query, and a key more than the one before it, or those of a cache of fixed length, or of another text."""
     return all(
         len(run) > 1

@@ -53,13 +53,7 @@ class State(Protocol):
 _BY_THE_LINES = (QUERY, KEY, VALUE, "bias", "sinks", "mask", "patched_weights", "patched_head_output")
 _EAGER_OF_PART = "sys.modules[type(module).__module__].eager_attention_forward"
 """The attention of a part of a model, where its parts are of several families."""
-_RECORDED = {
-    QUERY: "[1]",
-    KEY: "[2]",
-    VALUE: "[3]",
-    WEIGHTS: "[5][0]",
-    HEAD_OUTPUT: "[6][0].transpose(0, 1)",
-}
+_RECORDED = {QUERY: "[1]", KEY: "[2]", VALUE: "[3]", WEIGHTS: "[5][0]", HEAD_OUTPUT: "[6][0].transpose(0, 1)"}
 """The position of a step in the tuple that the program records for each attention call."""
 
 
@@ -71,10 +65,7 @@ def model(source: State, trace: Trace, index: int) -> Snippet:
     names = [site.name for site in loaded.sites]
     folder = json.dumps(source.name.replace("\\", "/").rstrip("/").rpartition("/")[2])
     if layer.name not in names:
-        return Snippet(
-            "a real model that returns only its weights",
-            tuple(_weights_alone(source, layer, folder)),
-        )
+        return Snippet("a real model that returns only its weights", tuple(_weights_alone(source, layer, folder)))
     layer_order = loaded.layer_indices
     patches = PatchedSnippet(
         source.interventions,
