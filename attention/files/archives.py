@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
@@ -83,9 +83,9 @@ class Archive:
         has_records: whether a .json file is a list of objects that are no layers, so that each is a sentence.
     """
 
-    arrays: Mapping[str, Entry]
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    refused: Mapping[str, str] = field(default_factory=dict)
+    arrays: dict[str, Entry] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
     is_lines: bool = False
     has_records: bool = False
     notes: tuple[str, ...] = ()
@@ -157,14 +157,14 @@ def _read_json(name: str, content: bytes) -> Archive:
         document, is_lines = _parse_documents(content.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         raise damaged_error(name, "JSON file", "it cannot be parsed") from None
-    contents = _Contents(name)
-    try:
-        contents.add("", "file", document)
-    except RecursionError:
-        raise damaged_error(name, "JSON file", "its lists are too deep") from None
     items = document if isinstance(document, list) else []
     has_records = bool(items) and all(isinstance(item, dict) and "layer" not in item for item in items)
-    return Archive(contents.arrays, contents.metadata, contents.refused, is_lines, has_records)
+    archive = Archive(is_lines=is_lines, has_records=has_records)
+    try:
+        _add_json(archive, name, "", "file", document)
+    except RecursionError:
+        raise damaged_error(name, "JSON file", "its lists are too deep") from None
+    return archive
 
 
 def _parse_documents(text: str) -> tuple[Any, bool]:
@@ -178,51 +178,44 @@ def _parse_documents(text: str) -> tuple[Any, bool]:
         return [json.loads(line) for line in lines], True
 
 
-@dataclass
-class _Contents:
-    """What is in a JSON document: the arrays by their paths, such as "layers.3.attn", and everything else."""
+def _add_json(archive: Archive, name: str, path: str, python: str, value: Any) -> None:
+    """Adds what is in a JSON document: the arrays by their paths, such as "layers.3.attn", and everything else."""
+    if len(archive.arrays) > MAX_ARRAYS:
+        raise FileError(
+            f"{name} has more than {MAX_ARRAYS:,} arrays, which is the limit: save only those of attention."
+        )
+    if len(path) > _LONGEST_PATH:
+        archive.refused[path[:_LONGEST_PATH]] = (
+            f"An array in {name} has a name of more than {_LONGEST_PATH} characters: shorten it."
+        )
+        return
+    shape, first = _shape(value)
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _add_json(archive, name, f"{path}.{key}" if path else key, f"{python}[{key!r}]", item)
+        archive.metadata[path] = value
+    elif not isinstance(value, list) or isinstance(first, str):
+        archive.metadata[path] = value
+    elif _grows(value):
+        rows = [[*row, *[0] * (len(value[-1]) - len(row))] for row in value]
+        _add_array(archive, name, path, f"[row + [0] * ({len(rows[0])} - len(row)) for row in {python}]", rows)
+    elif isinstance(first, dict) or (len(shape) > 2 and not _is_even(value, shape)):
+        archive.metadata[path] = value
+        for index, item in enumerate(() if _are_tokens(value) else value):
+            _add_json(archive, name, f"{path}.{index}" if path else str(index), f"{python}[{index}]", item)
+    else:
+        _add_array(archive, name, path, python, value)
 
-    name: str
-    arrays: dict[str, Entry] = field(default_factory=dict)
-    metadata: dict[str, Any] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
 
-    def add(self, path: str, python: str, value: Any) -> None:
-        if len(self.arrays) > MAX_ARRAYS:
-            raise FileError(
-                f"{self.name} has more than {MAX_ARRAYS:,} arrays, which is the limit: save only those of attention."
-            )
-        if len(path) > _LONGEST_PATH:
-            self.refused[path[:_LONGEST_PATH]] = (
-                f"An array in {self.name} has a name of more than {_LONGEST_PATH} characters: shorten it."
-            )
-            return
-        shape, first = _shape(value)
-        if isinstance(value, dict):
-            for key, item in value.items():
-                self.add(f"{path}.{key}" if path else key, f"{python}[{key!r}]", item)
-            self.metadata[path] = value
-        elif not isinstance(value, list) or isinstance(first, str):
-            self.metadata[path] = value
-        elif _grows(value):
-            rows = [[*row, *[0] * (len(value[-1]) - len(row))] for row in value]
-            self._array(path, f"[row + [0] * ({len(rows[0])} - len(row)) for row in {python}]", rows)
-        elif isinstance(first, dict) or (len(shape) > 2 and not _is_even(value, shape)):
-            self.metadata[path] = value
-            for index, item in enumerate(() if _are_tokens(value) else value):
-                self.add(f"{path}.{index}" if path else str(index), f"{python}[{index}]", item)
-        else:
-            self._array(path, python, value)
-
-    def _array(self, path: str, python: str, value: Any) -> None:
-        label, (shape, first) = f"{quote(path)} in {self.name}" if path else self.name, _shape(value)
-        if first is not None and not isinstance(first, int | float):
-            self.refused[path] = str(_not_numbers_error(label, shape))
-        elif 0 in shape or len(shape) > _MAX_AXES:
-            self.refused[path] = _shape_problem(label, shape, "save numbers")
-        else:
-            kind = BOOL if isinstance(first, bool) else DOUBLE
-            self.arrays[path] = Entry(shape, kind, partial(_load_json, label, value, kind.dtype, shape), python)
+def _add_array(archive: Archive, name: str, path: str, python: str, value: Any) -> None:
+    label, (shape, first) = f"{quote(path)} in {name}" if path else name, _shape(value)
+    if first is not None and not isinstance(first, int | float):
+        archive.refused[path] = str(_not_numbers_error(label, shape))
+    elif 0 in shape or len(shape) > _MAX_AXES:
+        archive.refused[path] = _shape_problem(label, shape, "save numbers")
+    else:
+        kind = BOOL if isinstance(first, bool) else DOUBLE
+        archive.arrays[path] = Entry(shape, kind, partial(_load_json, label, value, kind.dtype, shape), python)
 
 
 def _grows(value: Any) -> bool:
@@ -293,6 +286,7 @@ def _parse_json_or_text(text: str) -> Any:
 
 
 _SAFETENSORS = ".safetensors file"
+_NPZ, _NPY = ".npz file as numpy.savez writes it", ".npy array as numpy.save writes it"
 _LENGTH_BYTES = 8  # bytes of the length of the header
 # For each type name in the file: the torch dtype, its bytes, and the kind to which it is converted.
 _SAFETENSORS_KINDS: dict[str, tuple[str, int, Kind]] = {
@@ -330,16 +324,15 @@ def _read_safetensors(name: str, content: bytes) -> Archive:
         raise FileError(
             f"{name} has {len(header):,} tensors; at most {MAX_ARRAYS:,} are read: save only those of attention."
         )
-    arrays: dict[str, Entry] = {}
-    refused: dict[str, str] = {}
+    archive = Archive(metadata=_safetensors_metadata(metadata))
     tensors = memoryview(content)[data_offset:]
     for key, entry in header.items():
         result = _safetensors_entry(f"{quote(key)} in {name}", entry, tensors)
         if isinstance(result, str):
-            refused[key] = result
+            archive.refused[key] = result
         else:
-            arrays[key] = result
-    return Archive(arrays, _safetensors_metadata(metadata), refused)
+            archive.arrays[key] = result
+    return archive
 
 
 def _safetensors_entry(label: str, entry: dict[str, Any], tensors: memoryview) -> Entry | str:
@@ -393,10 +386,11 @@ def _read_torch(name: str, content: bytes) -> Archive:
             f"on your machine, {lines}"
         )
     archive = _read_safetensors(name, content)
-    about = archive.metadata.get(TORCH_KEY)
-    paths, classes = (about.get("paths"), about.get("classes")) if isinstance(about, dict) else (None, None)
-    if not isinstance(paths, dict) or not isinstance(classes, list):
-        return archive  # a .safetensors file under another name
+    match archive.metadata.get(TORCH_KEY):
+        case {"paths": dict(paths), "classes": list(classes)}:
+            pass
+        case _:
+            return archive  # a .safetensors file under another name
     metadata = {key: value for key, value in archive.metadata.items() if key != TORCH_KEY}
     try:
         lookups = {key: "".join(map(_lookup, path)) for key, path in paths.items()}
@@ -461,7 +455,7 @@ def _read_npz(name: str, content: bytes) -> Archive:
         archive = zipfile.ZipFile(BytesIO(content))
         entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
     except Exception:  # a damaged list makes zipfile raise nearly anything
-        raise damaged_error(name, ".npz file as numpy.savez writes it", "its list of arrays cannot be read") from None
+        raise damaged_error(name, _NPZ, "its list of arrays cannot be read") from None
 
     def read(entry: zipfile.ZipInfo, size: int) -> bytes:
         if entry.compress_type not in _COMPRESSIONS:
@@ -472,30 +466,24 @@ def _read_npz(name: str, content: bytes) -> Archive:
             with archive.open(entry) as stream:
                 return stream.read(size)
         except Exception:  # a damaged array makes zipfile and its unpackers raise nearly anything
-            raise damaged_error(
-                name, ".npz file as numpy.savez writes it", "an array in it cannot be unpacked"
-            ) from None
+            raise damaged_error(name, _NPZ, "an array in it cannot be unpacked") from None
 
     return _read_archive(name, {entry.filename.removesuffix(".npy"): partial(read, entry) for entry in entries})
 
 
 def _read_archive(name: str, files: dict[str, _ReadPrefix]) -> Archive:
-    arrays: dict[str, Entry] = {}
-    metadata: dict[str, Any] = {}
-    refused: dict[str, str] = {}
+    archive = Archive()
     text_bytes = 0  # of all texts: zeros of a thousand arrays of a megabyte are a file of a megabyte
     for key, read in files.items():
         label = f"{quote(key)} in {name}" if key else name
         try:
             header = _read_npy_header(read(_MAX_HEADER), label)
         except MatrixError:
-            refused[key] = str(damaged_error(label, ".npy array as numpy.save writes it", "its header cannot be read"))
+            archive.refused[key] = str(damaged_error(label, _NPY, "its header cannot be read"))
             continue
         kind, shape = _kind_of(header), _natural_numbers(header.shape)
         if shape is None:
-            refused[key] = str(
-                damaged_error(label, ".npy array as numpy.save writes it", "its header has no valid shape")
-            )
+            archive.refused[key] = str(damaged_error(label, _NPY, "its header has no valid shape"))
             continue
         n_bytes = prod(shape) * header.dtype.itemsize
         if header.dtype.kind in "US" and len(shape) <= 2 and 0 < n_bytes <= MAX_TEXT_BYTES:
@@ -504,23 +492,19 @@ def _read_archive(name: str, files: dict[str, _ReadPrefix]) -> Archive:
                 raise FileError(
                     f"{name} has more than {_MAX_ALL_TEXT_BYTES:,} bytes of texts, the limit: save only the tokens beside the attention."
                 )
-            metadata[key] = _load_texts(label, header, read)
+            archive.metadata[key] = _decoded(_load_array(label, header, read).tolist())
         elif kind is None:
-            refused[key] = (
+            parts = "save its parts with numpy.savez(file, *parts), or **parts of a dictionary"
+            archive.refused[key] = (
                 f"{label} needs numbers of at most 64 bits; got an array of {quote(str(header.dtype))}: "
-                + (
-                    "save its parts with numpy.savez(file, *parts), or **parts of a dictionary"
-                    if header.dtype.hasobject
-                    else "save it again with .astype(float)"
-                )
-                + ", or a list of texts with numpy.array(tokens, dtype=str)."
+                f"{parts if header.dtype.hasobject else 'save it again with .astype(float)'}, or a list of texts with numpy.array(tokens, dtype=str)."
             )
         elif len(shape) > _MAX_AXES or not prod(shape):
-            refused[key] = _shape_problem(label, shape)
+            archive.refused[key] = _shape_problem(label, shape)
         else:
-            arrays[key] = Entry(shape, kind, partial(_load_npy, label, header, kind, read))
-    metadata |= _parse_about(metadata.pop("about", ""))
-    return Archive(arrays, metadata, refused)
+            archive.arrays[key] = Entry(shape, kind, partial(_load_npy, label, header, kind, read))
+    archive.metadata.update(_parse_about(archive.metadata.pop("about", "")))
+    return archive
 
 
 def _kind_of(header: _Header) -> Kind | None:
@@ -536,11 +520,8 @@ def _load_npy(label: str, header: _Header, kind: Kind, read: _ReadPrefix) -> Ten
     return torch.from_numpy(_load_array(label, header, read).astype(kind.dtype, order="C"))
 
 
-def _load_texts(label: str, header: _Header, read: _ReadPrefix) -> Any:
-    return _decoded(_load_array(label, header, read).tolist())
-
-
 def _decoded(texts: Any) -> Any:
+    """A text, a list of texts, or a list of such lists."""
     if isinstance(texts, list):
         return [_decoded(text) for text in texts]
     return texts.decode(errors="replace") if isinstance(texts, bytes) else texts

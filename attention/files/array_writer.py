@@ -77,15 +77,12 @@ def safetensors(trace: Trace, head: int | None = None, layers: Collection[int] |
 
 def size(trace: Trace, head: int | None = None, layers: Collection[int] | None = None) -> int:
     """The size of these numbers in bytes, computed from shapes alone."""
-    shapes = (
-        (layer, name, _is_per_head(name, head))
-        for _, layer in _chosen(trace, layers)
-        for name in DECLARED
-        if layer.has(name)
-    )
-    return sum(
-        prod(layer.shape(name)[1 if single_head else 0 :]) * _itemsize(layer) for layer, name, single_head in shapes
-    ) + sum(picture.rgb.nbytes for picture in trace.pictures)
+    total = sum(picture.rgb.nbytes for picture in trace.pictures)
+    for _, layer in _chosen(trace, layers):
+        shapes = (layer.shape(name)[_is_per_head(name, head) :] for name in filter(layer.has, DECLARED))
+        itemsize = max((tensor.element_size() for tensor in layer.recorded.values()), default=0)
+        total += itemsize * sum(map(prod, shapes))
+    return total
 
 
 def part_that_fits(
@@ -121,15 +118,10 @@ def _is_per_head(name: str, head: int | None) -> bool:
     return head is not None and is_step(name) and find_step(name).per_head
 
 
-def _itemsize(layer: Layer) -> int:
-    return max((tensor.element_size() for tensor in layer.recorded.values()), default=0)
-
-
 def _settings(trace: Trace, layers: Collection[int] | None) -> Iterator[tuple[str, float]]:
     for i, layer in _chosen(trace, layers):
-        if not layer.has_attention:
-            continue
-        yield from ((f"L{i}.{name}", float(value)) for name, value in layer.settings.items())
+        if layer.has_attention:
+            yield from ((f"L{i}.{name}", float(value)) for name, value in layer.settings.items())
 
 
 def _about(trace: Trace, layers: Collection[int] | None) -> dict[str, Any]:

@@ -113,9 +113,8 @@ class GivenMask:
         if index not in self._layers:
             of_layer = f"[{index}]" if self.axes.startswith("layer") else ""
             of_batch = f"[:{self.sizes.heads}]" if self.axes.startswith("batch ·") else "[0]"
-            self._layers[index] = self._read(
-                self.cells[index], f"{{0}}{of_batch if 'batch' in self.axes else of_layer}"
-            )
+            given = f"{{0}}{of_batch if 'batch' in self.axes else of_layer}"
+            self._layers[index] = self._read(self.cells[index], given)
         return self._layers[index]
 
     def put_into(self, recorded: Mapping[str, Tensor], layer: int) -> dict[str, Tensor]:

@@ -40,17 +40,13 @@ ON_WHITE = "The transparent parts of the picture are laid on white."
 
 _KINDS = {"PNG": b"\x89PNG\r\n\x1a\n", "JPEG": b"\xff\xd8\xff", "WebP": b"RIFF"}  # how each kind of file begins
 _WEBP_HEADER = 30  # bytes
-_BYTES_OF_PIXEL = {
-    "PNG": 16,
-    "JPEG": 12,
-    "WebP": 16,
-}  # of memory while it is decoded; transparency or many scans take most
+# Of memory while it is decoded; transparency or many scans take most.
+_BYTES_OF_PIXEL = {"PNG": 16, "JPEG": 12, "WebP": 16}
 LARGE_BYTES = 2**24
 """Of memory that reading a picture takes; above it, pictures should be read one after the other."""
 _ORIENTATION = 0x0112  # the tag of EXIF
 _MARKER = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])")  # the next marker of a JPEG, behind the data of a scan
 _SCAN, _END, _STANDALONE = 0xDA, 0xD9, frozenset((0x01, 0xD8))  # markers of a JPEG; the last ones have no length
-_MODE_OF_16_BIT = "I;16"  # how the modes of Pillow with 16 bit begin
 
 
 @dataclass(frozen=True)
@@ -111,7 +107,11 @@ class Picture:
         if isinstance(content, Picture):
             return content
         if isinstance(content, bytes | bytearray | memoryview):
-            return cls._of_file(bytes(content), name, max_pixels)
+            content = bytes(content)
+            kind = _kind(content)
+            rgb, notes = _decoded(content, kind, max_pixels)  # once, since a broken file shows only then
+            digest = blake2b(content, digest_size=16).hexdigest()
+            return cls(digest, rgb.width, rgb.height, content, kind, notes, name)
         from PIL.Image import Image
 
         if not isinstance(content, Image):
@@ -123,13 +123,6 @@ class Picture:
         pixels = rgb.tobytes()
         digest = blake2b(repr(rgb.size).encode() + pixels, digest_size=16).hexdigest()
         return cls(digest, rgb.width, rgb.height, pixels, notes=notes, name=name)
-
-    @classmethod
-    def _of_file(cls, content: bytes, name: str, max_pixels: int) -> Picture:
-        kind = _kind(content)
-        rgb, notes = _decoded(content, kind, max_pixels)  # once, since a broken file shows only then
-        digest = blake2b(content, digest_size=16).hexdigest()
-        return cls(digest, rgb.width, rgb.height, content, kind, notes, name)
 
     def pixels(self) -> NDArray[uint8]:
         """Red, green and blue, [row column 3] from 0 to 255; of a file, decoded anew."""
@@ -180,6 +173,7 @@ def _decoded(content: bytes, kind: str, max_pixels: int, side: int = 0) -> tuple
 
 
 def _converted(image: Any, what: str) -> tuple[Any, tuple[str, ...]]:
+    import numpy as np
     from PIL import Image, ImageOps
 
     notes = []
@@ -189,8 +183,8 @@ def _converted(image: Any, what: str) -> tuple[Any, tuple[str, ...]]:
     turned = ImageOps.exif_transpose(image) if _is_turned(image) else image
     if turned is not image:
         notes.append(TURNED)
-    if turned.mode.startswith(_MODE_OF_16_BIT):
-        turned = _upper_byte(turned)
+    if turned.mode.startswith("I;16"):
+        turned = Image.fromarray((np.asarray(turned).astype(np.uint16) >> 8).astype(np.uint8))
         notes.append(SIXTEEN_BIT)
     if turned.has_transparency_data:
         layer = turned.convert("RGBA")
@@ -241,7 +235,7 @@ def _opener(kind: str) -> Any:
 
 
 def _check_scans(content: bytes) -> None:
-    """Check the number of scans of a JPEG: with a thousand of them, a file of 100 KB would take half a minute."""
+    """Raises FileError if a JPEG has too many scans: with a thousand of them, a file of 100 KB would take half a minute."""
     if content.count(bytes((0xFF, _SCAN))) <= _MAX_SCANS:  # a fast test: other data may have these bytes, too
         return
     n_scans = position = 0
@@ -288,13 +282,6 @@ def _is_turned(image: Any) -> bool:
         return image.getexif().get(_ORIENTATION, 1) in range(2, 9)
     except Exception:  # broken EXIF can raise anything in Pillow
         return False
-
-
-def _upper_byte(image: Any) -> Any:
-    import numpy as np
-    from PIL import Image
-
-    return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
 
 
 def _other_kind(content: bytes) -> str:
@@ -383,9 +370,9 @@ def patch_tokens(seen: SeenPicture, n_tokens: int) -> tuple[str, ...] | None:
         return None
     others = ("[CLS]", *(f"[register {index}]" for index in range(n_others - 1)))[:n_others]
     height, width = seen.patch_size
-    places = ((row, column) for row in range(seen.rows) for column in range(seen.columns))
-    boxes = (
-        (row, column, (column * width, row * height, (column + 1) * width, (row + 1) * height))
-        for row, column in places
+    patches = (
+        Patch(0, row, column, (column * width, row * height, (column + 1) * width, (row + 1) * height))
+        for row in range(seen.rows)
+        for column in range(seen.columns)
     )
-    return (*others, *(Patch(0, row, column, box) for row, column, box in boxes))
+    return (*others, *patches)

@@ -20,7 +20,7 @@ from attention.files.plan import (
     StoredLayer,
     axes_error,
     unused_rows,
-)  # fmt: skip
+)
 from attention.files.stored_layers import EXPORTED_KEY, export_plan
 from attention.files.stored_names import (
     BATCH,
@@ -33,7 +33,7 @@ from attention.files.stored_names import (
     Sentence,
     StoredName,
     read_name,
-)  # fmt: skip
+)
 from attention.formula.names import KEY, MASKED_SCORES, QUERY, SCORES, WEIGHTS
 from attention.formula.steps import DECLARED, MAP_AXES, declared
 
@@ -122,8 +122,8 @@ class _Batch(NamedTuple):
         return sum(self.counts)
 
     def at(self, index: int) -> tuple[int, int]:
-        """Which array a sentence is in, counted from 0, and its index there."""
-        return _chosen(dict(enumerate(self.counts)), index)
+        """Which array a sentence is in, counted from 0, and its index there; all sequences share a single one."""
+        return _chosen(dict(enumerate(self.counts)), index if self.n_sequences > 1 else 0)
 
 
 class _Block(NamedTuple):
@@ -273,17 +273,12 @@ class _Reading:
     def _blocks(self, steps: _Steps) -> dict[str, _Block]:
         parts = dict.fromkeys(block for block, step in steps if step in REQUIRED)
         order = sorted(parts, key=lambda block: _BLOCKS.index(block) if block in _BLOCKS else -1)
-        return {
-            block: self._block(
-                {step: keys for (part, step), keys in steps.items() if part in (block, "")}, block == "cross"
-            )
-            for block in order
-        }
+        return {block: self._block(steps, block) for block in order}
 
-    def _block(self, steps: Mapping[str, Mapping[str, StoredName]], is_cross: bool) -> _Block:
-        sizes = dict[str, int]()
-        groups = dict[str, _Group]()
-        for step, keys in sorted(steps.items(), key=lambda item: declared(item[0]).axes != MAP_AXES):
+    def _block(self, steps: _Steps, title: str) -> _Block:
+        groups, sizes, is_cross = dict[str, _Group](), dict[str, int](), title == "cross"
+        of_block = {step: keys for (part, step), keys in steps.items() if part in (title, "")}
+        for step, keys in sorted(of_block.items(), key=lambda item: declared(item[0]).axes != MAP_AXES):
             if step == "mask":  # its axes depend on those of the others, see `given_mask`
                 continue
             groups[step] = group = self._group(step, keys, sizes, is_cross)
@@ -340,9 +335,10 @@ class _Reading:
             outer[0] = outer[0] or BATCH
         shapes = {numbers: self.archive.arrays[key].shape for numbers, key in keys.items()}
         ours = in_words(declared(step).axes)
-        shape = next(iter(shapes.values()))
+        first, shape = next(iter(shapes.items()))
+        error = axes_error(self.name, keys[first], shape, declared(step).axes)
         if any(len(other) != len(shape) for other in shapes.values()):
-            raise axes_error(self.name, keys[next(iter(keys))], shape, declared(step).axes)
+            raise error
         for named in self.named:
             whole = named.of(ours, len(outer) + len(shape))
             inner = whole[len(outer) :] if whole else named.of(ours, len(shape))
@@ -353,9 +349,9 @@ class _Reading:
             return _with_numbers_taken(_Group(step, tuple(outer), keys, inner, {**named.taken}), self.name)
         rows_first = any(each.rows_first for each in names.values())
         outer = self._counted(outer, shapes, len(ours), is_cross)
-        inner = self._inner(step, keys[next(iter(keys))], shape, outer, rows_first, sizes)
-        if len({*outer}) < len(outer):
-            raise axes_error(self.name, keys[next(iter(keys))], shape, declared(step).axes)
+        inner = self._inner(step, shape, outer, rows_first, sizes)
+        if inner is None or len({*outer}) < len(outer):
+            raise error
         return _Group(step, tuple(outer), keys, inner, {axis: 0 for axis in inner if axis.startswith("single")})
 
     def _counted(self, outer: list[str], shapes: _Shapes, n_own: int, is_cross: bool) -> list[str]:
@@ -364,9 +360,8 @@ class _Reading:
         lacks_head = len(next(iter(shapes.values()))) < n_own
         for column, counted in enumerate(outer):
             if counted in (UNKNOWN, GENERATED) and GENERATED not in counted_axes[:column]:
-                if _is_generation(
-                    shapes, column, is_cross and (counted == GENERATED or outer[column + 1 :] == [UNKNOWN])
-                ):
+                may_be_cross = is_cross and (counted == GENERATED or outer[column + 1 :] == [UNKNOWN])
+                if _is_generation(shapes, column, may_be_cross):
                     counted_axes[column] = GENERATED
                 elif counted == GENERATED:
                     counted_axes[column] = BATCH
@@ -382,39 +377,30 @@ class _Reading:
         return counted_axes
 
     def _inner(
-        self,
-        step: str,
-        key: str,
-        shape: tuple[int, ...],
-        outer: Sequence[str],
-        rows_first: bool,
-        sizes: Mapping[str, int],
-    ) -> tuple[str, ...]:
+        self, step: str, shape: tuple[int, ...], outer: Sequence[str], rows_first: bool, sizes: Mapping[str, int]
+    ) -> tuple[str, ...] | None:
+        """The likely axes of an array in words; None if they have to be named."""
         ours = in_words(declared(step).axes)
         has_head = ours[0] == "head"
-        n_batch = self.lists.n_sentences
+        n_batch = 0 if BATCH in outer else self.lists.n_sentences
         extra = len(shape) - len(ours)
-        lacks_head = has_head and (HEAD in outer or extra == -1)
         # Three axes are heads, unless the file has so many sentences.
-        is_of_tokens = {*ours[1:]} & {QUERY, KEY} and BATCH not in outer
-        if has_head and extra == 0 and is_of_tokens and shape[0] == n_batch > 1 and shape[1] != n_batch:
-            lacks_head = True
-        ours, extra = (ours[1:], extra + 1) if lacks_head else (ours, extra)
+        is_batch = extra == 0 and {*ours[1:]} & {QUERY, KEY} and shape[0] == n_batch > 1 and shape[1] != n_batch
+        if has_head and (HEAD in outer or extra == -1 or is_batch):
+            ours, extra = ours[1:], extra + 1
         if len(ours) == 3 and has_head and (rows_first or _has_rows_first(ours, shape[-3:], sizes)):
             ours = (ours[1], ours[0], ours[2])
         if extra < 0:
-            raise axes_error(self.name, key, shape, declared(step).axes)
+            return None
         # Arrays of batches are numbered, and have an axis of sentences.
         free = [axis for axis in (LAYER, BATCH) if axis not in outer or (axis == BATCH and LAYER not in outer)]
         if extra == len(free) + 1 and ours[-2:] == (QUERY, KEY) and shape[-2] == 1:
             # The first axis is that of the steps of a generation, each of which has one query.
-            names = _leading(shape[1:extra], free, 0 if BATCH in outer else n_batch)
-            if names is not None and 1 not in shape[:1]:
+            names = _leading(shape[1:extra], free, n_batch)
+            if names is not None and shape[0] != 1:
                 return (QUERY, *names, *ours[:-2], f"single{len(shape) - 2}", KEY)
-        names = _leading(shape[:extra], free, 0 if BATCH in outer else n_batch)
-        if names is None:
-            raise axes_error(self.name, key, shape, declared(step).axes)
-        return (*names, *ours)
+        names = _leading(shape[:extra], free, n_batch)
+        return None if names is None else (*names, *ours)
 
     def _layers(self, blocks: Mapping[str, _Block], index: int, sentence: Sentence) -> list[StoredLayer]:
         layers = list[StoredLayer]()
@@ -423,14 +409,14 @@ class _Reading:
                 raise FileError(
                     f"{quote(self.name)} needs the same number of sentences in each array; got {block.n_sequences:,} and {sentence.n_sequences:,}: save all sentences of each."
                 )
-            at = index if block.n_sequences > 1 else 0
-            n_layers = min((self._n_layers(block, step, at) for step, each in block.layers.items() if each is not None), default=1)  # fmt: skip
+            numbers = next((each for each in block.layers.values() if each is not None), range(1))
+            n_layers = min((self._n_layers(block, step, each, index) for step, each in block.layers.items() if each is not None), default=1)  # fmt: skip
             members = {step: _by_layer(group) for step, group in block.groups.items()}
             for position in range(min(n_layers, MAX_LAYERS + 1)):
                 places = {
-                    step: self._place(group, members[step], block, position, at) for step, group in block.groups.items()
+                    step: self._place(group, members[step], block, position, index)
+                    for step, group in block.groups.items()
                 }
-                numbers = next((each for each in block.layers.values() if each is not None), range(1))
                 number = numbers[position]
                 name = f"{title or LAYER} {number}" if len(blocks) > 1 or number != position else ""
                 lengths = dict[str, int]()
@@ -441,22 +427,18 @@ class _Reading:
                 layers.append(StoredLayer(number, None, places, name=name, axis_tokens=tokens))
         return layers
 
-    def _n_layers(self, block: _Block, step: str, index: int) -> int:
-        group, batch, layers = block.groups[step], block.batch[step], block.layers[step]
-        assert layers is not None
+    def _n_layers(self, block: _Block, step: str, layers: Sequence[int], index: int) -> int:
+        group, batch = block.groups[step], block.batch[step]
         if LAYER in group.outer:
             return len(layers)
-        return self._lengths(group, LAYER, [batch.keys[batch.at(index if batch.n_sequences > 1 else 0)[0]]])[0]
+        return self._lengths(group, LAYER, [batch.keys[batch.at(index)[0]]])[0]
 
     def _place(
         self, group: _Group, members: Mapping[tuple[int, int], Sequence[str]], block: _Block, position: int, index: int
     ) -> Place:
-        step, taken, numbers = group.step, dict(group.taken), block.layers[group.step]
-        batch = block.batch[step]
-        at, within = batch.at(index if batch.n_sequences > 1 else 0)
-        taken |= {
-            axis: at for axis, at in ((LAYER, position), (BATCH, within)) if axis in group.inner and axis not in taken
-        }
+        step, numbers, batch = group.step, block.layers[group.step], block.batch[group.step]
+        at, within = batch.at(index)
+        taken = {axis: i for axis, i in ((LAYER, position), (BATCH, within)) if axis in group.inner} | {**group.taken}
         number = numbers[position] if numbers is not None and LAYER in group.outer else 0
         keys = members.get((number, batch.numbers[at]))
         if keys is None:
@@ -471,9 +453,8 @@ class _Reading:
             shape = (len(parts), *shape[1:])
         elif joined:
             n_rows, n_keys = sum(each[-2] for each in shapes), max(each[-1] for each in shapes)
-            is_static = (
-                not block.is_cross and shapes[0][-2] > 1 and shapes[0][-1] == n_keys
-            )  # a cache of fixed length, whose end is empty
+            # A cache of fixed length, whose end is empty.
+            is_static = not block.is_cross and shapes[0][-2] > 1 and shapes[0][-1] == n_keys
             shape = (*shape[:-2], n_rows, min(n_keys, n_rows) if is_static else n_keys)
         return Place(parts, shape, joined, any(arrays[key].kind.low_precision for key in keys))
 
@@ -484,9 +465,7 @@ class _Reading:
                 keys = tuple(group.keys.values())
                 counts = [str(len(group.numbers(axis))) for axis in group.outer]
                 lengths = [{*sizes} for sizes in zip(*(self.archive.arrays[key].shape for key in keys), strict=True)]
-                sizes = [
-                    f"{min(each):,}" if len(each) == 1 else f"({min(each):,} to {max(each):,})" for each in lengths
-                ]
+                sizes = [f"{min(each):,}" if len(each) == 1 else f"({min(each):,} to {max(each):,})" for each in lengths]  # fmt: skip
                 axes = tuple("1" if axis.startswith("single") else axis for axis in (*group.outer, *group.inner))
                 rows.append(PlannedArray(keys, " × ".join([*counts, *sizes]), group.step, axes, block=title if len(blocks) > 1 else ""))  # fmt: skip
         return rows

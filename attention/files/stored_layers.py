@@ -43,32 +43,25 @@ def export_plan(name: str, archive: Archive, matches: Mapping[str, re.Match[str]
     layers: dict[int, dict[str, Place]] = {}
     heads = {int(match[1]): int(match[2]) for match in matches.values() if match[2]}
     for key, match in matches.items():
-        number, step = int(match[1]), match[3]
+        number, step, entry = int(match[1]), match[3], archive.arrays[key]
         axes, single_head = declared(step).axes, heads.get(number)
-        has_heads = "head" in axes or "kv_head" in axes
         n_axes = len(axes) - bool(match[2])
-        entry = archive.arrays[key]
         if len(entry.shape) != n_axes:
             raise axes_error(name, key, entry.shape, axes[-n_axes:])
-        whole, order = (None,) * n_axes, tuple(range(n_axes))
-
-        def place(view: View, key: str = key) -> Place:
-            entry = archive.arrays[key]
-            return Place(((key, view),), view.shape(entry.shape), low_precision=entry.kind.low_precision)
-
-        if single_head is None or not has_heads:
-            layers.setdefault(number, {})[step] = place(View(whole, order))
-        elif match[2] and int(match[2]) == single_head:
-            layers.setdefault(number, {})[step] = place(View(whole, order, adds_head=True))
-        elif step in _SLICED_BY_HEAD:
-            # The array has all heads: slice the one of this file. Query heads may share a key head.
-            all_heads = [
-                entry_name for name in ("w_q", "bias", "dropout_mask") if (entry_name := f"L{number}.{name}") in matches
-            ]
-            n_heads = archive.arrays[all_heads[0]].shape[0] if all_heads else 0
-            if single_head < n_heads:
+        view = View((None,) * n_axes, tuple(range(n_axes)))
+        if single_head is not None and {"head", "kv_head"} & {*axes}:
+            if match[2] and int(match[2]) == single_head:
+                view = view._replace(adds_head=True)
+            else:
+                # The array has all heads: slice the one of this file. Query heads may share a key head.
+                keys = (f"L{number}.{other}" for other in ("w_q", "bias", "dropout_mask"))
+                n_heads = next((archive.arrays[other].shape[0] for other in keys if other in matches), 0)
+                if step not in _SLICED_BY_HEAD or single_head >= n_heads:
+                    continue
                 head = single_head * entry.shape[0] // n_heads
-                layers.setdefault(number, {})[step] = place(View((slice(head, head + 1), *whole[1:]), order))
+                view = view._replace(taken=(slice(head, head + 1), *view.taken[1:]))
+        place = Place(((key, view),), view.shape(entry.shape), low_precision=entry.kind.low_precision)
+        layers.setdefault(number, {})[step] = place
     stored = [StoredLayer(number, heads.get(number), places) for number, places in layers.items()]
     stored += [
         StoredLayer(number, None, {}, mixer) for number, mixer in _mixers(archive).items() if number not in layers
@@ -83,14 +76,9 @@ def export_plan(name: str, archive: Archive, matches: Mapping[str, re.Match[str]
 
 def _mixers(archive: Archive) -> dict[int, str]:
     """What each layer without attention of an exported hybrid model has instead, by its number."""
-    saved = archive.metadata.get("layers")
-    entries = (entry for entry in (saved if isinstance(saved, list) else []) if isinstance(entry, dict))
-    pairs = ((entry.get("number"), entry.get("mixer")) for entry in entries)
-    return {
-        number: mixer
-        for number, mixer in pairs
-        if type(number) is int and 0 <= number < _MAX_NUMBER and isinstance(mixer, str) and _MIXER.fullmatch(mixer)
-    }
+    entries = metadata_by_number(archive.metadata.get("layers"))
+    mixers = {number: entry.get("mixer") for number, entry in entries.items() if 0 <= number < _MAX_NUMBER}
+    return {number: mixer for number, mixer in mixers.items() if isinstance(mixer, str) and _MIXER.fullmatch(mixer)}
 
 
 WORD_IDS = {"tokens": "word_ids", "key_tokens": "key_word_ids"}

@@ -46,7 +46,9 @@ def _dense(value: Any, name: str) -> Tensor:
     if isinstance(value, torch.Tensor):
         if value.is_complex():
             raise _no_numbers(name, "complex numbers", "give the real part, or the magnitude")
-        return value if value.layout == torch.strided and not value.is_quantized else _unpacked(value)
+        if value.is_quantized:
+            return value.dequantize()
+        return value if value.layout == torch.strided else value.to_dense()
     if isinstance(value, list | tuple) and _has_arrays(value):
         return torch.stack([as_tensor(each, name) for each in value])
     array = np.asarray(value)
@@ -56,10 +58,6 @@ def _dense(value: Any, name: str) -> Tensor:
         what = "complex numbers" if array.dtype.kind == "c" else _kind(value)
         raise _no_numbers(name, what, "give real numbers, in rows of equal length")
     return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=True))
-
-
-def _unpacked(tensor: Tensor) -> Tensor:
-    return tensor.dequantize() if tensor.is_quantized else tensor.to_dense()
 
 
 def _has_arrays(value: Any) -> bool:
