@@ -120,13 +120,7 @@ class _Table(NamedTuple):
 
 
 def _read_table(name: str, file_name: str, content: bytes) -> Archive:
-    """The map of a table, or of each sentence of alignments; of prints of NumPy, torch and others as in a pasted matrix.
-
-    Args:
-        name: of the file in quotation marks, for sentences.
-        file_name: of the file; one that begins with the name of a step, such as "scores-L0-H1.csv", says what the numbers are.
-        content: the bytes of the file, in UTF-8, UTF-16 or the code page of Excel.
-    """
+    """The map of a table, or of each sentence of alignments; of prints of NumPy, torch and others as in a pasted matrix. The name is quoted."""
     text = _decode(content)
     if found := _read_alignments(text, name, _MAX_NUMBERS):
         return _of_alignments(found)
@@ -429,14 +423,7 @@ _MAX_LINE = 2**22  # characters
 
 
 class _Alignment(NamedTuple):
-    """The alignment of one sentence.
-
-    Attributes:
-        rows: [target source], a weight, or 1 for a link and 0 for none.
-        target: the words of the rows; empty if they are not printed.
-        source: the words of the columns; likewise.
-        is_soft: whether the numbers are weights; otherwise they are links.
-    """
+    """The alignment of one sentence, [target source], by weights or by links; the words are empty if they are not printed."""
 
     rows: list[list[float]]
     target: list[str]
@@ -445,13 +432,7 @@ class _Alignment(NamedTuple):
 
 
 def _read_alignments(text: str, name: str, most: int) -> list[_Alignment] | None:
-    """The alignments of all sentences of a text; None if it is in none of the formats, by its first lines.
-
-    Args:
-        text: the content of the file.
-        name: of the file, for errors.
-        most: the numbers that all sentences may have together.
-    """
+    """The alignments of all sentences of a text, with at most so many numbers; None if it is in none of the formats, by its first lines."""
     first = [line for line in text[:50_000].splitlines()[:20] if line.strip()]
     read: Callable[[list[str]], Iterator[_Part]] = partial(_of_lines, name=name)
     if any(line.startswith("A-") and _LINE.fullmatch(line) for line in first):

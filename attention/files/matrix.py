@@ -19,6 +19,8 @@ Stack = tuple[Matrix, ...]
 
 MAX_SIDE = 1024  # so that no product of two matrices is larger than 1024 × 1024
 MAX_NUMBERS = 512 * 1024
+_STACKS = ("W_Q", "W_K", "W_V", "W_O", "Q", "K", "V", "S", "bias", "mask", "dropout_mask")
+"""The fields that may hold one matrix for each head."""
 
 
 def validate_matrix(rows: Sequence[Sequence[float]], name: str) -> Matrix:
@@ -27,35 +29,20 @@ def validate_matrix(rows: Sequence[Sequence[float]], name: str) -> Matrix:
     Raises:
         MatrixError: no numbers, too many, rows of unequal length, NaN or another infinity.
     """
-    width, may_hide = len(rows[0]) if rows else 0, _allows_minus_inf(name)
-    check_size(len(rows), width, name)
+    width, may_hide = len(rows[0]) if rows else 0, name.startswith(("bias", "mask"))  # with −∞
+    _check_size(len(rows), width, name)
     for i, row in enumerate(rows):
         if len(row) != width:
-            raise MatrixError(
-                f"{name} needs rows of equal length; row {i} has {len(row)} number{'' if len(row) == 1 else 's'}, "
-                f"row 0 has {width}: add the missing numbers, or delete the extra ones."
-            )
+            raise uneven_error(name, i, len(row), width)
         for j, value in enumerate(row):
             if not math.isfinite(value) and not (may_hide and value == -math.inf):
-                expected, advice = (
-                    ("a finite number or -inf", "")
-                    if may_hide
-                    else ("a finite number", "; to hide a key, choose a mask")
-                )
+                expected, advice = ("a finite number", "; to hide a key, choose a mask")
+                if may_hide:
+                    expected, advice = "a finite number or -inf", ""
                 raise MatrixError(
                     f"{name} has {value} in row {i}, column {j}, where {expected} is expected: put a number there{advice}."
                 )
     return tuple(map(tuple, rows))
-
-
-def _allows_minus_inf(name: str) -> bool:
-    """Whether the matrix of this name may hide keys with −∞, as the bias of the scores or a mask."""
-    return name.startswith(("bias", "mask"))
-
-
-def _allows_stack(name: str) -> bool:
-    """Whether the field of this symbol may hold one matrix for each head."""
-    return name in ("W_Q", "W_K", "W_V", "W_O", "Q", "K", "V", "S", "bias", "mask", "dropout_mask")
 
 
 def as_stack(matrix: Matrix | Stack) -> Stack:
@@ -64,18 +51,20 @@ def as_stack(matrix: Matrix | Stack) -> Stack:
     return matrix if isinstance(first, tuple) else (matrix,)  # type: ignore[return-value]  # checked above
 
 
-def check_size(rows: int, columns: int, name: str) -> None:
-    """Checks that a matrix may have this many rows and columns.
-
-    Raises:
-        MatrixError: it has no numbers, or too many.
-    """
+def _check_size(rows: int, columns: int, name: str) -> None:
     if rows < 1 or columns < 1:
         raise MatrixError(
             f"{name} needs at least one row and one column; got {rows} × {columns}: enter a number, such as 1."
         )
     if max(rows, columns) > MAX_SIDE or rows * columns > MAX_NUMBERS:
         raise too_large_error(name, f"{rows:,} × {columns:,}")
+
+
+def uneven_error(name: str, row: int, n_numbers: int, width: int) -> MatrixError:
+    """The error for a row of another length than the first one."""
+    return MatrixError(
+        f"{name} needs rows of equal length; row {row} has {n_numbers} number{'' if n_numbers == 1 else 's'}, row 0 has {width}: add the missing numbers, or delete the extra ones."
+    )
 
 
 def too_large_error(name: str, got: str) -> MatrixError:
@@ -151,7 +140,7 @@ def batch_reading(rows: Sequence[Sequence[float]], shape: tuple[int, ...], name:
     shape_text = " × ".join(map(str, shape))
     if prod(leading) > MAX_SIDE:
         raise too_large_error(name, f"a batch of {prod(leading):,} matrices")
-    check_size(height, width, name)
+    _check_size(height, width, name)
     if prod(leading) == 1:
         notes = (f"It was written as {shape_text}, a batch of one matrix; that matrix is used.",) if leading else ()
         return ParsedText({label: validate_matrix(rows, name)}, "", notes, label, shape)
@@ -163,7 +152,7 @@ def batch_reading(rows: Sequence[Sequence[float]], shape: tuple[int, ...], name:
             indices.append(index)
         key = label + "".join(f"[{index}]" for index in reversed(indices))
         choices[key] = validate_matrix(rows[i * height : (i + 1) * height], f"{name}{key.removeprefix(label)}")
-    if _allows_stack(name) and prod(leading[:-1]) == 1:
+    if name in _STACKS and prod(leading[:-1]) == 1:
         heads = f"{label}, {len(choices)} heads" if label else f"{len(choices)} heads"
         matrices: Stack = tuple(as_stack(matrix)[0] for matrix in choices.values())
         question = f"Are these {len(choices)} matrices ({shape_text}) the heads, or is one of them meant?"
@@ -181,7 +170,7 @@ def combine(readings: Sequence[ParsedText], name: str) -> ParsedText:
     if len(unambiguous) == len(readings) and all(
         len(rows) == 1 and len(rows[0]) == len(first_matrices[0][0]) for rows in first_matrices
     ):
-        check_size(len(first_matrices), len(first_matrices[0][0]), name)
+        _check_size(len(first_matrices), len(first_matrices[0][0]), name)
         choices[f"all {len(first_matrices)} as rows"] = tuple(rows[0] for rows in first_matrices)
     for i, reading in enumerate(readings):
         for key, rows in reading.choices.items():
@@ -207,14 +196,10 @@ def _rounded_decimals(matrix: Matrix | Stack) -> int | None:
         counts.append(len(fraction) - int(power or 0) if fraction and not power else len(fraction))
         if counts[-1] > 8:
             return None
-    nonzero_counts = [digits for digits in counts if digits]
-    longest = max(nonzero_counts, default=0)
+    nonzero = [digits for digits in counts if digits]
+    longest = max(nonzero, default=0)
     # Nine of ten rounded numbers end in a digit other than 0.
-    return (
-        longest
-        if longest >= 3 and len(nonzero_counts) >= 3 and 2 * nonzero_counts.count(longest) >= len(nonzero_counts)
-        else None
-    )
+    return longest if longest >= 3 and len(nonzero) >= 3 and 2 * nonzero.count(longest) >= len(nonzero) else None
 
 
 def rounding_note(matrix: Matrix | Stack) -> str:

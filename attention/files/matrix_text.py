@@ -43,11 +43,11 @@ from attention.files.matrix import (
     Stack,
     as_stack,
     batch_reading,
-    check_size,
     combine,
     excerpt,
     rounding_note,
     too_large_error,
+    uneven_error,
     validate_matrix,
 )
 
@@ -230,17 +230,18 @@ def _parse_brackets(text: str, name: str) -> ParsedText:
         prefix = _parse_prefix(text_before if found.rows else text_before + "\n")
         if prefix is None:
             raise _surroundings_error(name, text_before, where)
-        ignored += prefix.ignored_lines
+        label, ignored_lines = prefix
+        ignored += ignored_lines
         if not found.rows:
             break
         is_row = found.shape == ()
         if is_row and _TOKENS.fullmatch(found.rows[0][:_MAX_WORDS]):
-            ignored.append(f"{prefix.label} = [{found.rows[0].strip()}]")
+            ignored.append(f"{label} = [{found.rows[0].strip()}]")
             continue
-        if is_row and is_separate_rows and not prefix.label:
+        if is_row and is_separate_rows and not label:
             matrices[-1][1].extend(found.rows)
         else:
-            matrices.append((prefix.label, found.rows, found.shape))
+            matrices.append((label, found.rows, found.shape))
         is_separate_rows = is_row
         if len(matrices) > MAX_SIDE or (is_row and len(matrices[-1][1]) > MAX_SIDE):
             raise too_large_error(name, f"more than {MAX_SIDE:,} {'rows' if is_row else 'matrices'}")
@@ -260,11 +261,8 @@ def _read(rows: list[str], shape: tuple[int, ...], name: str, label: str) -> Par
     rows_of_numbers = _parse_rows(rows, name)
     if len({len(row) for row in rows_of_numbers}) == 1 or len(shape) == 1:
         return batch_reading(rows_of_numbers, (*shape, len(rows_of_numbers[0])), name, label)
-    odd_row = next(i for i, row in enumerate(rows_of_numbers) if len(row) != len(rows_of_numbers[0]))
-    odd_count = f"{len(rows_of_numbers[odd_row])} number{'' if len(rows_of_numbers[odd_row]) == 1 else 's'}"
-    raise MatrixError(
-        f"{name} needs rows of equal length; row {odd_row} has {odd_count}, row 0 has {len(rows_of_numbers[0])}: add the missing numbers, or delete the extra ones."
-    )
+    width = len(rows_of_numbers[0])
+    raise next(uneven_error(name, i, len(row), width) for i, row in enumerate(rows_of_numbers) if len(row) != width)
 
 
 def _parse_rows(rows: list[str], name: str) -> list[tuple[float, ...]]:
@@ -399,12 +397,9 @@ def _iter_blocks(lines: list[str]) -> Iterator[_Block]:
         slice_header = _SLICE.fullmatch(line)
         if slice_header or labelled or _LABEL.fullmatch(line):
             yield block
-            index = (
-                "".join(f"[{axis_index.strip()}]" for axis_index in slice_header[1].split(",")[:-1])
-                if slice_header
-                else ""
-            )
-            block = _Block(index or _label_in(line if not labelled else labelled[1]) or "")
+            indices = slice_header[1].split(",")[:-1] if slice_header else []
+            index = "".join(f"[{axis_index.strip()}]" for axis_index in indices)
+            block = _Block(index or _label_in(labelled[1] if labelled else line) or "")
             if labelled:
                 block.sections[0].append(labelled[2])
         elif _is_rule(line):
@@ -434,29 +429,25 @@ def _parse_block(block: _Block, name: str) -> ParsedText:
                     f"{name} needs the same number of rows in all parts of a table; part {i} has {len(part)}, part 0 has {len(parts[0])}: paste the complete table."
                 )
         rows = validate_matrix([sum(pieces, ()) for pieces in zip(*parts, strict=True)], name)
-        return ParsedText({block.label: rows}, "", readings[0].notes, block.label, (len(rows), len(rows[0])))
+        return _single(rows, block.label, readings[0].notes)
     lines = sections[0]
     if len(lines) > 1:
         return _parse_table(lines, name, block.label, [rule for rule in block.rules if 0 < rule < len(lines)] == [1])
     # In a single line `;` ends a row, as in `format_matrix` and MATLAB.
     lines = lines[0].rstrip().removesuffix(";").split(";", MAX_PIECES)
-    return _parse_single_line(lines, name, block.label)
-
-
-def _parse_single_line(rows: list[str], name: str, label: str) -> ParsedText:
-    if len(rows) > MAX_SIDE:
+    if len(lines) > MAX_SIDE:
         raise too_large_error(name, f"more than {MAX_SIDE:,} rows")
-    rows = strip_rows(rows)
-    rows_of_numbers = _parse_rows(rows, name)
-    matrix = validate_matrix(rows_of_numbers, name)
-    shape = len(matrix), len(matrix[0])
-    if (column := _decimal_column(rows)) is not None:
+    lines = strip_rows(lines)
+    matrix = validate_matrix(_parse_rows(lines, name), name)
+    if (column := _decimal_column(lines)) is not None:
         choices = {"one column, with decimal commas": column, "two columns": matrix}
-        return ParsedText(choices, "Are its commas decimal commas?", (), label, shape)
-    notes: tuple[str, ...] = ()
-    if len(rows) > 1 and shape[1] == 2 and all(row.lstrip("+-").startswith("0,") for row in rows):
-        notes = ("Its commas are read as column separators; write decimals with a point.",)
-    return ParsedText({label: matrix}, "", notes, label, shape)
+        return ParsedText(choices, _IS_DECIMAL, (), block.label, (len(matrix), len(matrix[0])))
+    may_be_decimals = len(lines) > 1 and len(matrix[0]) == 2 and all(row.lstrip("+-").startswith("0,") for row in lines)
+    return _single(matrix, block.label, (_SEPARATORS,) * may_be_decimals)
+
+
+def _single(matrix: Matrix, label: str, notes: tuple[str, ...] = ()) -> ParsedText:
+    return ParsedText({label: matrix}, "", notes, label, (len(matrix), len(matrix[0])))
 
 
 # The text around numbers: prompts, comments, names, what NumPy, torch, JAX and TensorFlow print. Arithmetic, such as `2 *` or `.T`, is refused.
@@ -516,13 +507,6 @@ _MAX_CONTEXT = 500  # characters beside a bracket that patterns search
 _MAX_BETWEEN = 20_000  # characters between two matrices
 
 
-class _Prefix(NamedTuple):
-    """The text before a bracket: the name of the matrix, and the lines that are left out."""
-
-    label: str
-    ignored_lines: tuple[str, ...]
-
-
 def _strip_wrappers(text: str) -> str:
     """The text without the prompts, comments, sizes and calls that do not affect the numbers."""
     if "#" in text and not _UNCOMMENTED.search(text):
@@ -544,7 +528,7 @@ def _strip_suffix(between: str) -> str:
     return between[match.end() :] if match else between
 
 
-def _parse_prefix(text: str) -> _Prefix | None:
+def _parse_prefix(text: str) -> tuple[str, list[str]] | None:
     """The name and the ignored lines in a text before a bracket; None if it has anything else, such as numbers or arithmetic."""
     if len(text) > _MAX_BETWEEN:
         return None
@@ -556,17 +540,17 @@ def _parse_prefix(text: str) -> _Prefix | None:
         return None
     if last_line.strip(" \t(,;"):
         label = _label_in(last_line)
-        return None if label is None else _Prefix(label, tuple(above))
+        return None if label is None else (label, above)
     if not above:
-        return _Prefix("", ())
+        return "", []
     *other_lines, nearest_line = above
     label = _label_in(nearest_line) if nearest_line.endswith((":", "=", "→", "≈")) else None
     if label is not None:
-        return _Prefix(label, tuple(other_lines))
+        return label, other_lines
     if nearest_line.endswith((":", "=")) or _OPERATOR_AT_END.search(nearest_line):
         return None
     name = re.fullmatch(r"[^\W\d][\w.]*", nearest_line)  # an expression whose output follows
-    return _Prefix(nearest_line if name else "", tuple(other_lines if name else above))
+    return (nearest_line, other_lines) if name else ("", above)
 
 
 def _label_in(line: str) -> str | None:
@@ -588,6 +572,8 @@ def _is_text(line: str) -> bool:
 # Tables with headings (CSV, spreadsheet cells, Markdown, what pandas prints), and the questions that they leave open.
 
 _DECIMAL = re.compile(r"([+-]?\d+),(\d+)", re.ASCII)
+_IS_DECIMAL = "Are its commas decimal commas?"
+_SEPARATORS = "Its commas are read as column separators; write decimals with a point."
 
 
 def _parse_table(lines: Sequence[str], name: str, label: str = "", ruled: bool = False) -> ParsedText:
@@ -609,9 +595,7 @@ def _parse_table(lines: Sequence[str], name: str, label: str = "", ruled: bool =
     names = tuple(row[0] for row in body) if labels.has_names else ()
     body = [row[labels.numbers] for row in body]
     comma = any("," in cell for row in body for cell in row)
-    numbers = parse_numbers(body, name, comma)
-    check_size(len(numbers), len(numbers[0]), name)
-    matrix = validate_matrix(numbers, name)
+    matrix = validate_matrix(parse_numbers(body, name, comma), name)
     notes = [f"The first row, {_format_cells(rows[0])}, is read as a heading."] if labels.has_heading else []
     notes += [f"The first column, {_format_cells(names)}, is read as names of the rows."] if labels.has_names else []
     notes += ["Its commas are read as decimal commas."] if comma else []
@@ -630,11 +614,9 @@ def _open_choices(
     has_separator = separator is not None and len(rows) > 1
     has_points = any("." in cell for row in rows[1:] for cell in row[1:] or row)
     is_zero_column = separator is None and list(first_row) == ["0"] and len(rows) > 1
-    column = (
-        None
-        if separator != "," or labels.has_heading or labels.has_names
-        else _parse_decimal_column(list(map(",".join, rows)))
-    )
+    column = None
+    if separator == "," and not labels.has_heading and not labels.has_names:
+        column = _parse_decimal_column(list(map(",".join, rows)))
     is_heading = not labels.has_heading and (
         (has_separator and (counts_from_zero(first_row) or ruled))
         or (is_zero_column and all("." in row[0] for row in rows[1:]))
@@ -646,7 +628,7 @@ def _open_choices(
     if column is not None and column[1]:
         choices["one column, with decimal commas"] = column[0]
     elif column is not None:
-        notes.append("Its commas are read as column separators; write decimals with a point.")
+        notes.append(_SEPARATORS)
     if is_heading and not (ruled or has_points or len(first_row) > 2):
         notes.append(f"Its first row, {_format_cells(first_row)}, is read as numbers, not as a heading.")
     elif is_heading:
@@ -659,19 +641,14 @@ def _open_choices(
         choices["the first column numbers the rows"] = tuple(row[1:] for row in matrix)
     if not choices:
         return {"": matrix}, "", tuple(notes)
-    choices[
-        "two columns" if list(choices) == ["one column, with decimal commas"] else "all are numbers of the matrix"
-    ] = matrix
+    is_column = list(choices) == ["one column, with decimal commas"]
+    choices["two columns" if is_column else "all are numbers of the matrix"] = matrix
     meanings = {
         "the first row is a heading": f"the first row, {_format_cells(first_row)}, a heading",
         "the first column numbers the rows": f"the first column, {_format_cells(first_column)}, a numbering",
     }
     candidates = [meaning for choice, meaning in meanings.items() if choice in choices]
-    question = (
-        f"Is {' or '.join(candidates)}, or are these numbers of the matrix?"
-        if candidates
-        else "Are its commas decimal commas?"
-    )
+    question = f"Is {' or '.join(candidates)}, or are these numbers of the matrix?" if candidates else _IS_DECIMAL
     return choices, question, tuple(notes)
 
 
@@ -763,13 +740,8 @@ def _parse_environment(body: str, is_table: bool, name: str, label: str) -> Pars
     cells = [[_plain_number(cell.strip()) for cell in row.split("&", MAX_PIECES)] for row in rows if row.strip()]
     if is_table:
         return _parse_table(["&".join(row) for row in cells], name, label)
-    rows_of_numbers = parse_numbers(cells, name, any("," in cell for row in cells for cell in row))
-    return ParsedText(
-        {label: validate_matrix(rows_of_numbers, name)},
-        "",
-        (),
-        label,
-        (len(rows_of_numbers), len(rows_of_numbers[0]) if rows_of_numbers else 0),
+    return _single(
+        validate_matrix(parse_numbers(cells, name, any("," in cell for row in cells for cell in row)), name), label
     )
 
 
