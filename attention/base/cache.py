@@ -102,12 +102,12 @@ def start_uids(first: int) -> None:
 
 
 def memoize(uid: int, place: Hashable, knobs: Hashable, compute: Callable[[], T]) -> T:
-    """The cached value of (uid, place, knobs), computed if it is missing.
+    """The cached value of (uid, place, knobs), computed if it is missing. Of large values, only those of the last knobs of each place are cached.
 
     Args:
         uid: the id of the recorded tensors from which the value is computed.
         place: what the value is, such as a step and a head.
-        knobs: the knobs on which the value depends. Of large values, only the last one of each place is cached.
+        knobs: on which the value depends.
         compute: returns the value.
     """
     _discard_released()

@@ -94,11 +94,7 @@ class Choice(Range):
 
 @dataclass(frozen=True)
 class ChoiceAmong(Choice):
-    """One of the options that a function gives at their first use, since features bring some, and none is asked during imports.
-
-    Attributes:
-        find: gives the options.
-    """
+    """One of the options that the function `find` gives at their first use, since features bring some, and none is asked during imports."""
 
     find: Callable[[], tuple[Any, ...]]
     options: tuple[Any, ...] = field(init=False)

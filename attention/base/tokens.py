@@ -55,12 +55,7 @@ NEWLINE = "[newline]"
 
 
 class Piece(str):
-    """A token that knows whether it continues the word of the token before it.
-
-    Attributes:
-        joins: whether it does.
-        rule: what a word is, in words; see `attention.base.pieces.WordRule.meaning`.
-    """
+    """A token that knows whether it `joins` the word of the token before it, and by which `rule`, in words (`attention.base.pieces.WordRule.meaning`)."""
 
     joins: bool
     rule: str
@@ -81,11 +76,7 @@ class Generated(Piece):
 
 
 class PairToken(Piece):
-    """A token of one of the two texts that a model reads as a pair.
-
-    Attributes:
-        of: the text that it belongs to, "A" or "B".
-    """
+    """A token of one of the two texts that a model reads as a pair: `of` "A" or "B"."""
 
     of: str
 
@@ -138,15 +129,11 @@ class Patch(str):
 
 
 def label(token: str, longest: int = 0, escape: bool = True) -> str:
-    """The label of a token in pictures, without invisible characters, and escaped for HTML.
+    """The label of a token in pictures, without invisible characters, and escaped for HTML unless not asked to.
 
     A space is ·, a newline ⏎, a tab ⇥, an empty token ∅; another invisible character is shown as its code point, and a
     combining mark without a letter on ◌. ▸ precedes a generated token, and "A: " or "B: " a token of a pair. A patch and a class keep their blanks.
-
-    Args:
-        token: the token.
-        longest: the maximal number of characters; a longer label ends with an ellipsis, and that of a patch is "patch 3,7", or "patch1 3,7" of picture 1. 0: no limit.
-        escape: whether to escape the label for HTML.
+    A label of more than `longest` characters (0: no limit) ends with an ellipsis, and that of a patch is "patch 3,7", or "patch1 3,7" of picture 1.
     """
     text = str(token) if isinstance(token, Patch | ClassName) and token else "".join(map(_visible, token)) or "∅"
     if unicodedata.category(text[0]) == "Mn":

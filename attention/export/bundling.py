@@ -18,9 +18,7 @@ _EXPORT = re.compile(r"^export (default )?(?=(?:async )?(?:const|let|function|cl
 def bundle(start: str, folder: Path) -> str:
     """A module and its imports as one classic script: each module becomes a function that is called once, after its imports.
 
-    Args:
-        start: the entry module.
-        folder: of the page, where modules are looked up before the player's and the figure's.
+    They are looked up in the folder of the page, then among the player's and the figure's.
 
     Raises:
         AttentionError: an import or export has a form that this bundler does not read.

@@ -53,8 +53,7 @@ MAX_BYTES = 1_000_000
 """The default limit of the arrays of one output; layers and heads beyond it are left out, and the output says which."""
 HEADS = "heads"
 """The view with the weights of several heads side by side."""
-_OWN = "{own}"
-"""Stands in a packed text for the name of the chosen query or key."""
+_OWN = "{own}"  # stands in a packed text for the name of the chosen query or key
 _EXPLAINED = (SCALED_SCORES, MASKED_SCORES, WEIGHTS, OUTPUT)
 """The steps whose lines the page computes itself (page/explain.js), apart from products; the lines of all others are packed."""
 _MASKS = ("none", *KNOB_RULES)
@@ -634,11 +633,7 @@ class ArrayPool:
 
 
 class _PictureFigures:
-    """The figures over a picture of a trace; those with the same tokens share their places, edges, words and pixels.
-
-    Attributes:
-        grids: what they share, as `picture_redraw.js` reads it: positions, shapes, annotations and images.
-    """
+    """The figures over a picture of a trace; those with the same tokens share their places, edges, words and pixels: the `grids`, as `picture_redraw.js` reads them."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace

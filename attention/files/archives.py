@@ -33,13 +33,7 @@ _MAX_ALL_TEXT_BYTES = 2**22  # bytes of all texts of a file
 
 
 class Kind(NamedTuple):
-    """The kind of numbers of an array.
-
-    Attributes:
-        dtype: the type to which they are converted.
-        itemsize: bytes of a converted number.
-        low_precision: whether the stored numbers have 16 bits or fewer.
-    """
+    """The kind of numbers of an array: the type to which they are converted, its bytes, and whether the stored numbers have 16 bits or fewer."""
 
     dtype: str
     itemsize: int

@@ -30,15 +30,9 @@ def strip_rows(rows: Sequence[str]) -> list[str]:
 def split(
     lines: Iterable[str], sample: Sequence[str], name: str, most: int = MAX_PIECES
 ) -> tuple[Iterator[list[str]], str | None]:
-    """The cells of each line, at most one more than `most`, and their separator; None: blanks.
+    """The cells of each line, at most one more than `most`, and their separator; None: blanks. The `sample`, the first lines or all, decides.
 
     A cell in quotation marks may hold anything; R writes a quotation mark in it as a backslash and the mark, others double it.
-
-    Args:
-        lines: the lines, with or without their ends.
-        sample: the first of them, or all, which decide.
-        name: of the matrix, for errors.
-        most: the cells that a line may have.
 
     Raises:
         MatrixError: a cell in quotation marks is as long as a text. It is raised while the lines are read.

@@ -85,12 +85,7 @@ def open_file(name: str, content: bytes) -> Archive:
 
 
 def as_meant(archive: Archive, means: str, axes: str) -> Archive:
-    """The archive of a table, with its only map as weights or as scores, and its labels at the axes that the user names.
-
-    Args:
-        archive: of any file; others are returned as they are.
-        means: one of `MEANINGS`.
-        axes: the names of the axes, or empty.
+    """The archive of a table, with its only map as weights or as scores, by one of `MEANINGS`, and its labels at the axes that the user names; others as they are.
 
     Raises:
         ConfigError: another meaning.

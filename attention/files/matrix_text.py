@@ -577,11 +577,7 @@ _SEPARATORS = "Its commas are read as column separators; write decimals with a p
 
 
 def _parse_table(lines: Sequence[str], name: str, label: str = "", ruled: bool = False) -> ParsedText:
-    """The numbers of a table. Whether a first row or column of 0, 1, 2, … is an index or belongs to the matrix may be a question.
-
-    Args:
-        ruled: whether there is a rule below the first row, as below a heading in Markdown.
-    """
+    """The numbers of a table, which may be ruled below its first row. Whether a first row or column of 0, 1, 2, … is an index or belongs to the matrix may be a question."""
     if len(lines) > MAX_SIDE:
         raise too_large_error(name, f"more than {MAX_SIDE:,} rows")
     lines = strip_rows(lines)

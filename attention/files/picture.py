@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from numpy import uint8
     from numpy.typing import NDArray
 
-_MAX_BYTES = 2**25
-"""The largest picture file."""
-_MAX_PIXELS = 2**25
-"""The largest number of pixels of a picture; it is decoded to 3 bytes for each."""
+_MAX_BYTES = 2**25  # the largest picture file
+_MAX_PIXELS = 2**25  # the largest number of pixels of a picture; it is decoded to 3 bytes for each
 _MAX_SCANS = 50
 """The largest number of scans of a JPEG, each of which goes over all pixels; a progressive one has about 10."""
 _MAX_RATIO = 16
@@ -92,11 +90,6 @@ class Picture:
     @classmethod
     def of(cls, content: Any, name: str = "", max_pixels: int = _MAX_PIXELS) -> Picture:
         """The picture of the bytes of a file, or of an image of Pillow.
-
-        Args:
-            content: the bytes, or the image.
-            name: of the file.
-            max_pixels: the largest number of pixels.
 
         The first frame of an animation; turned as its EXIF orientation says. Of numbers of 16 bit, the upper 8 are read; CMYK and palettes
         become red, green and blue as Pillow converts them; transparent parts are laid on white.

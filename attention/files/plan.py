@@ -219,11 +219,7 @@ def layer_notes(problems: Mapping[str, Sequence[int]], n_layers: int) -> list[st
 
 
 def row_sum_note(weights: Iterable[tuple[Tensor, bool]]) -> str:
-    """A sentence on rows of recorded weights that do not sum to 1; empty if all do.
-
-    Args:
-        weights: [head query_pos key_pos] of each layer, and whether they had 16 bits or fewer.
-    """
+    """A sentence on rows of recorded weights that do not sum to 1, or ""; `weights` are those of each layer, and whether they had 16 bits or fewer."""
     odd: list[float] = []
     for tensor, low_precision in weights:
         sums = tensor.sum(dim=-1).flatten()

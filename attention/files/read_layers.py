@@ -83,8 +83,8 @@ def build_layer(
 
     Args:
         recorded: the tensors by step and parameter.
-        formula: the formula that may have computed them.
-        max_bytes: the bytes that the maps may take; if all heads take more, one head at a time is computed.
+        formula: that may have computed them.
+        max_bytes: that the maps may take; if all heads take more, one head at a time is computed.
         has_formula: whether the formula is saved in the file; otherwise it is the default formula.
         layer_fields: further arguments of `Layer`: its name and tokens.
 

@@ -52,11 +52,11 @@ _T = TypeVar("_T")
 
 
 def read_plan(name: str, archive: Archive, axes: str = "", sequence: int = 0, max_bytes: int = 2**33) -> Plan:
-    """How a file is read.
+    """How a file is read. Nothing of the archive is loaded but token ids, and an array of at most `max_bytes` that its name calls scores and may be weights.
 
     Args:
         name: of the file.
-        archive: its contents; nothing is loaded but token ids, and an array that its name calls scores and may be weights.
+        archive: its contents.
         axes: the names of the axes by the user, empty for those that are likely.
         sequence: the index of the sequence, where there are several.
         max_bytes: of an array that is loaded.
@@ -509,13 +509,7 @@ def _sentence(blocks: Mapping[str, _Block], stems: frozenset[str], stem: _Stem, 
 
 
 def _leading(sizes: tuple[int, ...], free: Sequence[str], n_batch: int) -> tuple[str, ...] | None:
-    """The names of the axes before those of a step: of layers, of sentences, or of length 1; None if there are too many.
-
-    Args:
-        sizes: their lengths.
-        free: "layer" and "batch", without those that the names of the arrays count.
-        n_batch: the number of sentences that have tokens or ids; 0 if unknown.
-    """
+    """The names of the axes before those of a step: of layers or sentences, if they are `free`, or of length 1; None if there are too many."""
     singles = [axis for axis, size in enumerate(sizes) if size == 1][: max(0, len(sizes) - len(free))]
     rest = [size for axis, size in enumerate(sizes) if axis not in singles]
     if len(rest) > len(free) or (singles and len(rest) == 2 and min(rest) > 1):

@@ -112,16 +112,9 @@ def layer_formula(
     layer_metadata: Mapping[str, Any],
     recorded: Mapping[str, Tensor],
 ) -> tuple[Formula | None, str]:
-    """The formula that may have computed a layer, and a sentence if it cannot be read.
+    """The formula that may have computed a layer at an index of the file, and a sentence if it cannot be read.
 
-    Args:
-        archive: the contents of the file.
-        exported: whether the file is an export of the Lab.
-        stored: the layer.
-        position: its index.
-        layer_metadata: the metadata of the layer in an export, with its formula; other files have scores, or queries and keys, and numbers
-            such as a divisor.
-        recorded: the tensors of the layer.
+    The metadata of a layer in an export have its formula; other files have scores, or queries and keys, and numbers such as a divisor.
     """
     if layer_metadata.get("formula") is not None:
         try:
@@ -191,13 +184,7 @@ def layer_tokens(
 
 
 def with_words(name: str, tokens: tuple[str, ...], word_ids: Any, key: str) -> tuple[str, ...]:
-    """The tokens of an axis as pieces of words.
-
-    Args:
-        name: of the file.
-        tokens: as texts, or patches.
-        word_ids: the number of the word of each token; None if the file has none.
-        key: the name of these numbers in the file.
+    """The tokens of an axis as pieces of words, by the number of the word of each, which the file has under this key; None if it has none.
 
     Raises:
         FileError: they are not one number for each token.

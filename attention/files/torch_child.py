@@ -68,12 +68,7 @@ class _Opaque:
 
 
 def tensors_of(path: str, name: str, max_bytes: int) -> bytes:
-    """The tensors of a file of torch.save as a .safetensors file, by names such as "attentions.0"; everything else as metadata.
-
-    Args:
-        path: of the file.
-        name: for sentences, quoted.
-        max_bytes: of all tensors.
+    """The tensors of a file of torch.save as a .safetensors file, by names such as "attentions.0"; everything else as metadata. The name is quoted.
 
     Raises:
         FileError: the file is damaged, holds classes that cannot be read without their code, has no tensor or too many, or holds the parameters of a model.

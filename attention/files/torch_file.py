@@ -25,12 +25,7 @@ def is_torch_file(name: str) -> bool:
 def as_safetensors(file: Path | bytes, name: str, max_bytes: int) -> bytes:
     """The tensors, texts and numbers of a file of torch.save, as a .safetensors file that `attention.files.archives` reads under the old name.
 
-    A layer in a list in a dictionary is called "attentions.0". The file is mapped into memory, so a large one costs only its tensors.
-
-    Args:
-        file: its path, or its bytes.
-        name: of the file.
-        max_bytes: of all its tensors.
+    A layer in a list in a dictionary is called "attentions.0". The file, which may be given by its path, is mapped into memory, so a large one costs only its tensors.
 
     Raises:
         FileError: it is damaged, takes too much memory or time, holds objects that need their code, or the parameters of a model.

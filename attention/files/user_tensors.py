@@ -77,11 +77,7 @@ def _kind(value: Any) -> str:
 
 
 def as_tuples(value: Any, name: str) -> tuple[Any, ...]:
-    """The numbers as nested tuples, which are hashable; tuples and typed numbers stay as they are, and None is an empty tuple.
-
-    Args:
-        value: as for `as_tensor`.
-        name: of it, for errors.
+    """The numbers of what `as_tensor` takes as nested tuples, which are hashable; tuples and typed numbers stay as they are, and None is an empty tuple.
 
     Raises:
         MatrixError: as for `as_tensor`; or too many numbers.

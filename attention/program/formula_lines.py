@@ -28,13 +28,7 @@ _POSITIONS = "query_pos, key_pos = torch.arange(len(tokens))[:, None], torch.ara
 
 @dataclass(frozen=True)
 class _StepWriter:
-    """The context in which the steps of a layer write their lines.
-
-    Attributes:
-        layer: the layer of the steps; it has a formula.
-        keys: the variable of the tokens attended to.
-        previous: the variable of the map before the step.
-    """
+    """The context in which the steps of a layer with a formula write their lines: the variable of the tokens attended to, and of the map before the step."""
 
     layer: Layer
     keys: str
