@@ -31,7 +31,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from threading import Lock, Thread, Timer
 from time import monotonic
-from typing import Any, BinaryIO, NamedTuple, NoReturn, TypeVar
+from typing import Any, BinaryIO, NoReturn, TypeVar
 
 from attention.base import cache
 from attention.base.errors import AttentionError, FileError
@@ -140,7 +140,7 @@ def begin(modules: Sequence[str]) -> None:
 
 def forker() -> int | None:
     """The number of the process that forks jobs; None if there is none."""
-    return _FORKER.pid
+    return None if _FORKER.process is None else _FORKER.process.pid
 
 
 def _once(function: Callable[..., Result], *args: Any) -> Iterator[Result]:
@@ -159,7 +159,8 @@ def _frames(
         _Pickler(request).dump((function.__module__, n_bytes, seconds, foreign, keep, cache.first_uid_of_job()))
         _Pickler(request).dump((function, args))
         request.seek(0)
-        job = stack.enter_context(_FORKER.job(request, function.__module__) if _CAN_FORK else _process(request))
+        begun = _FORKER.job(request, function.__module__) if _CAN_FORK else _process(request)
+        output, exit_code = stack.enter_context(begun)
         buffer, progress = bytearray(), b""
         while True:
             while (frame := _take(buffer)) is not None:
@@ -179,15 +180,15 @@ def _frames(
             if not is_wanted():
                 raise JobError("is not wanted any more")
             _forward(progress)
-            if not wait([job.output], POLL_SECONDS):
+            if not wait([output], POLL_SECONDS):
                 continue
-            read = job.output.recv(_PIPE_BYTES)
+            read = output.recv(_PIPE_BYTES)
             buffer += read
             if foreign and len(buffer) > n_bytes + _HEAD.size:
                 raise _too_large(n_bytes)
             if not read:
                 break
-        code = job.exit_code()
+        code = exit_code()
         if code == -signal.SIGXCPU:
             raise _too_long(seconds)
         if code in (_NO_MEMORY, -signal.SIGKILL):  # the second by the system
@@ -236,20 +237,8 @@ class _Pickler(pickle.Pickler):
         )
 
 
-class _Call(NamedTuple):
-    """What a job is told before its function and arguments."""
-
-    module: str
-    n_bytes: int
-    seconds: float
-    foreign: bool
-    keep: bool
-    first_uid: int
-
-
-class _Job(NamedTuple):
-    output: socket.socket
-    exit_code: Callable[[], int | None]
+_Job = tuple[socket.socket, Callable[[], int | None]]
+"""A running job: what it writes, and its exit code when that has ended."""
 
 
 def _memory_file() -> BinaryIO:
@@ -280,7 +269,7 @@ def _process(request: BinaryIO) -> Iterator[_Job]:
 
         Thread(target=copy, daemon=True).start()  # a pipe cannot be waited for on Windows
         try:
-            yield _Job(output, process.wait)
+            yield output, process.wait
         finally:
             process.kill()
 
@@ -288,14 +277,10 @@ def _process(request: BinaryIO) -> Iterator[_Job]:
 class _Forker:
     def __init__(self) -> None:
         self._lock, self.is_in_job = Lock(), False
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._running = 0
         self._timer: Timer | None = None
-
-    @property
-    def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
 
     @contextmanager
     def job(self, request: BinaryIO, module: str) -> Iterator[_Job]:
@@ -310,13 +295,13 @@ class _Forker:
             with of_job, of_forker:
                 self._send(module, [request.fileno(), of_job.fileno(), of_forker.fileno()])
             try:
-                yield _Job(output, exit_code)
+                yield output, exit_code
             finally:
                 self._end_one()
 
     def begin(self, modules: Sequence[str]) -> None:
         with self._lock, suppress(OSError):
-            if self._process is None:
+            if self.process is None:
                 self._begun().send(json.dumps(list(modules)).encode())
                 self._end_later()
 
@@ -337,12 +322,12 @@ class _Forker:
 
     def _begun(self) -> socket.socket:
         """The line to the process, which begins if there is none."""
-        if self._control is None or self._process is None or self._process.poll() is not None:
+        if self._control is None or self.process is None or self.process.poll() is not None:
             self._stop()
             self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
                 command, environment = _command("fork"), _environment()
-                self._process = subprocess.Popen(
+                self.process = subprocess.Popen(
                     command, stdin=theirs.fileno(), stdout=2, env=environment, start_new_session=True
                 )
         return self._control
@@ -364,11 +349,11 @@ class _Forker:
                 self._stop()
 
     def _stop(self) -> None:
-        if self._process is not None and self._control is not None:
+        if self.process is not None and self._control is not None:
             self._control.close()
-            self._process.kill()  # and the system kills its jobs
-            self._process.wait()
-        self._process = self._control = None
+            self.process.kill()  # and the system kills its jobs
+            self.process.wait()
+        self.process = self._control = None
 
 
 _FORKER = _Forker()
@@ -440,7 +425,8 @@ def _begin(request: int, output: int, while_it_lives: int) -> NoReturn:
 
 def _run(request: BinaryIO, output: BinaryIO) -> NoReturn:
     """Runs the job of a request and ends this process. No destructor of foreign objects runs."""
-    call, _FORKER.is_in_job = _Call(*pickle.load(request)), True
+    module, n_bytes, seconds, foreign, keep, first_uid = pickle.load(request)
+    _FORKER.is_in_job = True
 
     def write(kind: int, content: bytes) -> None:
         output.write(_HEAD.pack(kind, len(content)))
@@ -448,18 +434,18 @@ def _run(request: BinaryIO, output: BinaryIO) -> NoReturn:
         output.flush()
 
     try:
-        import_module(call.module)
-        cache.start_uids(call.first_uid)
+        import_module(module)
+        cache.start_uids(first_uid)
         known = set(sys.modules)
-        _set_limits(call.n_bytes, call.seconds)
+        _set_limits(n_bytes, seconds)
         function, args = pickle.load(request)
         with report_progress_to(lambda text, fraction: write(_PROGRESS, json.dumps([text, fraction]).encode())):
-            if call.foreign:
+            if foreign:
                 write(_VALUE, function(*args))
             else:
                 sent: set[Hashable] = set()
                 for value in function(*args):
-                    new = cache.CACHE.small_entries(sent) if call.keep else {}
+                    new = cache.CACHE.small_entries(sent) if keep else {}
                     sent |= new.keys()
                     kept = [content for entry in new.items() if (content := _pickled_or_none(entry)) is not None]
                     write(_VALUE, pickle.dumps((value, kept)))
@@ -474,7 +460,7 @@ def _run(request: BinaryIO, output: BinaryIO) -> NoReturn:
     except Exception as error:  # it is raised where the job is waited for
         if "can't allocate memory" in str(error):  # torch
             os._exit(_NO_MEMORY)
-        if call.foreign:
+        if foreign:
             if not isinstance(error, FileError):
                 raise
             write(_ERROR, str(error).encode()[:_LONGEST_SENTENCE])

@@ -209,7 +209,9 @@ class Summands:
     """
 
     def __init__(self, values: Sequence[float], most: int = MAX_TERMS) -> None:
-        self.printed_indices = _largest_indices(values, most)
+        # More than one summand is left out, since a sum of one summand would only hide it.
+        largest = sorted(range(len(values)), key=lambda i: -abs(values[i]))
+        self.printed_indices = sorted(largest[: most if len(values) > most + 1 else None])
         printed = set(self.printed_indices)
         self.n_others = len(values) - len(self.printed_indices)
         self.others = math.fsum(value for i, value in enumerate(values) if i not in printed)
@@ -221,16 +223,6 @@ class Summands:
             *map(piece, self.printed_indices),
             *([_remaining_sum(self.others, self.n_others, digits)] if self.n_others else []),
         ]
-
-
-def _largest_indices(values: Sequence[float], most: int = MAX_TERMS) -> list[int]:
-    """The indices of the summands to print: all if there are few, otherwise the `most` largest in their order.
-
-    More than one summand is left out, since a sum of one summand would only hide it.
-    """
-    if len(values) <= most + 1:
-        return list(range(len(values)))
-    return sorted(sorted(range(len(values)), key=lambda i: -abs(values[i]))[:most])
 
 
 class Displayed:

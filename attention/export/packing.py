@@ -138,7 +138,8 @@ class _StatePacker:
         self.names = tuple(step.name for step in self.steps)
         self.overview = overview_steps(self.names)
         self.live = {head: live_inputs(self.layer, head) for head in self.heads}
-        self.factors = {step.name: self._factors(step) for step in self.steps if _is_plain_product(self.layer, step)}
+        products = [step for step in self.steps if _is_plain_product(self.layer, step)]
+        self.factors = {step.name: [name for _, name in self.layer.factors(step)] for step in products}
         self.explained = tuple(name for name in self.names if name in (*_EXPLAINED, *self.factors))
         self.over_pictures = _PictureFigures(self.trace)
         self._check()
@@ -157,17 +158,10 @@ class _StatePacker:
 
     def packed(self) -> bytes:
         state, layer = self.state, self.layer
-        views = {
-            f"factors {name} {head}": self._view(name, head, FACTORS) for name in self.names for head in self.heads
-        }
-        if len(self.overview) > 1:
-            views |= {
-                f"overview {name} {head}": self._view(name, head, OVERVIEW)
-                for name in self.overview
-                for head in self.heads
-            }
-        if state.view == HEADS:
-            views |= {f"heads weights {head}": self._view(WEIGHTS, head, HEADS) for head in self.heads}
+        views: dict[str, Any] = {}
+        overview, heads = self.overview if len(self.overview) > 1 else (), (WEIGHTS,) * (state.view == HEADS)
+        for view, names in ((FACTORS, self.names), (OVERVIEW, overview), (HEADS, heads)):
+            views |= {f"{view} {name} {head}": self._view(name, head, view) for name in names for head in self.heads}
         over_pictures = self.names if self.over_pictures.grids else ()  # the page writes their numbers into the picture
         needed = dict.fromkeys(
             [*self.explained, *(name for names in self.factors.values() for name in names), *over_pictures]
@@ -175,11 +169,7 @@ class _StatePacker:
         numbers = {name: self.pool.matrices(layer, name, self.heads) for name in needed}
         if OUTPUT in self.explained and layer.w_o is not None:
             numbers["w_o"] = [self.pool.add(layer.w_o.flatten(0, 1).numpy())]
-        before = (
-            [name for _, name in layer.factors(find_step(MASKED_SCORES)) if is_step(name)]
-            if MASKED_SCORES in self.names
-            else []
-        )
+        source = state.link.get("source", "typed text")
         header = {
             "views": views, "grids": self.over_pictures.grids,
             "steps": {step.name: _describe_sides(layer, step) for step in self.steps},
@@ -189,8 +179,9 @@ class _StatePacker:
                 if step.name not in self.explained
             },
             "numbers": numbers, "factors": self.factors, "formula": _describe_formula(layer),
-            "heads": list(self.heads), "d_k": layer.sizes.get("d_k", 0), "before": (before or [""])[0],
-            "source_label": _source_label(state), "link": dict(state.link), "about": _describe_trace(self.trace), "outline": CHOSEN_COLOR,
+            "heads": list(self.heads), "d_k": layer.sizes.get("d_k", 0), "before": _before_mask(layer) if MASKED_SCORES in self.names else "",
+            # What fixes the formula, in a word; empty if the controls do.
+            "source_label": source_kinds()[source].label if source in SOURCES_WITH_FORMULA else "", "link": dict(state.link), "about": _describe_trace(self.trace), "outline": CHOSEN_COLOR,
             "initial": {
                 "view": state.view, "step": state.step, "layer": str(state.layer), "head": str(state.head),
                 "q": str(state.q), "k": str(state.k),
@@ -198,20 +189,15 @@ class _StatePacker:
         }  # fmt: skip
         return self.pool.pack(header)
 
-    def _factors(self, step: Step) -> list[str]:
-        return [name for _, name in self.layer.factors(step)]
-
     def _view(self, name: str, head: int, view: str) -> dict[str, Any]:
         cell, layer = Cell(self.state.layer, name, head, 0, 0), self.layer
         if view == FACTORS:
             figures = factor_maps(self.trace, cell)
             marked = [*(_marked(factor) for factor, _ in layer.factors(find_step(name))), (0, 1)]
         else:
-            drawn = (
-                [(WEIGHTS, packed_head) for packed_head in self.heads]
-                if view == HEADS
-                else [(step, head) for step in self.overview]
-            )
+            drawn = [(step, head) for step in self.overview]
+            if view == HEADS:
+                drawn = [(WEIGHTS, packed_head) for packed_head in self.heads]
             figures = [heatmap_json(self.trace, step, cell.layer, map_head, cell) for step, map_head in drawn]
             marked = [chosen_position(find_step(step), Cell(0, name, 0, 0, 1)) for step, _ in drawn]
             if view == HEADS:
@@ -248,12 +234,6 @@ def _name_heads(figures: list[Spec], heads: tuple[int, ...]) -> None:
         figure["layout"]["title"]["text"] += f" of head {head}"
         figure["layout"]["uirevision"] += f" {head}"
         figure["data"][0]["of_head"] = head
-
-
-def _source_label(state: State) -> str:
-    """What fixes the formula, in a word; empty if the controls do."""
-    source = state.link.get("source", "typed text")
-    return source_kinds()[source].label if source in SOURCES_WITH_FORMULA else ""
 
 
 def _fitting_layers(trace: Trace, first: int, max_bytes: int) -> list[int]:
@@ -369,8 +349,8 @@ class _LayerPacker:
             if is_step(name):
                 if name not in self.names:
                     return []
-            elif (name != "mask" and 4 * math.prod(self.layer.shape(name)) > _MAX_PARAMETER_BYTES) or (
-                len(self.heads) < self.layer.n_heads and not is_step(name) and name != "mask"
+            elif name != "mask" and (
+                4 * math.prod(self.layer.shape(name)) > _MAX_PARAMETER_BYTES or len(self.heads) < self.layer.n_heads
             ):
                 return []
         return factors
@@ -427,7 +407,6 @@ class _LayerPacker:
             for name in needed
             if name != "mask" and not self._is_computed_only(name)
         }
-        before = [name for _, name in layer.factors(find_step(MASKED_SCORES)) if is_step(name)]
         if OUTPUT in self.explained and layer.w_o is not None:
             numbers["w_o"] = [self.pool.add(layer.w_o.flatten(0, 1).numpy())]
         return {
@@ -439,7 +418,7 @@ class _LayerPacker:
             "numbers": numbers, "explained": list(self.explained), "computable": list(self.computable),
             "factors": {name: [factor for _, factor in factors] for name, factors in self.factors.items()},
             "formula": _describe_formula(layer),
-            "heads": list(self.heads), "d_k": layer.sizes.get("d_k", 0), "before": (before or [""])[0],
+            "heads": list(self.heads), "d_k": layer.sizes.get("d_k", 0), "before": _before_mask(layer),
             "source_label": "trace" if self.knobs else "", "link": {}, "outline": CHOSEN_COLOR,
             "initial": {
                 "view": OVERVIEW if len(self.overview) > 1 else FACTORS, "step": self.overview[-1] if WEIGHTS not in self.names else WEIGHTS,
@@ -533,8 +512,8 @@ class _Figures:
 
 def _describe_trace(trace: Trace) -> str:
     """What a page says about a trace beside its maps; empty if there is nothing to say."""
-    sentences = ["Random weights: this shows the mechanism, not language."] if trace.random else []
-    return " ".join([*sentences, *([trace.caption] if trace.caption else []), *trace.notes])
+    random = "Random weights: this shows the mechanism, not language." if trace.random else ""
+    return " ".join([*filter(None, (random, trace.caption)), *trace.notes])
 
 
 def _describe_sides(layer: Layer, step: Step) -> dict[str, Any]:
@@ -549,6 +528,11 @@ def _describe_sides(layer: Layer, step: Step) -> dict[str, Any]:
 def _describe_formula(layer: Layer) -> dict[str, Any]:
     normalizer = layer.formula.normalizer if layer.formula else ""
     return {"divisor": layer.divisor, "temperature": layer.temperature, "normalizer": normalizer}
+
+
+def _before_mask(layer: Layer) -> str:
+    """The step that is masked."""
+    return next((name for _, name in layer.factors(find_step(MASKED_SCORES)) if is_step(name)), "")
 
 
 def _marked(factor: Factor) -> tuple[int | None, int | None]:

@@ -52,7 +52,7 @@ _T = TypeVar("_T")
 
 
 def read_plan(name: str, archive: Archive, axes: str = "", sequence: int = 0, max_bytes: int = 2**33) -> Plan:
-    """How a file is read. Nothing of the archive is loaded but token ids, and an array of at most `max_bytes` that its name calls scores and may be weights.
+    """How a file is read. Nothing of the archive is loaded but token ids, and an array that its name calls scores and may be weights.
 
     Args:
         name: of the file.
