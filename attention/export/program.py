@@ -101,21 +101,20 @@ def _steps(source: Source, trace: Trace, cell: Cell | None) -> tuple[str, Layer,
 
 
 def _functions(trace: Trace, snippet: Snippet) -> list[str]:
-    layers = ((index, trace.layer(index).wrapped.with_config(Override())) for index in snippet.patched_layers)
-    return [line for index, layer in layers for line in _function(layer, f"layer_{index}")]
-
-
-def _function(layer: Layer, name: str) -> list[str]:
-    """A function with this name that computes the patched outputs of all heads, [head query_pos d_v], from query, key and value."""
-    lines = formula_lines(layer.without("w_o", "b_o", OUTPUT), "key_tokens")
-    return [
-        "",
-        f"def {name}(query, key, value, bias, sinks, patched_weights, patched_head_output):  # the heads' outputs, as passed on",
-        "    tokens, key_tokens = range(query.shape[1]), range(key.shape[1])",
-        *(f"    {line}" if line else "" for line in lines),
-        f"    return {PATCHED_OUTPUT if layer.has(PATCHED_OUTPUT) else HEAD_OUTPUT}",
-        "",
-    ]
+    """A function for each layer that is changed during the forward pass: the patched outputs of all heads, [head query_pos d_v], from query, key and value."""
+    lines = list[str]()
+    for index in snippet.patched_layers:
+        layer = trace.layer(index).wrapped.with_config(Override())  # overrides affect the view only
+        body = formula_lines(layer.without("w_o", "b_o", OUTPUT), "key_tokens")
+        lines += [
+            "",
+            f"def layer_{index}(query, key, value, bias, sinks, patched_weights, patched_head_output):  # the heads' outputs, as passed on",
+            "    tokens, key_tokens = range(query.shape[1]), range(key.shape[1])",
+            *(f"    {line}" if line else "" for line in body),
+            f"    return {PATCHED_OUTPUT if layer.has(PATCHED_OUTPUT) else HEAD_OUTPUT}",
+            "",
+        ]
+    return lines
 
 
 def _comparison(layer: Layer, cell: Cell) -> list[str]:

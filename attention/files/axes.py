@@ -21,7 +21,7 @@ _EXAMPLE = "“layer batch head query key”, “head key query”, “batch=0 p
 _WORDS = {"query_pos": QUERY, "key_pos": KEY, "kv_head": "head"}
 
 
-class NamedAxes(NamedTuple):
+class _NamedAxes(NamedTuple):
     """The names that the user gives to the axes of some arrays, and the index that is taken of an axis, if it is not kept."""
 
     names: tuple[str, ...]
@@ -30,19 +30,14 @@ class NamedAxes(NamedTuple):
 
     def of(self, ours: tuple[str, ...], n_axes: int) -> tuple[str, ...] | None:
         """The names for an array of a step with these axes, in words; None if another array is meant."""
-        last = self.names_of_last
+        last = next(pair for pair in (_MAP, _BAND, _ROWS) if set(pair) <= set(self.names))
         is_rows = len(ours) == 3 and ours[-1] != KEY and ours[1] in (QUERY, KEY)
         if len(self.names) != n_axes or not (is_rows if last == _ROWS else ours[-2:] == _MAP):
             return None
         return tuple(dict(zip(_ROWS, ours[-2:], strict=True)).get(name, name) for name in self.names)
 
-    @property
-    def names_of_last(self) -> tuple[str, str]:
-        """The two axes that decide which arrays are meant."""
-        return next(pair for pair in (_MAP, _BAND, _ROWS) if set(pair) <= set(self.names))
 
-
-def parse_axes(axes: str) -> tuple[NamedAxes, ...]:
+def parse_axes(axes: str) -> tuple[_NamedAxes, ...]:
     """The names that the user gives, such as "layer batch head query key"; those of other arrays come after a comma.
 
     Maps have query and key; query, key and value have pos and width. batch=1 takes one sentence; window instead of key is a window around
@@ -54,7 +49,7 @@ def parse_axes(axes: str) -> tuple[NamedAxes, ...]:
     return tuple(map(_parse, axes.split(","))) if axes else ()
 
 
-def _parse(part: str) -> NamedAxes:
+def _parse(part: str) -> _NamedAxes:
     matches = [_AXIS.fullmatch(word) for word in part.split()]
     names = tuple(match[1] for match in matches if match)
     taken = {match[1]: int(match[2]) for match in matches if match and match[2]}
@@ -64,7 +59,7 @@ def _parse(part: str) -> NamedAxes:
             f"axes needs the names of the axes in their order, of layer, batch, head and query key (or query window, or pos width); got “{part.strip()[:60]}”: "
             f"write it as {_EXAMPLE}."
         )
-    return NamedAxes(names, taken, part.strip())
+    return _NamedAxes(names, taken, part.strip())
 
 
 def in_words(axes: tuple[str, ...]) -> tuple[str, ...]:

@@ -266,13 +266,8 @@ class Lists:
                 ids.append(key)
             if (key in ids[-1:] or words[-2:] in _MASKS) and len(shape) == 2 and shape[0] != shape[1]:
                 counts.append(shape[0])
-        return cls(
-            tuple(sorted(lists, key=lambda each: not each.words & _USUAL)),
-            archive,
-            tuple(ids),
-            max(counts, default=0),
-            names,
-        )
+        usual_first = tuple(sorted(lists, key=lambda each: not each.words & _USUAL))
+        return cls(usual_first, archive, tuple(ids), max(counts, default=0), names)
 
     @cached_property
     def numbers(self) -> frozenset[int]:
@@ -333,7 +328,8 @@ class Lists:
         """The best list of this length, and where it comes from: first the one whose name says the side, then one without a side."""
         for each in sorted(lists, key=lambda each: (each.side != side, bool(each.side))):
             texts = _chosen(each, sentence, size) if is_self or each.side in ("", side) else None
-            if texts is not None and len(texts) < size == _longest(each):
+            is_batch = _is_nested(each.value) and len(each.value) > 1
+            if texts is not None and is_batch and len(texts) < size == max(map(len, each.value)):
                 self.notes.append(f"{quote(each.key)} has {len(texts):,} texts for {size:,} positions: the others are padding.")  # fmt: skip
                 texts = [*texts, *["padding"] * (size - len(texts))]
             if texts is not None and len(texts) == size:
@@ -352,10 +348,7 @@ class Lists:
         """The lists whose names do not say that they are those of another sentence, the most exact name first."""
         lists = self.lists[:_MOST_LISTS]
         if sentence.n_sequences > 1:
-            lists = (
-                *self._by_number.get(-1, ())[:_MOST_LISTS],
-                *self._by_number.get(sentence.number, ())[:_MOST_LISTS],
-            )
+            lists = tuple(each for at in (-1, sentence.number) for each in self._by_number.get(at, [])[:_MOST_LISTS])
         others = (each for each in lists if each.words & sentence.stems <= sentence.stem)
         return sorted(others, key=lambda each: -len(each.words & sentence.stem))
 
@@ -384,10 +377,6 @@ def _chosen(each: _List, sentence: Sentence, size: int) -> list[str] | None:
     return next((split for by in ("\t", None) if len(split := value.split(by)) == size), None) if size else [value]
 
 
-def _longest(each: _List) -> int:
-    return max(map(len, each.value)) if _is_nested(each.value) and len(each.value) > 1 else 0
-
-
 def _is_nested(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], list)
 
@@ -401,14 +390,13 @@ def _texts(value: Any) -> Any:
     if all(isinstance(item, list) for item in value):
         inner = [_texts(item) if item else [] for item in value]
         return inner if all(isinstance(item, list) and not _is_nested(item) for item in inner) else None
-    texts = [_text(item) for item in value]
+    texts = [
+        next((item[key] for key in TEXT_KEYS if isinstance(item.get(key), str)), None)
+        if isinstance(item, dict)
+        else item
+        for item in value
+    ]
     return texts if are_tokens(texts) else None
-
-
-def _text(item: Any) -> Any:
-    if isinstance(item, Mapping):
-        return next((item[key] for key in TEXT_KEYS if isinstance(item.get(key), str)), None)
-    return item
 
 
 def clean(texts: Sequence[str]) -> tuple[str, ...]:

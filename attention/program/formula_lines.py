@@ -6,7 +6,6 @@ have a formula of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -81,9 +80,7 @@ def formula_lines(layer: Layer, keys: str) -> list[str]:
     steps = [step for step in layer.steps if step.name not in layer.available]
     first = [step for step in steps if step.axes != MAP_AXES and STEPS.index(step) < STEPS.index(find_step(SCORES))]
     of_maps, last_map = _map_lines(layer, keys)
-    head_lines = _edited_head_lines(
-        layer, lambda head: [*_position_lines(head, keys), *_map_lines(head, keys, SCORES)[0]]
-    )
+    head_lines = _edited_head_lines(layer, keys)
     later = [step for step in steps if step.axes != MAP_AXES and step not in first]
     writing = _StepWriter(layer, keys, last_map)
     before, after = ([line for step in group for line in step.python(writing)] for group in (first, later))
@@ -102,8 +99,8 @@ def _map_lines(layer: Layer, keys: str, known: str = "") -> tuple[list[str], str
     return lines, last
 
 
-def _edited_head_lines(layer: Layer, lines_of: Callable[[Layer], list[str]]) -> list[str]:
-    """The lines that replace the maps of heads with a different formula; `lines_of` writes a layer's maps from its scores."""
+def _edited_head_lines(layer: Layer, keys: str) -> list[str]:
+    """The lines that replace the maps of heads with a different formula, from their scores on."""
     assert layer.formula is not None
     names = [step.name for step in layer.steps if step.axes == MAP_AXES and step.name not in (*layer.available, SCORES)]
     if not layer.formula.heads or not names:
@@ -118,7 +115,8 @@ def _edited_head_lines(layer: Layer, lines_of: Callable[[Layer], list[str]]) -> 
         lines += [
             "",
             f"def head_{head}({', '.join(inputs)}):  # the formula of this head",
-            *(f"    {line}" for line in lines_of(head_layer)),
+            *(f"    {line}" for line in _position_lines(head_layer, keys)),
+            *(f"    {line}" for line in _map_lines(head_layer, keys, SCORES)[0]),
             f"    return {all_names}{comma}",
             "",
             f"{', '.join(name + index for name in names)}{comma} = head_{head}({', '.join(name + index for name in inputs)})",

@@ -27,27 +27,18 @@ if TYPE_CHECKING:
     from attention.trace.trace import Trace
 
 
-class State(Protocol):
+class _State(Protocol):
     """The properties of a `Model` that the program needs."""
 
     @property
-    def name(self) -> str:
-        """The folder of the model, or its name in a list."""
-
+    def name(self) -> str: ...
     @property
-    def interventions(self) -> tuple[Intervention, ...]:
-        """The interventions on heads inside the model."""
-
+    def interventions(self) -> tuple[Intervention, ...]: ...
     @property
-    def images(self) -> tuple[Picture, ...]:
-        """The pictures that the model reads."""
-
+    def images(self) -> tuple[Picture, ...]: ...
     @property
-    def other(self) -> State | None:
-        """The other run, from which interventions patch."""
-
-    def load_inputs(self) -> tuple[LoadedModel, TextInputs]:
-        """The loaded model, and its token ids or what it reads of a picture."""
+    def other(self) -> _State | None: ...  # from which interventions patch
+    def load_inputs(self) -> tuple[LoadedModel, TextInputs]: ...
 
 
 _BY_THE_LINES = (QUERY, KEY, VALUE, "bias", "sinks", "mask", "patched_weights", "patched_head_output")
@@ -57,7 +48,7 @@ _RECORDED = {QUERY: "[1]", KEY: "[2]", VALUE: "[3]", WEIGHTS: "[5][0]", HEAD_OUT
 """The position of a step in the tuple that the program records for each attention call."""
 
 
-def model(source: State, trace: Trace, index: int) -> Snippet:
+def model(source: _State, trace: Trace, index: int) -> Snippet:
     """The beginning for one layer of a model: its Q, K and V as they enter their product."""
     layer = trace.layer(index).wrapped
     loaded, inputs = source.load_inputs()
@@ -97,7 +88,7 @@ def model(source: State, trace: Trace, index: int) -> Snippet:
         "",
         "def record(module, query, key, value, *args, **kwargs):",
         *patches.patch_inputs(),
-        *(_joined_attention_lines(eager) if is_joined else _attention_lines(patches, eager)),
+        *_attention_lines(patches, eager, is_joined),
         "",
         'AttentionInterface.register("recorded", record)',
         'AttentionMaskInterface.register("recorded", ALL_MASK_ATTENTION_FUNCTIONS["eager"])',
@@ -107,7 +98,7 @@ def model(source: State, trace: Trace, index: int) -> Snippet:
         *_picture_lines(source.other if patches.needs_run("other") else None, "other_image"),
         "with torch.no_grad():",
         *_run_lines(patches, source, inputs),
-        *(_joined_layer_lines if is_joined else _layer_lines)(names.index(layer.name), layer.name),
+        *_layer_lines(names.index(layer.name), layer.name, is_joined),
         *patches.patch_layer(index),
     ]
     lines += ['bias = kwargs["position_bias"][0]  # [head query_pos key_pos]'] if layer.has("bias") else []
@@ -125,7 +116,7 @@ def _load_lines(model_class: type, implementation: str) -> list[str]:
     ]
 
 
-def _imports(source: State, *names: str) -> list[str]:
+def _imports(source: _State, *names: str) -> list[str]:
     of_pictures = ["AutoImageProcessor"] if source.images else []
     others = () if source.other is None else source.other.images
     return [
@@ -134,7 +125,7 @@ def _imports(source: State, *names: str) -> list[str]:
     ]
 
 
-def _picture_lines(source: State | None, variable: str) -> list[str]:
+def _picture_lines(source: _State | None, variable: str) -> list[str]:
     """The lines that make the input of a model from its pictures; none without a picture."""
     pictures = () if source is None else source.images
     if not pictures:
@@ -177,8 +168,13 @@ def _patched_header(patches: PatchedSnippet) -> list[str]:
     return ["patching, other, unchanged = False, [], []", f"patched = {{{functions}}}"]
 
 
-def _attention_lines(patches: PatchedSnippet, eager: str) -> list[str]:
-    """Eager attention, recorded, with the patched output of patched layers."""
+def _attention_lines(patches: PatchedSnippet, eager: str, is_joined: bool) -> list[str]:
+    """Eager attention, recorded, with the patched output of patched layers; of pictures or tiles that the model reads side by side, joined."""
+    if is_joined:
+        return [
+            "    calls.append((module, *(tensor.transpose(0, 1).flatten(1, 2) for tensor in (query, key, value)), kwargs))",
+            f"    return {eager}(module, query, key, value, *args, **kwargs)",
+        ]
     if not patches:
         return [
             "    calls.append((module, query[0], key[0], value[0], kwargs))",
@@ -196,28 +192,17 @@ def _attention_lines(patches: PatchedSnippet, eager: str) -> list[str]:
     ]
 
 
-def _layer_lines(number: int, name: str) -> list[str]:
-    return [f"module, query, key, value, kwargs = calls[{number}][:5]  # {name}"]
-
-
-def _joined_attention_lines(eager: str) -> list[str]:
-    """Eager attention, recorded, of pictures or tiles that the model reads side by side: their tokens stand one after the other."""
-    return [
-        "    calls.append((module, *(tensor.transpose(0, 1).flatten(1, 2) for tensor in (query, key, value)), kwargs))",
-        f"    return {eager}(module, query, key, value, *args, **kwargs)",
-    ]
-
-
-def _joined_layer_lines(number: int, name: str) -> list[str]:
-    """The lines that join the calls of a layer, which some models make for each picture."""
-    return [
+def _layer_lines(number: int, name: str, is_joined: bool) -> list[str]:
+    if not is_joined:
+        return [f"module, query, key, value, kwargs = calls[{number}][:5]  # {name}"]
+    return [  # some models make a call for each picture
         f"module = list(dict.fromkeys(call[0] for call in calls))[{number}]  # {name}",
         "kwargs = next(call[4] for call in calls if call[0] is module)",
         "query, key, value = (torch.cat([call[i] for call in calls if call[0] is module], dim=1) for i in (1, 2, 3))",
     ]
 
 
-def _run_lines(patches: PatchedSnippet, source: State, inputs: TextInputs) -> list[str]:
+def _run_lines(patches: PatchedSnippet, source: _State, inputs: TextInputs) -> list[str]:
     lines = []
     if patches.needs_run("unchanged"):
         lines += [f"    model({_arguments(inputs)})", "    unchanged, calls = calls, []"]
@@ -233,7 +218,7 @@ def _run_lines(patches: PatchedSnippet, source: State, inputs: TextInputs) -> li
     return [*lines, f"    model({_arguments(inputs)})"]
 
 
-def _weights_alone(source: State, layer: Layer, folder: str) -> list[str]:
+def _weights_alone(source: _State, layer: Layer, folder: str) -> list[str]:
     import torch
 
     from attention.models import running
@@ -305,12 +290,8 @@ class PatchedSnippet:
         """Lines that patch queries, keys and values from the other run."""
         lines = []
         for layer_index in self.order[: self.order.index(self.index) + 1]:
-            for part in (
-                part
-                for intervention in self._interventions_in(layer_index)
-                for part in intervention.parts
-                if part.patch in _INPUTS
-            ):
+            parts = [part for intervention in self._interventions_in(layer_index) for part in intervention.parts]
+            for part in (part for part in parts if part.patch in _INPUTS):
                 layer = self.trace.layer(layer_index).wrapped
                 kv_heads = layer.sizes.get("kv_head", layer.n_heads) if part.patch != QUERY else layer.n_heads
                 heads = ":" if part.head is None else str([part.head * kv_heads // layer.n_heads])
