@@ -232,9 +232,7 @@ class _Pickler(pickle.Pickler):
     """Pickles what a job needs. What is shared with jobs is named, not copied."""
 
     def reducer_override(self, value: Any) -> Any:
-        return next(
-            (reduced for reduce in REDUCERS if (reduced := reduce(value)) is not NotImplemented), NotImplemented
-        )
+        return next((named for reduce in REDUCERS if (named := reduce(value)) is not NotImplemented), NotImplemented)
 
 
 _Job = tuple[socket.socket, Callable[[], int | None]]
@@ -326,9 +324,9 @@ class _Forker:
             self._stop()
             self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
-                command, environment = _command("fork"), _environment()
+                command, env = _command("fork"), _environment()
                 self.process = subprocess.Popen(
-                    command, stdin=theirs.fileno(), stdout=2, env=environment, start_new_session=True
+                    command, stdin=theirs.fileno(), stdout=2, env=env, start_new_session=True
                 )
         return self._control
 

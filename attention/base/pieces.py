@@ -148,9 +148,7 @@ class WordRule:
 
 def joins_of_ids(word_ids: Sequence[int | None]) -> list[bool]:
     """Whether each token has the word of the token before it, by the numbers of their words; None: a token of no word."""
-    return [
-        number is not None and number == before for number, before in zip(word_ids, [None, *word_ids], strict=False)
-    ]
+    return [each is not None and each == before for each, before in zip(word_ids, [None, *word_ids], strict=False)]
 
 
 def ids_of_words(tokens: Sequence[str]) -> list[int] | None:

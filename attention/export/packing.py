@@ -146,9 +146,8 @@ class _StatePacker:
 
     def _check(self) -> None:
         live_message = self.live[self.heads[0]]
-        computed_by_page = [
-            name for name in (live_message["computable"] if live_message else ()) if name in self.explained
-        ]
+        computable = live_message["computable"] if live_message else ()
+        computed_by_page = [name for name in computable if name in self.explained]
         later = [name for name in self.names[self.names.index(SCORES) + 1 :] if name not in computed_by_page]
         if self.state.knobs and later:
             raise AttentionError(
@@ -206,9 +205,7 @@ class _StatePacker:
             figures, marked = [over, *figures], [(None, None), *marked]
         for figure in figures:
             figure["layout"]["shapes"] = []
-        strip = [
-            tab for tab in step_strip(layer, name, view, self.overview) if tab["name"] in ("overview", *self.names)
-        ]
+        strip = [tab for tab in step_strip(layer, name, view, self.overview) if tab["name"] in (OVERVIEW, *self.names)]
         around = Surroundings(live=self.live[head], controls=self._controls(head, view), strip=strip)
         return {"message": self.pool.header(pack(figures, around)), "marked": marked}
 
@@ -432,7 +429,7 @@ class _LayerPacker:
         """A view: its maps for each head, with the picture before them if there is one."""
         figures, marked = [[*over_picture, *maps] for maps in figures], [*((None, None) for _ in over_picture), *marked]
         tabs = step_strip(self.layer, name, view, self.overview if len(self.overview) > 1 else ())
-        strip = [tab for tab in tabs if tab["name"] in ("overview", *self.names)]
+        strip = [tab for tab in tabs if tab["name"] in (OVERVIEW, *self.names)]
         return {"figures": figures, "marked": marked, "strip": strip}
 
     def _is_computed_only(self, name: str) -> bool:
@@ -584,9 +581,8 @@ class ArrayPool:
 
     def matrices(self, layer: Layer, name: str, heads: tuple[int, ...]) -> list[dict[str, Any]]:
         """Stores the matrices of a step or parameter for some heads; hidden scores are nan, as in maps."""
-        matrices = [
-            layer.matrix(name, head).numpy() for head in (heads if declared(name).axes[0] in HEAD_AXES else (0,))
-        ]
+        own_heads = heads if declared(name).axes[0] in HEAD_AXES else (0,)
+        matrices = [layer.matrix(name, head).numpy() for head in own_heads]
         return [self.add(np.where(np.isfinite(matrix), matrix, np.nan).astype(matrix.dtype)) for matrix in matrices]
 
     def header(self, message: bytes) -> Any:

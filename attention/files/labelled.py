@@ -246,9 +246,8 @@ def _read_long(columns: Sequence[str], rows: Iterable[list[str]], name: str) -> 
         if number >= _MAX_NUMBERS:
             raise FileError(f"{name} may have {_MAX_NUMBERS:,} rows; got more: save it as .npz or .safetensors.")
     shape = tuple(map(len, labels))
-    for axis, known in enumerate(
-        labels
-    ):  # rows that a spreadsheet sorted: tables of the Lab begin labels with positions
+    # Rows that a spreadsheet sorted: tables of the Lab begin labels with positions.
+    for axis, known in enumerate(labels):
         positions = [label.partition(" ")[0] for label in known]
         if set(positions) == set(map(str, range(len(known)))):
             cells[axis :: len(axes)] = array("l", [int(positions[at]) for at in cells[axis :: len(axes)]])
@@ -444,11 +443,9 @@ def _read_alignments(text: str, name: str, most: int) -> list[_Alignment] | None
         raise _too_many(name, f"{_MAX_LINE:,} characters in a line")
     alignments = list[_Alignment]()
     for cells, target, source in read(lines):
-        rows, is_soft = _aligned_rows(cells, target, source, name, most)
+        rows, is_soft = _matrix(cells, target, source, name, most)
         most -= sum(map(len, rows))
-        alignments.append(
-            _Alignment(rows, _aligned_words(target, len(rows)), _aligned_words(source, len(rows[0])), is_soft)
-        )
+        alignments.append(_Alignment(rows, _fitting(target, len(rows)), _fitting(source, len(rows[0])), is_soft))
         if len(alignments) > _MAX_SENTENCES:
             raise _too_many(name, f"{_MAX_SENTENCES:,} sentences")
     return alignments
@@ -498,9 +495,7 @@ def _of_giza(lines: list[str]) -> Iterator[_Part]:
         yield " ".join(links), target.split(), [word for word, _ in words[first:]]
 
 
-def _aligned_rows(
-    cells: str, target: list[str], source: list[str], name: str, most: int
-) -> tuple[list[list[float]], bool]:
+def _matrix(cells: str, target: list[str], source: list[str], name: str, most: int) -> tuple[list[list[float]], bool]:
     """The matrix of printed cells, and whether it is soft."""
     pieces = cells.split(None, _MAX_CELLS)
     if len(pieces) > _MAX_CELLS:
@@ -533,7 +528,7 @@ def _aligned_rows(
     return rows, False
 
 
-def _aligned_words(words: list[str], size: int) -> list[str]:
+def _fitting(words: list[str], size: int) -> list[str]:
     """The words of an axis, with the end of the sentence, which is not printed, if there is one more; none if they do not fit."""
     return words if len(words) == size else [*words, _END] if words and len(words) + 1 == size else []
 
@@ -550,10 +545,8 @@ def _of_alignments(sentences: Sequence[_Alignment]) -> Archive:
         numbers = array("d", chain.from_iterable(sentence.rows))
         name = WEIGHTS if len(sentences) == 1 else f"sentence_{number}.{WEIGHTS}"
         arrays[name] = Entry(shape, DOUBLE, partial(_load, numbers, shape))
-        for words, letter, size, each in zip(
-            (sentence.target, sentence.source), "xk", shape, texts.values(), strict=True
-        ):
-            each.append(words or [f"{letter}{i}" for i in range(size)])
+        for words, letter, n, each in zip((sentence.target, sentence.source), "xk", shape, texts.values(), strict=True):
+            each.append(words or [f"{letter}{i}" for i in range(n)])
     cells = "their weights" if sentences[0].is_soft else "1 for a link and 0 for none"
     note = f"The text is read as an alignment: rows are the words of the target, columns those of the source, cells {cells}."
     metadata = {key: each if len(each) > 1 else each[0] for key, each in texts.items()}

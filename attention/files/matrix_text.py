@@ -139,9 +139,7 @@ def _parse_text(text: str, name: str) -> ParsedText:
         heads = text[header.end() :].split("/", MAX_SIDE + 1)
         if len(heads) > MAX_SIDE:
             raise too_large_error(name, f"more than {MAX_SIDE:,} matrices")
-        return ParsedText(
-            {"": tuple(as_stack(_parse_head(head_text, name).choose(None, name))[0] for head_text in heads)}
-        )
+        return ParsedText({"": tuple(as_stack(_parse_head(head, name).choose(None, name))[0] for head in heads)})
     reading = _parse_head(text, name)
     note = rounding_note(next(iter(reading.choices.values())))
     return reading.with_notes(note) if note else reading
@@ -596,11 +594,9 @@ def _parse_table(lines: Sequence[str], name: str, label: str = "", ruled: bool =
     notes += [f"The first column, {_format_cells(names)}, is read as names of the rows."] if labels.has_names else []
     notes += ["Its commas are read as decimal commas."] if comma else []
     choices, question, more_notes = _open_choices(body, matrix, separator, ruled, labels)
-    labelled_choices = {", ".join(filter(None, (label, key))): matrix for key, matrix in choices.items()}
+    labelled = {", ".join(filter(None, (label, key))): matrix for key, matrix in choices.items()}
     tokens, columns = as_tokens(names), as_tokens(labels.columns)
-    return ParsedText(
-        labelled_choices, question, (*notes, *more_notes), label, (len(matrix), len(matrix[0])), tokens, columns
-    )
+    return ParsedText(labelled, question, (*notes, *more_notes), label, (len(matrix), len(matrix[0])), tokens, columns)
 
 
 def _open_choices(
@@ -736,9 +732,8 @@ def _parse_environment(body: str, is_table: bool, name: str, label: str) -> Pars
     cells = [[_plain_number(cell.strip()) for cell in row.split("&", MAX_PIECES)] for row in rows if row.strip()]
     if is_table:
         return _parse_table(["&".join(row) for row in cells], name, label)
-    return _single(
-        validate_matrix(parse_numbers(cells, name, any("," in cell for row in cells for cell in row)), name), label
-    )
+    numbers = parse_numbers(cells, name, any("," in cell for row in cells for cell in row))
+    return _single(validate_matrix(numbers, name), label)
 
 
 def _plain_number(cell: str) -> str:

@@ -326,9 +326,7 @@ class _Reading:
             pattern = tuple(counted for counted, _ in each.numbers)
             patterns.setdefault(pattern, {}).setdefault(tuple(number for _, number in each.numbers), key)
         pattern, keys = max(patterns.items(), key=lambda item: len(item[1]))
-        columns = [
-            i for i, counted in enumerate(pattern) if counted == LAYER or len({numbers[i] for numbers in keys}) > 1
-        ]
+        columns = [i for i, counted in enumerate(pattern) if counted == LAYER or len({each[i] for each in keys}) > 1]
         keys = {tuple(numbers[i] for i in columns): key for numbers, key in sorted(keys.items())}
         outer = [pattern[i] for i in columns]
         if self.archive.has_records and columns[:1] == [0]:
@@ -479,9 +477,8 @@ class _Reading:
         for key in sorted(names, key=lambda key: "padding" in key)[:2]:
             shape = self.archive.arrays[key].shape
             of_batch = len(shape) > 1 and shape[0] == several > 1 and (len(shape) != 2 or "attention" in key or "padding" in key)  # fmt: skip
-            view = View(
-                (sentence.place if of_batch else None, *(None,) * (len(shape) - 1)), tuple(range(len(shape) - of_batch))
-            )
+            taken = (sentence.place if of_batch else None, *(None,) * (len(shape) - 1))
+            view = View(taken, tuple(range(len(shape) - of_batch)))
             places.append(Place(((key, view),), view.shape(shape)))
         return places
 

@@ -63,9 +63,7 @@ def export_plan(name: str, archive: Archive, matches: Mapping[str, re.Match[str]
         place = Place(((key, view),), view.shape(entry.shape), low_precision=entry.kind.low_precision)
         layers.setdefault(number, {})[step] = place
     stored = [StoredLayer(number, heads.get(number), places) for number, places in layers.items()]
-    stored += [
-        StoredLayer(number, None, {}, mixer) for number, mixer in _mixers(archive).items() if number not in layers
-    ]
+    stored += [StoredLayer(n, None, {}, mixer) for n, mixer in _mixers(archive).items() if n not in layers]
     read = matches.keys() | saved_pictures.entries(archive).keys()
     names = (key for key in (*archive.arrays, *archive.refused) if key not in read)
     unused = [key for key in names if key.rpartition(".")[2] not in METADATA]  # "L0.divisor" is a setting
@@ -135,11 +133,9 @@ def layer_formula(
         for key in ("divisor", "scaling", "temperature")
     )
     divisor = divisor or (1 / scaling if scaling else None)
-    default_divisor = math.sqrt(recorded[QUERY].shape[-1]) if QUERY in recorded else None
+    usual_divisor = math.sqrt(recorded[QUERY].shape[-1]) if QUERY in recorded else None
     bias = "given" if "bias" in recorded else ""
-    return Formula(
-        divisor=divisor or default_divisor, temperature=temperature or 1.0, bias=bias, own_divisor=divisor
-    ), ""
+    return Formula(divisor or usual_divisor, temperature or 1.0, bias=bias, own_divisor=divisor), ""
 
 
 def _number(archive: Archive, key: str, layer: int) -> float | None:

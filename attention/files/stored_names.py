@@ -134,9 +134,8 @@ def _aliases() -> dict[tuple[str, ...], str]:
         for words, names in meanings.items()
     }
     parameters = {tuple(_words_of(name)): name for name in DECLARED if len(_words_of(name)) > 1}  # W_Q
-    aliases[tuple(_words_of("attention_scores"))] = (
-        MASKED_SCORES  # of BERT in transformers, and TransformerLens's attn_scores
-    )
+    # Of BERT in transformers, and TransformerLens's attn_scores.
+    aliases[tuple(_words_of("attention_scores"))] = MASKED_SCORES
     return parameters | aliases | {tuple(_words_of(name)): WEIGHTS for name in _WEIGHTS.split()}
 
 

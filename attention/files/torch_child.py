@@ -107,12 +107,10 @@ class _Content:
     def add(self, value: Any, place: tuple[Step, ...] = ()) -> None:
         self._visit(place)
         if isinstance(value, np.ndarray | np.generic):
-            is_number = value.dtype.kind in "fiub"
-            value = (
-                torch.from_numpy(np.array(value, value.dtype.newbyteorder("="), order="C"))
-                if is_number
-                else value.tolist()
-            )
+            if value.dtype.kind in "fiub":
+                value = torch.from_numpy(np.array(value, value.dtype.newbyteorder("="), order="C"))
+            else:
+                value = value.tolist()
         if isinstance(value, torch.Tensor):
             if value.is_nested:
                 self._add_parts(enumerate(value.unbind()), place)
@@ -253,13 +251,9 @@ def _safetensors(name: str, tensors: Mapping[str, torch.Tensor], metadata: Mappi
         if dense.dtype not in _DTYPES:
             dense = dense.double()
         content = dense.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if dense.numel() else b""
-        header[key] = {
-            "dtype": _DTYPES[dense.dtype],
-            "shape": list(dense.shape),
-            "data_offsets": [end, end + len(content)],
-        }
+        start, end = end, end + len(content)
+        header[key] = {"dtype": _DTYPES[dense.dtype], "shape": list(dense.shape), "data_offsets": [start, end]}
         parts.append(content)
-        end += len(content)
     texts = {key: json.dumps(value) for key, value in metadata.items()}
     header["__metadata__"] = texts
     text = json.dumps(header).encode()

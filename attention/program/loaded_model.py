@@ -210,10 +210,8 @@ def _run_lines(patches: PatchedSnippet, source: _State, inputs: TextInputs) -> l
         assert source.other is not None  # the trace of a patched state requires it
         if source.other.interventions:
             lines += [f"    {OTHER_IS_PATCHED}"]
-        lines += [
-            f"    model({_arguments(source.other.load_inputs()[1], 'other_image')})",
-            "    other, calls = calls, []",
-        ]
+        lines += [f"    model({_arguments(source.other.load_inputs()[1], 'other_image')})"]
+        lines += ["    other, calls = calls, []"]
     lines += ["    patching = True"] if patches else []
     return [*lines, f"    model({_arguments(inputs)})"]
 

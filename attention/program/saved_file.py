@@ -46,11 +46,8 @@ def file(
     ending = PurePath(name).suffix.lower()
     opened = _OPEN[".jsonl" if archive.is_lines else ending].format(name=literals.text(name), safe=not archive.classes)
     # The person who runs the program decides whether the code of these classes runs.
-    unpickled = (
-        f"; it runs the code of {', '.join(ascii(each[:80]) for each in archive.classes[:3])}"
-        if archive.classes
-        else ""
-    )
+    classes = ", ".join(ascii(each[:80]) for each in archive.classes[:3])
+    unpickled = f"; it runs the code of {classes}" if classes else ""
     lines = [f"{opened}  # in the folder of this program{unpickled}"]
     for step, place in stored.places.items():
         computed_later = step == "mask" and layer.formula is not None  # the lines of the formula compute it
