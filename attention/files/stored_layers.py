@@ -133,9 +133,9 @@ def layer_formula(
         for key in ("divisor", "scaling", "temperature")
     )
     divisor = divisor or (1 / scaling if scaling else None)
-    usual_divisor = math.sqrt(recorded[QUERY].shape[-1]) if QUERY in recorded else None
+    usual = math.sqrt(recorded[QUERY].shape[-1]) if QUERY in recorded else None
     bias = "given" if "bias" in recorded else ""
-    return Formula(divisor or usual_divisor, temperature or 1.0, bias=bias, own_divisor=divisor), ""
+    return Formula(divisor=divisor or usual, temperature=temperature or 1.0, bias=bias, own_divisor=divisor), ""
 
 
 def _number(archive: Archive, key: str, layer: int) -> float | None:
