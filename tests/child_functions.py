@@ -19,6 +19,10 @@ from attention.base.progress import current_callback
 from attention.models.library import LIBRARY
 
 
+def once(function: Callable[..., Any], *args: Any) -> Iterator[Any]:
+    yield function(*args)
+
+
 def repeated(text: str, times: int) -> bytes:
     print("a library prints this")
     return text.encode() * times

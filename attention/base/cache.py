@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from cachetools import LRUCache, cached
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _ENTRY_BYTES = 20_000  # of the smallest entry: a tensor as a Python object, and its place in the cache
 _SMALL_BYTES = 2**22
@@ -33,8 +33,8 @@ class _Cache:
             lambda _, compute: compute()
         )
 
-    def get_or_compute(self, key: Hashable, compute: Callable[[], T]) -> T:
-        return cast(T, self._get_or_compute(key, compute))
+    def get_or_compute(self, key: Hashable, compute: Callable[[], _T]) -> _T:
+        return cast(_T, self._get_or_compute(key, compute))
 
     def get(self, key: Hashable) -> Any:
         with self.changed:
@@ -101,7 +101,7 @@ def start_uids(first: int) -> None:
     _uids[0] = count(first)
 
 
-def memoize(uid: int, place: Hashable, knobs: Hashable, compute: Callable[[], T]) -> T:
+def memoize(uid: int, place: Hashable, knobs: Hashable, compute: Callable[[], _T]) -> _T:
     """The cached value of (uid, place, knobs), computed if it is missing. Of large values, only those of the last knobs of each place are cached.
 
     Args:
@@ -113,7 +113,7 @@ def memoize(uid: int, place: Hashable, knobs: Hashable, compute: Callable[[], T]
     _discard_released()
     key = (uid, place, knobs)
 
-    def compute_and_evict() -> T:
+    def compute_and_evict() -> _T:
         value = compute()
         if _entry_bytes(value) > _LARGE_BYTES:
             CACHE.discard_keys(lambda other: isinstance(other, tuple) and other[:2] == key[:2])

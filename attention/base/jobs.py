@@ -1,6 +1,5 @@
 """Work in a process of its own, within limits of memory and time, and ended when nobody waits for it.
 
-    table = jobs.run(metrics.of, trace)
     for progress in jobs.stream(sweep_heads, model): ...
     content = jobs.read_foreign(tensors_of, path, n_bytes=2**30, seconds=60)
 
@@ -37,7 +36,7 @@ from attention.base import cache
 from attention.base.errors import AttentionError, FileError
 from attention.base.progress import current_callback, current_watcher, report_progress_to
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 
 N_BYTES, _SECONDS = 2**30, 600.0
 """What a job may take, unless it is told otherwise."""
@@ -66,25 +65,13 @@ class JobError(AttentionError):
     """A job without a result; the message is the end of a sentence about it, such as "takes more than 60 seconds"."""
 
 
-def run(
-    function: Callable[..., Result], *args: Any, n_bytes: int = N_BYTES, seconds: float = _SECONDS, keep: bool = False
-) -> Result:
-    """What a function returns, in a process of its own. The arguments are those of `stream`.
-
-    Raises:
-        JobError, Exception: as for `stream`.
-    """
-    (result,) = stream(_once, function, *args, n_bytes=n_bytes, seconds=seconds, keep=keep)
-    return result  # type: ignore[no-any-return]  # of a process
-
-
 def stream(
-    function: Callable[..., Iterator[Result]],
+    function: Callable[..., Iterator[_Result]],
     *args: Any,
     n_bytes: int = N_BYTES,
     seconds: float = _SECONDS,
     keep: bool = False,
-) -> Iterator[Result]:
+) -> Iterator[_Result]:
     """What a function yields in a process of its own. Closing the iterator ends the process.
 
     What it reports of its progress is forwarded to the current callback, which is also called when nothing new is known; an exception of the callback ends the job.
@@ -141,10 +128,6 @@ def begin(modules: Sequence[str]) -> None:
 def forker() -> int | None:
     """The number of the process that forks jobs; None if there is none."""
     return None if _FORKER.process is None else _FORKER.process.pid
-
-
-def _once(function: Callable[..., Result], *args: Any) -> Iterator[Result]:
-    yield function(*args)
 
 
 # In the process that waits for a job.

@@ -139,7 +139,7 @@ def agrees(result: Decimal, value: float) -> bool:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class _Fitted:
     """A printed expression, its number of digits, and whether its result agrees with the printed number."""
 
     printed: Printed
@@ -147,7 +147,7 @@ class Fitted:
     agrees: bool
 
 
-def with_fewest_digits(make: Callable[[int], Printed], value: float, least: int = DIGITS) -> Fitted:
+def with_fewest_digits(make: Callable[[int], Printed], value: float, least: int = DIGITS) -> _Fitted:
     """The expression of `make` with the fewest digits, at least `least`, whose result rounds to the printed `value`.
 
     If no number of digits suffices, because of single precision, it is the first expression whose result differs by at
@@ -156,7 +156,7 @@ def with_fewest_digits(make: Callable[[int], Printed], value: float, least: int 
     with localcontext(Context(prec=30, traps=[])):  # infinity and NaN raise no error
         attempts = []
         for digits in range(least, _MOST_DIGITS + 1):
-            attempts.append(Fitted(printed := make(digits), digits, agrees(printed.value, value)))
+            attempts.append(_Fitted(printed := make(digits), digits, agrees(printed.value, value)))
             if attempts[-1].agrees:
                 return attempts[-1]
         target = number(value).value

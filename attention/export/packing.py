@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1_000_000
 """The default limit of the arrays of one output; layers and heads beyond it are left out, and the output says which."""
-HEADS = "heads"
+_HEADS = "heads"
 """The view with the weights of several heads side by side."""
 _OWN = "{own}"  # stands in a packed text for the name of the chosen query or key
 _EXPLAINED = (SCALED_SCORES, MASKED_SCORES, WEIGHTS, OUTPUT)
@@ -158,8 +158,8 @@ class _StatePacker:
     def packed(self) -> bytes:
         state, layer = self.state, self.layer
         views: dict[str, Any] = {}
-        overview, heads = self.overview if len(self.overview) > 1 else (), (WEIGHTS,) * (state.view == HEADS)
-        for view, names in ((FACTORS, self.names), (OVERVIEW, overview), (HEADS, heads)):
+        overview, heads = self.overview if len(self.overview) > 1 else (), (WEIGHTS,) * (state.view == _HEADS)
+        for view, names in ((FACTORS, self.names), (OVERVIEW, overview), (_HEADS, heads)):
             views |= {f"{view} {name} {head}": self._view(name, head, view) for name in names for head in self.heads}
         over_pictures = self.names if self.over_pictures.grids else ()  # the page writes their numbers into the picture
         needed = dict.fromkeys(
@@ -195,13 +195,13 @@ class _StatePacker:
             marked = [*(_marked(factor) for factor, _ in layer.factors(find_step(name))), (0, 1)]
         else:
             drawn = [(step, head) for step in self.overview]
-            if view == HEADS:
+            if view == _HEADS:
                 drawn = [(WEIGHTS, packed_head) for packed_head in self.heads]
             figures = [heatmap_json(self.trace, step, cell.layer, map_head, cell) for step, map_head in drawn]
             marked = [chosen_position(find_step(step), Cell(0, name, 0, 0, 1)) for step, _ in drawn]
-            if view == HEADS:
+            if view == _HEADS:
                 _name_heads(figures, self.heads)
-        if view != HEADS and (over := self.over_pictures.figure(name, cell.layer, head)) is not None:
+        if view != _HEADS and (over := self.over_pictures.figure(name, cell.layer, head)) is not None:
             figures, marked = [over, *figures], [(None, None), *marked]
         for figure in figures:
             figure["layout"]["shapes"] = []
@@ -220,7 +220,7 @@ class _StatePacker:
             else knob.default
             for knob, allowed in offered
         }
-        if len(self.heads) > 1 and view != HEADS:
+        if len(self.heads) > 1 and view != _HEADS:
             offered.append((HEAD, Choice(self.heads)))
             values["head"] = head
         return [describe_control(knob, allowed, values[knob.key], layer) for knob, allowed in offered]

@@ -32,7 +32,7 @@ MAX_TEXT_BYTES = 2**20  # bytes of the tokens, and of a header
 _MAX_ALL_TEXT_BYTES = 2**22  # bytes of all texts of a file
 
 
-class Kind(NamedTuple):
+class _Kind(NamedTuple):
     """The kind of numbers of an array: the type to which they are converted, its bytes, and whether the stored numbers have 16 bits or fewer."""
 
     dtype: str
@@ -41,7 +41,7 @@ class Kind(NamedTuple):
 
 
 # A half is read as a float, which holds the same numbers, so that later steps are computed with enough digits.
-_HALF, _FLOAT, DOUBLE, BOOL = Kind("float32", 4, True), Kind("float32", 4), Kind("float64", 8), Kind("bool", 1)
+_HALF, _FLOAT, DOUBLE, BOOL = _Kind("float32", 4, True), _Kind("float32", 4), _Kind("float64", 8), _Kind("bool", 1)
 
 
 Step = str | int | list[str]
@@ -52,7 +52,7 @@ class Entry(NamedTuple):
     """One array of a file: its shape, the kind of its numbers, a function that loads it, and in a file of JSON or torch.save the Python that finds it in `file`."""
 
     shape: tuple[int, ...]
-    kind: Kind
+    kind: _Kind
     load: Callable[[], Tensor]
     python: str = ""
 
@@ -283,7 +283,7 @@ _SAFETENSORS = ".safetensors file"
 _NPZ, _NPY = ".npz file as numpy.savez writes it", ".npy array as numpy.save writes it"
 _LENGTH_BYTES = 8  # bytes of the length of the header
 # For each type name in the file: the torch dtype, its bytes, and the kind to which it is converted.
-_SAFETENSORS_KINDS: dict[str, tuple[str, int, Kind]] = {
+_SAFETENSORS_KINDS: dict[str, tuple[str, int, _Kind]] = {
     "F64": ("float64", 8, DOUBLE),
     "F32": ("float32", 4, _FLOAT),
     "F16": ("float16", 2, _HALF),
@@ -346,7 +346,7 @@ def _safetensors_entry(label: str, entry: dict[str, Any], tensors: memoryview) -
 
 
 def _load_safetensors(
-    tensors: memoryview, start: int, end: int, torch_dtype: str, shape: tuple[int, ...], kind: Kind
+    tensors: memoryview, start: int, end: int, torch_dtype: str, shape: tuple[int, ...], kind: _Kind
 ) -> Tensor:
     import torch
 
@@ -501,12 +501,12 @@ def _read_archive(name: str, files: dict[str, _ReadPrefix]) -> Archive:
     return archive
 
 
-def _kind_of(header: _Header) -> Kind | None:
+def _kind_of(header: _Header) -> _Kind | None:
     kind, size = header.dtype.kind, header.dtype.itemsize
     return {"f": {2: _HALF, 4: _FLOAT, 8: DOUBLE}.get(size), "b": BOOL, "i": DOUBLE, "u": DOUBLE}.get(kind)
 
 
-def _load_npy(label: str, header: _Header, kind: Kind, read: _ReadPrefix) -> Tensor:
+def _load_npy(label: str, header: _Header, kind: _Kind, read: _ReadPrefix) -> Tensor:
     """The array; reads no more of the file than its header claims."""
     import torch
 

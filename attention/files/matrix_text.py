@@ -51,7 +51,7 @@ from attention.files.matrix import (
     validate_matrix,
 )
 
-MAX_CHARACTERS = 32 * MAX_NUMBERS  # numpy.savetxt writes 25 characters per number
+_MAX_CHARACTERS = 32 * MAX_NUMBERS  # numpy.savetxt writes 25 characters per number
 
 # Word processors and PDFs replace a hyphen before a digit by one of these; terminals draw tables with the last three.
 _SIGNS = str.maketrans({"−": "-", "–": "-", "﹣": "-", "－": "-", "∞": "inf", "│": "|", "┃": "|", "║": "|"})
@@ -89,7 +89,7 @@ def parse_text(text: str, name: str = "matrix") -> ParsedText:
     Raises:
         MatrixError: the text is not a matrix of finite numbers, or has more than 512 × 1024 of them.
     """
-    if len(text) > MAX_CHARACTERS:
+    if len(text) > _MAX_CHARACTERS:
         raise too_large_error(name, f"a text of {len(text):,} characters")
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
     key = name.encode("utf-8", "surrogatepass") + digest  # a refusal names the matrix
@@ -182,7 +182,7 @@ def file_text(data: bytes, file_name: str, name: str = "matrix") -> str:
         raise MatrixError(
             f"{name} needs a file that ends in .csv, .tsv, .txt or .npy; got {excerpt(file_name)}: save it as one of these."
         )
-    if len(data) > MAX_CHARACTERS:
+    if len(data) > _MAX_CHARACTERS:
         raise too_large_error(name, f"a file of {len(data):,} bytes")
     if ending == ".npy":
         return format_npy(data, name)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_LAYERS = 1024
 LISTED = 6  # arrays in a sentence
+_NAME_THEM = "name them in Axes (axes= in Python), such as “layer batch head query key”"
 METADATA = ("tokens", "key_tokens", *Formula().settings, "scaling", "name", "layers", "random", "notes")
 """Names of what is no array of a step, in an export and in other files."""
 
@@ -170,20 +171,17 @@ class Plan:
 
     def axes_note(self, mask_axes: Sequence[str]) -> str:
         """A sentence that says how the axes were read, and how to read them otherwise; `mask_axes` are those of each mask."""
+        if self.exported:
+            return ""
         of_masks = iter(mask_axes)
         rows = [
-            row._replace(axes=(*row.axes, *next(of_masks).split())) if row.step == "mask" and not self.exported else row
-            for row in self.rows
+            row._replace(axes=(*row.axes, *next(of_masks).split())) if row.step == "mask" else row for row in self.rows
         ]
         read = [row.reading for row in rows if row.step and ("×" in row.size or row.step == "mask")]
-        if not read or self.exported:
+        if not read:
             return ""
         listed = ", ".join(read[:LISTED]) + (", …" if len(read) > LISTED else "")
-        otherwise = (
-            f"by axes “{self.named}”"
-            if self.named
-            else "if they are others, name them in Axes (axes= in Python), such as “layer batch head query key”"
-        )
+        otherwise = f"by axes “{self.named}”" if self.named else f"if they are others, {_NAME_THEM}"
         return f"The axes were read as {listed}; {otherwise}."
 
 
@@ -202,7 +200,7 @@ def unused_rows(archive: Archive, names: Sequence[str], reasons: Mapping[str, st
 def axes_error(name: str, key: str, shape: tuple[int, ...], axes: tuple[str, ...]) -> AxesError:
     """The error for an array whose axes have to be named, or are too many."""
     label = f"{quote(key)} in {quote(name)}" if key else quote(name)
-    advice = "name them in Axes (axes= in Python), such as “layer batch head query key”"
+    advice = _NAME_THEM
     if len(shape) > len(axes) + 2:
         advice = "save the parts of the others as arrays of their own, numbered as part_0, part_1"
     return AxesError(
@@ -230,8 +228,8 @@ def row_sum_note(weights: Iterable[tuple[Tensor, bool]]) -> str:
     return f"{rows} to a value other than 1, from {min(odd):.3g} to {max(odd):.3g}: they are shown unchanged, not renormalised."
 
 
-def looks_otherwise(plan: Plan, layers: Sequence[Layer]) -> list[str]:
-    """Sentences on recorded weights whose numbers say that their axes are others than those that were read.
+def looks_otherwise(plan: Plan, layers: Sequence[Layer]) -> str:
+    """A sentence on recorded weights whose numbers say that their axes are others than those that were read, or "".
 
     Weights of a key that sum to 1 over another axis; and the zeros of a window at both ends of a sequence.
     """
@@ -242,7 +240,7 @@ def looks_otherwise(plan: Plan, layers: Sequence[Layer]) -> list[str]:
     ]
     names = next((list(row.axes) for row in plan.rows if row.step == WEIGHTS), [])
     if not pairs or names[-2:] != [QUERY, KEY]:
-        return []
+        return ""
     place, weights = pairs[0]
     tolerance = 0.01 if place.low_precision else 1e-3
 
@@ -251,31 +249,19 @@ def looks_otherwise(plan: Plan, layers: Sequence[Layer]) -> list[str]:
 
     if not sums_to_1(-1):
         if sums_to_1(-2):
-            return [
-                f"In weights, every column sums to 1: the axes may be [{' '.join([*names[:-2], KEY, QUERY])}]; if so, write that in Axes."
-            ]
+            return f"In weights, every column sums to 1: the axes may be [{' '.join([*names[:-2], KEY, QUERY])}]; if so, write that in Axes."
         if names[-3:-2] == ["head"] and sums_to_1(-3):
             sizes = weights.shape
             rest = [QUERY, "head"] if sizes[-2] == sizes[-3] != sizes[-1] else ["head", QUERY]
-            return [
-                f"In weights, every sum along the axis read as head is 1: the axes may be [{' '.join([*names[:-3], KEY, *rest])}]; if so, write that in Axes."
-            ]
+            return f"In weights, every sum along the axis read as head is 1: the axes may be [{' '.join([*names[:-3], KEY, *rest])}]; if so, write that in Axes."
     n, width = weights.shape[-2:]
+    advice = f"write “{' '.join([*names[:-1], 'window'])}” in Axes"
     if width % 2 and 1 < width <= n and all(_has_window(each) for _, each in pairs):
-        return [
-            f"The {width} columns have the zeros of a window around each query, as Longformer returns it: they may be no keys. "
-            f"If so, write “{' '.join([*names[:-1], 'window'])}” in Axes."
-        ]
+        return f"The {width} columns have the zeros of a window around each query, as Longformer returns it: they may be no keys. If so, {advice}."
     if width < n and not plan.has_key_tokens:
-        advice = (
-            f"write “{' '.join([*names[:-1], 'window'])}” in Axes"
-            if width % 2
-            else "save the columns of the window alone"
-        )
-        return [
-            f"There are {width:,} keys for {n:,} queries; if the columns are those of a window, they are no keys: {advice}."
-        ]
-    return []
+        advice = advice if width % 2 else "save the columns of the window alone"
+        return f"There are {width:,} keys for {n:,} queries; if the columns are those of a window, they are no keys: {advice}."
+    return ""
 
 
 def _has_window(weights: Tensor) -> bool:

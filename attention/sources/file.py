@@ -189,7 +189,7 @@ class File:
         notes = [*_saved_notes(archive, plan), *archive.notes, plan.unused_note]
         notes += layer_notes(problems, len(layers))
         notes += [*plan.notes, plan.axes_note([mask.axes for mask in masks]), *(mask.note for mask in masks)]
-        notes += [] if plan.exported else looks_otherwise(plan, layers)
+        notes.append("" if plan.exported else looks_otherwise(plan, layers))
         pairs = zip(plan.layers, layers, strict=True)
         recorded_weights = ((stored, layer) for stored, layer in pairs if WEIGHTS in layer.recorded and layer.formula is None)  # fmt: skip
         notes.append(row_sum_note((layer[WEIGHTS], stored.places[WEIGHTS].low_precision) for stored, layer in recorded_weights))  # fmt: skip

@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -34,13 +34,18 @@ TEXT = "the cat sat on the mat"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes fork on Linux alone")
 
 
+def run(function: Callable[..., Any], *args: Any, **limits: Any) -> Any:
+    (result,) = jobs.stream(child_functions.once, function, *args, **limits)
+    return result
+
+
 def is_alive(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
 def test_job_gives_the_same_numbers_and_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = TypedText(TEXT, AttentionConfig(n_heads=4)).trace()
-    table = jobs.run(metrics.of, trace, keep=True)
+    table = run(metrics.of, trace, keep=True)
     monkeypatch.setattr(metrics, "_of_layer", lambda _: pytest.fail("the job's numbers are kept here"))
     here = metrics.of(trace)
     np.testing.assert_array_equal(table.values, here.values)
@@ -49,17 +54,17 @@ def test_job_gives_the_same_numbers_and_keeps_them(monkeypatch: pytest.MonkeyPat
 
 def test_ids_of_jobs_differ_from_each_other_and_from_ours() -> None:
     own = {cache.new_uid() for _ in range(3)}
-    given = [set(jobs.run(child_functions.three_ids)) for _ in range(2)]
+    given = [set(run(child_functions.three_ids)) for _ in range(2)]
     assert len(own | given[0] | given[1]) == 9
 
 
 def test_errors_of_a_job_are_raised_here() -> None:
     with pytest.raises(ConfigError, match="a sentence"):
-        jobs.run(child_functions.refuses, "a sentence")
+        run(child_functions.refuses, "a sentence")
     with pytest.raises(ZeroDivisionError):
-        jobs.run(child_functions.divides)
+        run(child_functions.divides)
     with pytest.raises(jobs.JobError, match="failed with Unpicklable: no pickle"):
-        jobs.run(child_functions.raises_what_no_pickle_holds)
+        run(child_functions.raises_what_no_pickle_holds)
 
 
 @pytest.mark.parametrize(
@@ -69,18 +74,18 @@ def test_job_that_the_system_ends_is_one_sentence(number: int, why: str) -> None
     with closing(jobs.stream(child_functions.goes_on)) as other:
         pid = next(other)
         with pytest.raises(jobs.JobError, match=why):
-            jobs.run(child_functions.kills_itself, int(number), n_bytes=64 * MB)
+            run(child_functions.kills_itself, int(number), n_bytes=64 * MB)
         assert next(other) == pid
-    assert jobs.run(child_functions.three_ids)
+    assert run(child_functions.three_ids)
 
 
 def test_memory_that_torch_cannot_have_is_a_sentence() -> None:
     with pytest.raises(jobs.JobError, match="needs more than 64 MB of memory"):
-        jobs.run(torch.ones, 2**27, n_bytes=64 * MB)
+        run(torch.ones, 2**27, n_bytes=64 * MB)
 
 
 def test_process_that_forks_begins_again_after_its_end() -> None:
-    assert jobs.run(child_functions.three_ids)
+    assert run(child_functions.three_ids)
     forker = jobs.forker()
     assert forker is not None
     with closing(jobs.stream(child_functions.goes_on)) as running:
@@ -89,7 +94,7 @@ def test_process_that_forks_begins_again_after_its_end() -> None:
         with pytest.raises(jobs.JobError, match="ended its process"):
             list(running)
     wait_until(lambda: not is_alive(pid), "the end of its job")
-    assert jobs.run(child_functions.three_ids)
+    assert run(child_functions.three_ids)
     assert jobs.forker() != forker
 
 
@@ -108,11 +113,11 @@ def test_job_ends_when_nobody_waits_any_more() -> None:
 
 
 def test_job_begins_no_process_for_jobs_of_its_own() -> None:
-    assert jobs.run(child_functions.begins) is None
+    assert run(child_functions.begins) is None
 
 
 def test_job_is_ended_before_this_process_if_memory_is_short() -> None:
-    score, nice = jobs.run(child_functions.priorities)
+    score, nice = run(child_functions.priorities)
     assert score == 1000
     assert nice >= jobs._NICE
 
