@@ -94,11 +94,6 @@ class Labels(NamedTuple):
     numbers: slice = slice(None)
     corner: str = ""
 
-    @property
-    def has_sums(self) -> bool:
-        """Whether the last column is the sum of each row, as in a table of weights that the Lab wrote."""
-        return bool(self.numbers.stop == -1)
-
 
 AXES = ("query_pos", "key_pos")
 """The corner of a table that the Lab wrote."""

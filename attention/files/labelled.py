@@ -117,8 +117,8 @@ class _Table(NamedTuple):
 def _read_table(name: str, file_name: str, content: bytes) -> Archive:
     """The map of a table, or of each sentence of alignments; of prints of NumPy, torch and others as in a pasted matrix. The name is quoted."""
     text = _decode(content)
-    if found := _read_alignments(text, name, _MAX_NUMBERS):
-        return _of_alignments(found)
+    if (archive := _read_alignments(text, name)) is not None:
+        return archive
     if reason := next((reason for part, reason in _NO_MAPS.items() if part in file_name), ""):
         raise FileError(f"{name} {reason}.")
     try:
@@ -205,7 +205,7 @@ def _read_wide(rows: Iterator[list[str]], labels: Labels, name: str) -> _Table:
         )
     if not labels.has_heading and height == width + 1 and numbers[:width].tolist() == list(range(width)):
         numbers, height = numbers[width:], height - 1  # pandas' numbers of the columns
-    return _Table({"": (numbers, (height, width))}, names, labels.columns, has_sums=labels.has_sums)
+    return _Table({"": (numbers, (height, width))}, names, labels.columns, has_sums=labels.numbers.stop == -1)
 
 
 def _numbers(cells: Sequence[str], comma: bool, name: str, row: int) -> Iterable[float]:
@@ -416,17 +416,8 @@ _MAX_SENTENCES = 2**12
 _MAX_LINE = 2**22  # characters
 
 
-class _Alignment(NamedTuple):
-    """The alignment of one sentence, [target source], by weights or by links; the words are empty if they are not printed."""
-
-    rows: list[list[float]]
-    target: list[str]
-    source: list[str]
-    is_soft: bool
-
-
-def _read_alignments(text: str, name: str, most: int) -> list[_Alignment] | None:
-    """The alignments of all sentences of a text, with at most so many numbers; None if it is in none of the formats, by its first lines."""
+def _read_alignments(text: str, name: str) -> Archive | None:
+    """Each sentence of a text of alignments as an array of its own, of which the user chooses one; None if it is in none of the formats, by its first lines."""
     first = [line for line in text[:50_000].splitlines()[:20] if line.strip()]
     read: Callable[[list[str]], Iterator[_Part]] = partial(_of_lines, name=name)
     if any(line.startswith("A-") and _LINE.fullmatch(line) for line in first):
@@ -441,14 +432,26 @@ def _read_alignments(text: str, name: str, most: int) -> list[_Alignment] | None
     lines = [line for line in text.splitlines() if line.strip()]
     if max(map(len, lines)) > _MAX_LINE:
         raise _too_many(name, f"{_MAX_LINE:,} characters in a line")
-    alignments = list[_Alignment]()
+    entries, tokens, key_tokens = list[Entry](), list[list[str]](), list[list[str]]()
+    most, cells_are = _MAX_NUMBERS, ""
     for cells, target, source in read(lines):
         rows, is_soft = _matrix(cells, target, source, name, most)
-        most -= sum(map(len, rows))
-        alignments.append(_Alignment(rows, _fitting(target, len(rows)), _fitting(source, len(rows[0])), is_soft))
-        if len(alignments) > _MAX_SENTENCES:
+        cells_are = cells_are or ("their weights" if is_soft else "1 for a link and 0 for none")
+        shape = len(rows), len(rows[0])
+        most -= math.prod(shape)
+        entries.append(Entry(shape, DOUBLE, partial(_load, array("d", chain.from_iterable(rows)), shape)))
+        tokens.append(_fitting(target, shape[0], "x"))
+        key_tokens.append(_fitting(source, shape[1], "k"))
+        if len(entries) > _MAX_SENTENCES:
             raise _too_many(name, f"{_MAX_SENTENCES:,} sentences")
-    return alignments
+    if not entries:
+        return None
+    note = f"The text is read as an alignment: rows are the words of the target, columns those of the source, cells {cells_are}."
+    if len(entries) == 1:
+        metadata: dict[str, Any] = {"tokens": tokens[0], "key_tokens": key_tokens[0]}
+        return Archive({WEIGHTS: entries[0]}, metadata, notes=(note,), is_table=True)
+    arrays = {f"sentence_{number}.{WEIGHTS}": entry for number, entry in enumerate(entries)}
+    return Archive(arrays, {"tokens": tokens, "key_tokens": key_tokens}, notes=(note,), is_table=True)
 
 
 def _is_cells(field: str) -> bool:
@@ -528,26 +531,12 @@ def _matrix(cells: str, target: list[str], source: list[str], name: str, most: i
     return rows, False
 
 
-def _fitting(words: list[str], size: int) -> list[str]:
-    """The words of an axis, with the end of the sentence, which is not printed, if there is one more; none if they do not fit."""
-    return words if len(words) == size else [*words, _END] if words and len(words) + 1 == size else []
+def _fitting(words: list[str], size: int, letter: str) -> list[str]:
+    """The words of an axis, with the end of the sentence, which is not printed, if there is one more; numbered labels if they do not fit."""
+    if words and len(words) + 1 == size:
+        return [*words, _END]
+    return words if len(words) == size else [f"{letter}{i}" for i in range(size)]
 
 
 def _too_many(name: str, limit: str) -> FileError:
     return FileError(f"{name} has more than {limit}, which is the limit of a text: save fewer or shorter sentences.")
-
-
-def _of_alignments(sentences: Sequence[_Alignment]) -> Archive:
-    """Each sentence as an array of its own, of which the user chooses one."""
-    arrays, texts = dict[str, Entry](), {"tokens": list[list[str]](), "key_tokens": list[list[str]]()}
-    for number, sentence in enumerate(sentences):
-        shape = len(sentence.rows), len(sentence.rows[0])
-        numbers = array("d", chain.from_iterable(sentence.rows))
-        name = WEIGHTS if len(sentences) == 1 else f"sentence_{number}.{WEIGHTS}"
-        arrays[name] = Entry(shape, DOUBLE, partial(_load, numbers, shape))
-        for words, letter, n, each in zip((sentence.target, sentence.source), "xk", shape, texts.values(), strict=True):
-            each.append(words or [f"{letter}{i}" for i in range(n)])
-    cells = "their weights" if sentences[0].is_soft else "1 for a link and 0 for none"
-    note = f"The text is read as an alignment: rows are the words of the target, columns those of the source, cells {cells}."
-    metadata = {key: each if len(each) > 1 else each[0] for key, each in texts.items()}
-    return Archive(arrays, metadata, notes=(note,), is_table=True)

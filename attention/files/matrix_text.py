@@ -201,10 +201,7 @@ _BRACKET = re.compile(r"[\[\]]")
 
 
 class _BracketList(NamedTuple):
-    """The rows of a top-level list of the text, with the text before it and the number of rows before it; the end of the text has no rows.
-
-    Its shape is that of its rows: () for a single one.
-    """
+    """The rows of a top-level list of the text, with the text before it and the number of rows before it; the end of the text has no rows. A single row has the shape ()."""
 
     before: str
     row: int
