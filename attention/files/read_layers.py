@@ -113,10 +113,8 @@ def build_layer(
         others = {name: tensor for name, tensor in recorded_layer.recorded.items() if name not in inputs}
         return _compare(computed_layer, others, recorded_layer)
     except (AttentionError, RuntimeError, IndexError) as error:
-        return (
-            recorded_layer,
-            f"The formula of the file does not match its numbers, which are shown as recorded: {str(error)[:200]}",
-        )
+        note = f"The formula of the file does not match its numbers, which are shown as recorded: {str(error)[:200]}"
+        return recorded_layer, note
 
 
 def _is_computed(name: str, formula: Formula) -> bool:
@@ -149,17 +147,12 @@ def _compare(computed: Layer, recorded: dict[str, Tensor], recorded_layer: Layer
             if computed_matrix.dtype == recorded_matrix.dtype and torch.equal(computed_matrix, recorded_matrix):
                 continue
             is_equal, ours, other = False, computed_matrix.double(), recorded_matrix.double()
-            # The difference of two −∞ would be NaN.
-            max_difference = max(
-                max_difference, float(torch.where(ours == other, 0, ours - other).abs().nan_to_num(math.inf).max())
-            )
+            difference = torch.where(ours == other, 0, ours - other)  # that of two −∞ would be NaN
+            max_difference = max(max_difference, float(difference.abs().nan_to_num(math.inf).max()))
             max_recorded = max(max_recorded, float(other.abs().nan_to_num(0, posinf=0).max()))
         if max_difference > _TOLERANCE * max_recorded:
-            return (
-                recorded_layer,
-                f"{name} differs from the result of the formula for query, key and mask: everything is shown as recorded, and nothing is computed. "
-                "Save the divisor, mask or bias to let the steps be computed.",
-            )
+            note = f"{name} differs from the result of the formula for query, key and mask: everything is shown as recorded, and nothing is computed. Save the divisor, mask or bias to let the steps be computed."
+            return recorded_layer, note
         if not is_equal:
             computed = computed.with_tensors(**{name: tensor})
     return computed, ""

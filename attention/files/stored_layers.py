@@ -171,8 +171,7 @@ def layer_tokens(
         if key == "key_tokens" and saved is None and size == len(labels[0]):
             saved = list(labels[0])
         if saved is None:
-            labels.append(tuple(f"{letter}{position}" for position in range(size)))
-            continue
+            saved = [f"{letter}{position}" for position in range(size)]
         if not are_tokens(saved) or len(saved) != size:
             raise length_error(name, key, size, saved)
         labels.append(clean(saved))
