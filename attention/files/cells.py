@@ -12,19 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from attention.base.errors import MatrixError
-from attention.files.matrix import MAX_NUMBERS, MAX_SIDE, excerpt, too_large_error
+from attention.files.matrix import MAX_SIDE, excerpt
 
 MAX_PIECES = MAX_SIDE + 1  # a split into this many pieces shows that there are too many
 
 _MARKS = "\t&|;,"
 _QUOTED = re.compile(r'"[^"]*"')
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+(?:,\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
-
-
-def strip_rows(rows: Sequence[str]) -> list[str]:
-    """The rows without surrounding blanks, and without a final comma or semicolon."""
-    rows = [row.strip(" \xa0\r\n") for row in rows]  # a tab marks an empty cell and stays
-    return [row[:-1] if row.endswith((",", ";")) else row for row in rows]
 
 
 def split(
@@ -180,24 +174,6 @@ _MISSING = (
     "the printed output is abbreviated and lacks numbers: print it again after "
     'numpy.set_printoptions(threshold=10**6) or torch.set_printoptions(profile="full")'
 )
-
-
-def parse_numbers(rows: Sequence[Sequence[str]], name: str, comma: bool) -> list[tuple[float, ...]]:
-    """The numbers of each row; the rows may differ in length.
-
-    Raises:
-        MatrixError: a cell is not a number, or there are too many.
-    """
-    total = 0
-    for i, row in enumerate(rows):
-        total += len(row)
-        if len(row) > MAX_SIDE:
-            raise too_large_error(name, f"more than {MAX_SIDE:,} numbers in row {i}")
-        if total > MAX_NUMBERS:
-            raise too_large_error(name, f"{len(rows):,} × {len(row):,}")
-    return [
-        tuple(parse_number(cell, comma, name, i, j) for j, cell in enumerate(row or [""])) for i, row in enumerate(rows)
-    ]
 
 
 def is_number(cell: str) -> bool:

@@ -31,9 +31,8 @@ from attention.files.cells import (
     cell_error,
     counts_from_zero,
     find_labels,
-    parse_numbers,
+    parse_number,
     split,
-    strip_rows,
 )
 from attention.files.matrix import (
     MAX_NUMBERS,
@@ -252,7 +251,7 @@ def _parse_brackets(text: str, name: str) -> ParsedText:
 
 def _read(rows: list[str], shape: tuple[int, ...], name: str, label: str) -> ParsedText:
     # At most the pieces that show that a row is too long: a number may be followed by a separate comma.
-    rows = [" ".join(row.split(None, 4 * MAX_PIECES)) for row in strip_rows(rows)]
+    rows = [" ".join(row.split(None, 4 * MAX_PIECES)) for row in _strip_rows(rows)]
     rows_of_numbers = _parse_rows(rows, name)
     if len({len(row) for row in rows_of_numbers}) == 1 or len(shape) == 1:
         return batch_reading(rows_of_numbers, (*shape, len(rows_of_numbers[0])), name, label)
@@ -262,7 +261,26 @@ def _read(rows: list[str], shape: tuple[int, ...], name: str, label: str) -> Par
 
 def _parse_rows(rows: list[str], name: str) -> list[tuple[float, ...]]:
     cells = list(split(rows, rows, name)[0])
-    return parse_numbers(cells, name, any("," in cell for row in cells for cell in row))
+    return _parse_numbers(cells, name, any("," in cell for row in cells for cell in row))
+
+
+def _strip_rows(rows: Sequence[str]) -> list[str]:
+    """The rows without surrounding blanks, and without a final comma or semicolon."""
+    rows = [row.strip(" \xa0\r\n") for row in rows]  # a tab marks an empty cell and stays
+    return [row[:-1] if row.endswith((",", ";")) else row for row in rows]
+
+
+def _parse_numbers(rows: Sequence[Sequence[str]], name: str, comma: bool) -> list[tuple[float, ...]]:
+    total = 0
+    for i, row in enumerate(rows):
+        total += len(row)
+        if len(row) > MAX_SIDE:
+            raise too_large_error(name, f"more than {MAX_SIDE:,} numbers in row {i}")
+        if total > MAX_NUMBERS:
+            raise too_large_error(name, f"{len(rows):,} × {len(row):,}")
+    return [
+        tuple(parse_number(cell, comma, name, i, j) for j, cell in enumerate(row or [""])) for i, row in enumerate(rows)
+    ]
 
 
 def _iter_lists(text: str, name: str) -> Iterator[_BracketList]:
@@ -432,7 +450,7 @@ def _parse_block(block: _Block, name: str) -> ParsedText:
     lines = lines[0].rstrip().removesuffix(";").split(";", MAX_PIECES)
     if len(lines) > MAX_SIDE:
         raise too_large_error(name, f"more than {MAX_SIDE:,} rows")
-    lines = strip_rows(lines)
+    lines = _strip_rows(lines)
     matrix = validate_matrix(_parse_rows(lines, name), name)
     if (column := _decimal_column(lines)) is not None:
         choices = {"one column, with decimal commas": column, "two columns": matrix}
@@ -575,7 +593,7 @@ def _parse_table(lines: Sequence[str], name: str, label: str = "", ruled: bool =
     """The numbers of a table, which may be ruled below its first row. Whether a first row or column of 0, 1, 2, … is an index or belongs to the matrix may be a question."""
     if len(lines) > MAX_SIDE:
         raise too_large_error(name, f"more than {MAX_SIDE:,} rows")
-    lines = strip_rows(lines)
+    lines = _strip_rows(lines)
     is_markdown = all("|" in line for line in lines)
     if is_markdown:
         lines = [line.strip().strip("|") for line in lines]
@@ -586,7 +604,7 @@ def _parse_table(lines: Sequence[str], name: str, label: str = "", ruled: bool =
     names = tuple(row[0] for row in body) if labels.has_names else ()
     body = [row[labels.numbers] for row in body]
     comma = any("," in cell for row in body for cell in row)
-    matrix = validate_matrix(parse_numbers(body, name, comma), name)
+    matrix = validate_matrix(_parse_numbers(body, name, comma), name)
     notes = [f"The first row, {_format_cells(rows[0])}, is read as a heading."] if labels.has_heading else []
     notes += [f"The first column, {_format_cells(names)}, is read as names of the rows."] if labels.has_names else []
     notes += ["Its commas are read as decimal commas."] if comma else []
@@ -729,7 +747,7 @@ def _parse_environment(body: str, is_table: bool, name: str, label: str) -> Pars
     cells = [[_plain_number(cell.strip()) for cell in row.split("&", MAX_PIECES)] for row in rows if row.strip()]
     if is_table:
         return _parse_table(["&".join(row) for row in cells], name, label)
-    numbers = parse_numbers(cells, name, any("," in cell for row in cells for cell in row))
+    numbers = _parse_numbers(cells, name, any("," in cell for row in cells for cell in row))
     return _single(validate_matrix(numbers, name), label)
 
 

@@ -9,7 +9,6 @@ from typing import NamedTuple, TypeVar
 from attention.base.errors import AxesError, FileError
 from attention.base.printed import plural
 from attention.files.archives import Archive, format_shape, quote
-from attention.files.axes import View, in_words, parse_axes
 from attention.files.plan import (
     LISTED,
     MAX_LAYERS,
@@ -18,7 +17,10 @@ from attention.files.plan import (
     Plan,
     PlannedArray,
     StoredLayer,
+    View,
     axes_error,
+    in_words,
+    parse_axes,
     unused_rows,
 )
 from attention.files.stored_layers import EXPORTED_KEY, export_plan

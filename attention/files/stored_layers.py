@@ -13,8 +13,18 @@ from attention.base.errors import AttentionError, FileError
 from attention.base.pieces import joins_of_ids
 from attention.base.tokens import PairToken, Patch, Piece
 from attention.files.archives import Archive, format_shape, quote
-from attention.files.axes import View, in_words
-from attention.files.plan import MAX_LAYERS, METADATA, Place, Plan, PlannedArray, StoredLayer, axes_error, unused_rows
+from attention.files.plan import (
+    MAX_LAYERS,
+    METADATA,
+    Place,
+    Plan,
+    PlannedArray,
+    StoredLayer,
+    View,
+    axes_error,
+    in_words,
+    unused_rows,
+)
 from attention.files.stored_names import are_tokens, clean, length_error
 from attention.formula import formula
 from attention.formula.dropout import Dropout

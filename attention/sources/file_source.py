@@ -9,8 +9,8 @@ from attention.base.errors import AttentionError, AwaitedError
 from attention.base.knobs import Choice, Knob, Text
 from attention.files import labelled
 from attention.files.archives import quote
-from attention.files.axes import MAX_CHARACTERS
 from attention.files.labelled import EXTENSIONS
+from attention.files.plan import MAX_CHARACTERS
 from attention.sources.file import File
 from attention.sources.layer_knobs import read_override, read_sequence
 from attention.sources.matrices import MASK_MEANS
