@@ -101,10 +101,10 @@ def damaged_error(name: str, kind: str, why: str) -> FileError:
     return FileError(f"{name} is not a valid {kind}: {why}; save it again, and use the complete file.")
 
 
-def quote(text: str, longest: int = 60) -> str:
+def quote(text: str) -> str:
     """A name in quotation marks for a sentence: shortened, without invisible characters."""
     text = "".join(character if character.isprintable() else "�" for character in text)
-    return f"“{text if len(text) <= longest else text[: longest - 1] + '…'}”"
+    return f"“{text if len(text) <= 60 else text[:59] + '…'}”"
 
 
 def _shape_problem(label: str, shape: tuple[int, ...], advice: str = "save a part of it") -> str:
