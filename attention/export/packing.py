@@ -162,9 +162,8 @@ class _StatePacker:
         for view, names in ((FACTORS, self.names), (OVERVIEW, overview), (_HEADS, heads)):
             views |= {f"{view} {name} {head}": self._view(name, head, view) for name in names for head in self.heads}
         over_pictures = self.names if self.over_pictures.grids else ()  # the page writes their numbers into the picture
-        needed = dict.fromkeys(
-            [*self.explained, *(name for names in self.factors.values() for name in names), *over_pictures]
-        )
+        factors = (name for names in self.factors.values() for name in names)
+        needed = dict.fromkeys([*self.explained, *factors, *over_pictures])
         numbers = {name: self.pool.matrices(layer, name, self.heads) for name in needed}
         if OUTPUT in self.explained and layer.w_o is not None:
             numbers["w_o"] = [self.pool.add(layer.w_o.flatten(0, 1).numpy())]

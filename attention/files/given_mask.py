@@ -181,9 +181,7 @@ def _arranged(mask: Tensor, sizes: MaskSizes) -> tuple[Tensor, str]:
     """The mask as [layer head query_pos key_pos], and the axes as which it was read."""
     shape, lengths = mask.shape, (sizes.layers or 1, *sizes[1:])
     for reading in _READINGS.get(mask.ndim, ()):
-        fits = all(
-            length == lengths[axis] or (length == 1 and axis != 3) for length, axis in zip(shape, reading, strict=True)
-        )
+        fits = all(n == lengths[axis] or (n == 1 and axis != 3) for n, axis in zip(shape, reading, strict=True))
         # One axis before [query key] is that of heads, unless the file has as many layers.
         if fits and (reading != (0, 2, 3) or shape[0] == sizes.layers):
             whole = [1, 1, 1, 1]

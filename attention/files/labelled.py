@@ -352,14 +352,12 @@ def _are_weights(rows: Sequence[Sequence[Any]]) -> bool:
 
 def _archive(table: _Table, named: str) -> Archive:
     """The maps as arrays, with the labels as tokens; `named` is the step in the name of the file."""
-    arrays, notes = dict[str, Entry](), list(table.notes)
+    arrays, notes, known = dict[str, Entry](), list(table.notes), (WEIGHTS, SCORES, MASKED_SCORES)
     for step, (numbers, shape) in table.maps.items():
         meaning, why = step or named, "its name says so"
         if not meaning:
             meaning, why = (WEIGHTS, "it has the sums of its rows") if table.has_sums else _meaning(numbers, shape[-1])
-        elif (
-            is_step(meaning) and find_step(meaning).axes == MAP_AXES and meaning not in (WEIGHTS, SCORES, MASKED_SCORES)
-        ):
+        elif meaning not in known and is_step(meaning) and find_step(meaning).axes == MAP_AXES:
             meaning = WEIGHTS if find_step(meaning).kind == "probability" else SCORES
         if len(table.maps) == 1:
             softmax = ", of which the softmax makes weights" * (meaning == SCORES)

@@ -325,10 +325,8 @@ class Plan:
         """A sentence that says how the axes were read, and how to read them otherwise; `mask_axes` are those of each mask."""
         if self.exported:
             return ""
-        of_masks = iter(mask_axes)
-        rows = [
-            row._replace(axes=(*row.axes, *next(of_masks).split())) if row.step == "mask" else row for row in self.rows
-        ]
+        axes = iter(mask_axes)
+        rows = [row._replace(axes=(*row.axes, *next(axes).split())) if row.step == "mask" else row for row in self.rows]
         read = [row.reading for row in rows if row.step and ("×" in row.size or row.step == "mask")]
         if not read:
             return ""

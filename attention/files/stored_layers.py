@@ -25,7 +25,7 @@ from attention.files.plan import (
     in_words,
     unused_rows,
 )
-from attention.files.stored_names import are_tokens, clean, length_error
+from attention.files.stored_names import AxisTokens, are_tokens, clean, length_error
 from attention.formula import formula
 from attention.formula.dropout import Dropout
 from attention.formula.formula import Formula
@@ -166,9 +166,7 @@ def _number(archive: Archive, key: str, layer: int) -> float | None:
     return float(value)
 
 
-def layer_tokens(
-    name: str, metadata: Mapping[str, Any], sizes: Mapping[str, int]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def layer_tokens(name: str, metadata: Mapping[str, Any], sizes: Mapping[str, int]) -> AxisTokens:
     """The tokens of queries and of keys: those of the file, or numbered labels.
 
     Raises:
