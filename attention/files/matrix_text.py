@@ -260,8 +260,7 @@ def _read(rows: list[str], shape: tuple[int, ...], name: str, label: str) -> Par
 
 
 def _parse_rows(rows: list[str], name: str) -> list[tuple[float, ...]]:
-    cells = list(split(rows, rows, name)[0])
-    return _parse_numbers(cells, name, any("," in cell for row in cells for cell in row))
+    return _parse_numbers(list(split(rows, rows, name)[0]), name)
 
 
 def _strip_rows(rows: Sequence[str]) -> list[str]:
@@ -270,7 +269,8 @@ def _strip_rows(rows: Sequence[str]) -> list[str]:
     return [row[:-1] if row.endswith((",", ";")) else row for row in rows]
 
 
-def _parse_numbers(rows: Sequence[Sequence[str]], name: str, comma: bool) -> list[tuple[float, ...]]:
+def _parse_numbers(rows: Sequence[Sequence[str]], name: str) -> list[tuple[float, ...]]:
+    """The numbers of cells, which may have decimal commas."""
     total = 0
     for i, row in enumerate(rows):
         total += len(row)
@@ -278,6 +278,7 @@ def _parse_numbers(rows: Sequence[Sequence[str]], name: str, comma: bool) -> lis
             raise too_large_error(name, f"more than {MAX_SIDE:,} numbers in row {i}")
         if total > MAX_NUMBERS:
             raise too_large_error(name, f"{len(rows):,} × {len(row):,}")
+    comma = any("," in cell for row in rows for cell in row)
     return [
         tuple(parse_number(cell, comma, name, i, j) for j, cell in enumerate(row or [""])) for i, row in enumerate(rows)
     ]
@@ -604,7 +605,7 @@ def _parse_table(lines: Sequence[str], name: str, label: str = "", ruled: bool =
     names = tuple(row[0] for row in body) if labels.has_names else ()
     body = [row[labels.numbers] for row in body]
     comma = any("," in cell for row in body for cell in row)
-    matrix = validate_matrix(_parse_numbers(body, name, comma), name)
+    matrix = validate_matrix(_parse_numbers(body, name), name)
     notes = [f"The first row, {_format_cells(rows[0])}, is read as a heading."] if labels.has_heading else []
     notes += [f"The first column, {_format_cells(names)}, is read as names of the rows."] if labels.has_names else []
     notes += ["Its commas are read as decimal commas."] if comma else []
@@ -747,8 +748,7 @@ def _parse_environment(body: str, is_table: bool, name: str, label: str) -> Pars
     cells = [[_plain_number(cell.strip()) for cell in row.split("&", MAX_PIECES)] for row in rows if row.strip()]
     if is_table:
         return _parse_table(["&".join(row) for row in cells], name, label)
-    numbers = _parse_numbers(cells, name, any("," in cell for row in cells for cell in row))
-    return _single(validate_matrix(numbers, name), label)
+    return _single(validate_matrix(_parse_numbers(cells, name), name), label)
 
 
 def _plain_number(cell: str) -> str:
