@@ -46,11 +46,6 @@ def grade(lesson: Lesson, context: QuestionContext, guesses: Sequence[Answer]) -
 
 
 def _truth(lesson: Lesson, context: QuestionContext) -> Answer:
-    """The right answer.
-
-    Raises:
-        AttentionError: the trace lacks a step or cell of the question, or the answer does not suit its kind.
-    """
     truth = evaluate(lesson.answer, context)
     if parse_answer(lesson, context, truth) is None:
         raise FileError(

@@ -124,7 +124,6 @@ def measure(source: TypedText) -> Scaling:
 
 
 def _mean_entropy(weights: NDArray[Any]) -> float:
-    """The mean entropy of the rows with a visible key; 0 if there are none."""
     nonzero = weights.sum(axis=-1) > 0
     return float(entropy(weights[nonzero]).mean()) if nonzero.any() else 0.0
 

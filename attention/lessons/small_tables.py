@@ -145,7 +145,6 @@ def prediction_table(trace: Trace, part: Part, withheld: Collection[Part], capti
 
 
 def _open_cells(matrix: Tensor, part: Part, withheld: Collection[Part]) -> dict[tuple[int, int], float]:
-    """The numbers of a part's matrix that are not withheld, by row and column."""
     step = find_step(part.step)
     rows = range(matrix.shape[0]) if part.row is None else range(part.row, part.row + 1)
     return {
@@ -166,7 +165,6 @@ def _names(layer: Layer, axis: str, indices: Sequence[int]) -> list[str]:
 
 
 def _short(number: float, step: Step) -> str:
-    """A number for a narrow cell."""
     if step.kind == "probability":
         return f"{number:.2f}"
     text = f"{number:.0f}" if number == round(number) else f"{number:.1f}"

@@ -101,8 +101,6 @@ def templates(trace: Trace, cell: Cell, state: Mapping[str, str]) -> tuple[Templ
 
 
 class _CellTopic(NamedTuple):
-    """The common parts of all lessons about one cell."""
-
     layer: Layer
     cell: Cell
     state: Mapping[str, str]
@@ -136,14 +134,12 @@ class _CellTopic(NamedTuple):
 
     @property
     def cell_name(self) -> str:
-        """The name of the cell, in words."""
         column = self.name(self.step.column_axis, self.cell.column)
         if self.step.column_axis != "key_pos":
             return f"{column} of the {self.noun} of {self.row_name}"
         return f"the {self.noun} of {self.row_name} {'on' if self.step.kind == 'probability' else 'and'} {column}"
 
     def visible_part(self) -> Part:
-        """The part of the step that the lesson shows: all of it, or the row if it is large."""
         is_large = self.layer.shape(self.step.name)[-2] > _MANY
         return Part(self.step.name, self.cell.row if is_large else None)
 
@@ -181,7 +177,6 @@ class _CellTopic(NamedTuple):
         return Template("Sketch the row", self.lesson_about_row("row", question, self.call("row"), tolerance=0.1))
 
     def number(self) -> Template:
-        """The value of the cell, with the steps that it is computed from."""
         indices = {"row": self.cell.row, "column": self.cell.column}
         inputs = tuple(
             Part(name, indices.get(factor.row))

@@ -255,7 +255,6 @@ class Production:
             raise self._error
 
     def _make(self, pieces: Iterator[str | bytes]) -> None:
-        """Makes the file, in the thread."""
         self._loop.call_soon_threadsafe(setattr, self, "file_name", next(pieces))
         size = 0
         for piece in pieces:
@@ -286,7 +285,6 @@ class Production:
             raise ClientLeftError
 
     def _put(self, content: bytes) -> None:
-        """Buffers the requested part of the next bytes."""
         before, self.total, self._made = self.total, self.total + len(content), self._made + 1
         wanted = memoryview(content)[max(0, self._start - before) :]
         if self._stop is not None:

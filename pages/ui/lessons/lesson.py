@@ -172,13 +172,6 @@ def ask(source: Source, cell: Cell, missing: str) -> None:
 
 
 def _question_form(trace: Trace, cell: Cell, missing: str) -> None:
-    """Draws the form for a question and, when it is submitted, the link and the file.
-
-    Args:
-        trace: the trace of the shown state.
-        cell: the chosen cell.
-        missing: the sentence about the part of the state that no link has; empty if the link is complete.
-    """
     if missing:
         show_error(f"A question needs a state that fits into its link, but {missing}")
         return
@@ -255,11 +248,6 @@ def _options(draft: Lesson) -> tuple[Lesson, str]:
 
 
 def _offer(lesson: Lesson, locked: bool) -> None:
-    """Draws the buttons for the link and the file of the question.
-
-    Raises:
-        AttentionError: the question cannot be shown on this server.
-    """
     from attention.lessons import grading
 
     file = to_markdown(lesson)
@@ -278,7 +266,6 @@ def _offer(lesson: Lesson, locked: bool) -> None:
 
 
 def _line(text: str | None) -> str:
-    """The text as one line."""
     return " ".join((text or "").split())
 
 

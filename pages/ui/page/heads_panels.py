@@ -103,7 +103,6 @@ def metrics_section(
 
 
 def _similar_heads(page: Page, open_head: Callable[[int, int], None]) -> None:
-    """Draws the heads most similar to the chosen one."""
     layer, head = page.cell.layer, page.cell.head
     st.markdown(f"**Heads similar to L{layer} H{head}**, {ON_THIS_TEXT}: smallest Jensen–Shannon distance between rows")
     seconds = estimated_seconds(page.trace, layer, head)
@@ -120,7 +119,6 @@ def _similar_heads(page: Page, open_head: Callable[[int, int], None]) -> None:
 
 
 def _aggregate_knob() -> Knob:
-    """The choice of a map of several heads as one."""
     formulas = {each.name: each.step.formula for each in aggregates.AGGREGATES}
     formulas |= {each.name: each.formula for each in _head_maps().values()}
     help_ = " ".join(
@@ -133,7 +131,6 @@ def _aggregate_knob() -> Knob:
 
 
 def _head_maps() -> dict[str, HeadMap]:
-    """The maps of features, by name."""
     return {each.name: each for feature in panels() for each in feature.head_maps}
 
 
@@ -153,17 +150,7 @@ def aggregates_section(page: Page, knobs: Knobs) -> None:
 
 
 def _derived_map(page: Page, derived: DerivedMap, key: str, has_export: bool = True) -> None:
-    """Draws a derived map of the weights with its definition, the chosen cell, and all of its numbers.
-
-    Args:
-        page: the page.
-        derived: the map.
-        key: the key of its figure.
-        has_export: whether an export has its name; without one, the file comes with the page.
-
-    Raises:
-        AttentionError: the layer does not have the steps that the map needs.
-    """
+    """Draws a derived map of the weights with its definition, the chosen cell, and all of its numbers; without an export of its name, its file comes with the page."""
     layer, cell = page.cell.layer, page.cell
     with scheduler.without_turn():  # computes and caches the matrix
         derived.matrix(page.trace, layer, cell.head)
@@ -232,7 +219,6 @@ def find_section(page: Page, knobs: Knobs, open_cell: Callable[[Cell], None]) ->
 
 
 def _found_frame(page: Page, found: tuple[FoundHead, ...]) -> pd.DataFrame:
-    """The heads as a table."""
     return pd.DataFrame({
         "head": [f"L{each.layer} H{each.head}" for each in found],
         "mean weight": [each.value for each in found],

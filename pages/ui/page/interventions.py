@@ -102,7 +102,6 @@ def _interventions() -> tuple[Intervention, ...]:
 
 
 def _switch(code: str, on: bool) -> None:
-    """Draws the check box that switches one intervention off and on."""
     (change,) = intervention.parse_codes(code)
     key = f"do_{code}"
     st.session_state[key] = on
@@ -110,7 +109,6 @@ def _switch(code: str, on: bool) -> None:
 
 
 def _forms(cell: Cell, trace: Trace, codes: list[str], source: Source) -> None:
-    """Draws a button for the most frequent intervention, and popovers for all others."""
     zero = Intervention(layer=cell.layer, head=cell.head, ablate="zero")
     st.button(
         f"Ablate (silence) L{cell.layer} H{cell.head}", key="silence", on_click=_add, args=(zero,), disabled=zero.code in codes,
@@ -131,7 +129,6 @@ def _forms(cell: Cell, trace: Trace, codes: list[str], source: Source) -> None:
 def _choose(
     label: str, key: str, kinds: list[InterventionKind], cell: Cell, source: Source, of: Layer, **more: Any
 ) -> None:
-    """Draws the popover in which the user chooses an intervention of one of these kinds, and where it acts."""
     with st.popover(label, key=key, on_change="rerun", **more) as opened:
         if not opened.open:
             return
@@ -246,7 +243,6 @@ def _add(new: Intervention, other: str = "") -> None:
 
 
 def _toggle(code: str) -> None:
-    """Switches one intervention off, or on again."""
     codes, off = [change.code for change in _interventions()], session().switched_off
     if code in codes:
         off.append(code)

@@ -41,8 +41,6 @@ Report = TypeVar("Report", bound=Progress[object])
 
 @dataclass
 class _Requests:
-    """The computations that the user of a tab has requested, by their names."""
-
     by_name: dict[str, object] = field(default_factory=dict)
 
 

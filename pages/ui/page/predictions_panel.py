@@ -103,7 +103,6 @@ def _step(page: Page, last: int) -> None:
 
 
 def _position_button(page: Page) -> None:
-    """Draws a button that predicts after the chosen query, or one that returns to the default position."""
     if not isinstance(page.source, Model) or is_locked():
         return
     if page.trace.predictions[-1].classifies:
@@ -138,11 +137,7 @@ def _generated_text(trace: Trace, prediction: Prediction) -> str:
 
 
 def _token(source: Source, prediction: Prediction, text: str) -> tuple[int, str]:
-    """The id and label of the token in a text: one of the likeliest, or the source's tokenization.
-
-    Raises:
-        TextError: the text is not exactly one token.
-    """
+    """The id and label of the token in a text: one of the likeliest, or the source's tokenization."""
     labels = [label(token, escape=False) for token in prediction.tokens]
     if labels.count(text) == 1:
         index = labels.index(text)
@@ -171,7 +166,6 @@ def typed_token(source: Source, prediction: Prediction, knob: Knob) -> tuple[int
 
 
 def _table(rows: Sequence[TokenPrediction], watched: set[int]) -> str:
-    """An HTML table of tokens with their probabilities, before and after, as bars and digits."""
     compared = any(row.before for row in rows)
     most = max(state.probability for row in rows for state in (row, row.before) if state)
     what = "class" if any(isinstance(row.token, ClassName) for row in rows) else "token"
@@ -195,7 +189,6 @@ def _row(token: TokenPrediction, watched: bool, most: float) -> str:
 
 
 def _bar_width(value: float, most: float) -> str:
-    """The width of a bar in percent; the largest value has the full width."""
     return f"{100 * value / (most or 1):.2f}%"
 
 

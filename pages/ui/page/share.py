@@ -91,7 +91,6 @@ def _menu(title: str, source: Source | None, cell: Cell | None, asks: bool) -> N
 
 
 def _numbers(source: Source, cell: Cell) -> None:
-    """Draws the links to the numbers of the source, and the program that computes them."""
     st.markdown("**The numbers**")
     trace = trace_of(source)
     one_layer = len(trace.layers) > 1 and st.toggle(f"Only layer {cell.layer}", key="share_layer")
@@ -125,11 +124,7 @@ def _numbers(source: Source, cell: Cell) -> None:
 
 
 def _write_state(page: str, state: dict[str, str]) -> str:
-    """The text of a state file: the page's title, and the URL values of the knobs that differ from their defaults.
-
-    Raises:
-        FileError: the file would be too large to open again.
-    """
+    """The text of a state file: the page's title, and the URL values of the knobs that differ from their defaults."""
     text = json.dumps({_MARK: 1, "page": page, "state": state}, ensure_ascii=False, indent=1)
     if len(text.encode(errors="replace")) > STATE_FILE_MB * 2**20:
         raise FileError(
@@ -139,11 +134,7 @@ def _write_state(page: str, state: dict[str, str]) -> str:
 
 
 def _read_state(content: bytes) -> tuple[str, dict[str, str]]:
-    """The page's title and the knobs of a state file; unknown knobs are ignored.
-
-    Raises:
-        FileError: it is not a state file.
-    """
+    """The page's title and the knobs of a state file; unknown knobs are ignored."""
     if len(content) > STATE_FILE_MB * 2**20:
         raise FileError(
             f"A state file has at most {STATE_FILE_MB} MB; got {len(content):,} bytes: open a file that was saved with Share."
@@ -179,7 +170,6 @@ def upload_field() -> None:
 
 
 def _openers() -> dict[str, Opener]:
-    """What opens files other than those of states, by the extension of the files."""
     return {feature.opener.ending: feature.opener for feature in panels() if feature.opener}
 
 

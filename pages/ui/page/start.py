@@ -213,14 +213,12 @@ def _no_trace() -> None:
 
 
 def _fold(maps: bool, more: Sequence[Knob]) -> AbstractContextManager[object]:
-    """The expander around the knobs of the source, if the page has one."""
     if _edits_second(more):
         return st.expander("A, the first state")
     return nullcontext() if maps else st.expander("The source and its knobs")
 
 
 def _cell_of(trace: Trace, title: str, notes: Notes, about: DeltaGenerator) -> Cell:
-    """The chosen cell of a trace. Shows the notes and the description of the trace."""
     notes.show(trace.notes)
     _about(trace, about)
     cell = knob_state.chosen_cell(notes, trace)
@@ -231,14 +229,12 @@ def _cell_of(trace: Trace, title: str, notes: Notes, about: DeltaGenerator) -> C
 
 
 def _show_rank(cell: Cell) -> None:
-    """Shows the rank among all heads of a head that the user clicked on Heads."""
     if session().head_rank:
         st.toast(f"L{cell.layer} H{cell.head} is {session().head_rank}.", duration="long")
         session().head_rank = ""
 
 
 def _about(trace: Trace, place: DeltaGenerator) -> None:
-    """Describes the trace in the line under the title."""
     if trace.random:
         place.caption("**Random weights:** this shows the mechanism, not language.", width="content")
     if trace.caption:

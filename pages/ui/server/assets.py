@@ -83,7 +83,6 @@ def routes() -> list[Route]:
 
 
 def _answer(request: Request) -> Response:
-    """Answers with a script, compressed if the browser accepts that."""
     folder, _, file = request.path_params["path"].partition("/")
     name = file.removesuffix(".js")
     if folder != version() or file != f"{name}.js" or name not in scripts():
@@ -130,7 +129,6 @@ def _page(more: str) -> str:
 
 @cache
 def _encoded(more: str, zipped: bool) -> tuple[bytes, str]:
-    """The body of the answer and its ETag."""
     page = _page(more).encode()
     body = gzip.compress(page, 6) if zipped else page
     return body, f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'

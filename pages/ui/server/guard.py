@@ -107,13 +107,7 @@ class Backpressure:
 
 
 class _Socket:
-    """A socket with its own send queue.
-
-    Attributes:
-        unread: the bytes in the queue, including the message being sent.
-    """
-
-    unread: Part
+    unread: Part  # the bytes in the queue, including the message being sent
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive, self._send = receive, send
@@ -125,11 +119,7 @@ class _Socket:
         self._given_up = False  # closed because the client does not read
 
     async def send(self, message: Message) -> None:
-        """Queues a message. A message that opens or closes the socket is sent at once if the queue is empty.
-
-        Raises:
-            OSError: the socket is closed.
-        """
+        """Queues a message. A message that opens or closes the socket is sent at once if the queue is empty."""
         if self._closed:
             raise OSError("the socket is closed")
         self._closed = message["type"] == "websocket.close"
@@ -156,7 +146,6 @@ class _Socket:
         self._close()
 
     async def receive(self) -> Message:
-        """The next message of the browser, or a disconnect message if the socket was given up."""
         message: Message = {"type": "websocket.disconnect", "code": _TRY_LATER}
         if not self._given_up:
             try:

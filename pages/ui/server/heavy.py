@@ -48,11 +48,7 @@ class QueueFullError(BusyError):
 
 
 def _job_bytes(granted: int) -> int:
-    """The memory of the next job: two thirds of what is free, the rest is for another one; 0 if it must wait until another ends.
-
-    Raises:
-        BusyError: there is none.
-    """
+    """The memory of the next job: two thirds of what is free, the rest is for another one; 0 if it must wait until another ends."""
     if not granted:
         traces.make_room(_GOOD_BYTES)  # old traces leave, which can be computed again
     free = traces.room() - granted
@@ -75,7 +71,6 @@ class _Line:
         self._closed = False
 
     def close(self) -> None:
-        """Refuses everybody from now on."""
         with self._change:
             self._closed = True
             self._change.notify_all()
@@ -127,11 +122,7 @@ class _Line:
         self._waiting.append(visitor)
 
     def _begin(self, visitor: Watcher) -> tuple[Watcher, int, float] | None:
-        """The visitor with what is granted to them, if it is their turn.
-
-        Raises:
-            BusyError: the server ends, or has no memory.
-        """
+        """The visitor with what is granted to them, if it is their turn."""
         with self._change:
             if self._closed:
                 raise BusyError(_SHUTTING_DOWN)

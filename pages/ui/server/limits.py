@@ -153,7 +153,6 @@ _BOOLEANS = {"yes": True, "true": True, "1": True, "no": False, "false": False, 
 
 
 def _variable(name: str, default: str) -> str:
-    """The value of the environment variable LAB_`name`, or the default."""
     _READ.add(f"LAB_{name}")
     return os.environ.get(f"LAB_{name}", default)
 
@@ -169,11 +168,7 @@ def _warn_of_unknown() -> None:
 
 
 def _limit(name: str, default: int, low: int, high: int, other: str = "") -> int:
-    """The integer in the environment variable LAB_`name`.
-
-    Raises:
-        SystemExit: it is not an integer from `low` to `high`. The server does not start with a misread limit.
-    """
+    """The integer in the environment variable LAB_`name`. The server does not start with a misread limit."""
     text = _variable(name, str(default))
     number = int(text) if text.isascii() and text.strip().isdigit() else low - 1
     if not low <= number <= high:
@@ -190,11 +185,7 @@ MAX_HEADS = _limit("MAX_HEADS", 32, 1, 128)
 
 
 def _trace_mb() -> int:
-    """The integer in LAB_MAX_TRACE_MB, or, for "auto", the budget that the memory of this machine allows.
-
-    Raises:
-        SystemExit: it is neither.
-    """
+    """The integer in LAB_MAX_TRACE_MB, or, for "auto", the budget that the memory of this machine allows."""
     if _variable("MAX_TRACE_MB", "") != "auto":  # `make run` says auto
         return _limit("MAX_TRACE_MB", 128, 1, 65_536, "auto, or ")
     cache = _limit("TRACE_CACHE_MB", 2 * SMALLEST_MB, 2, 131_072) if "LAB_TRACE_CACHE_MB" in os.environ else None
@@ -213,11 +204,7 @@ MEMORY_MB = _limit("MEMORY_MB", 0, 0, 1_048_576)  # of this process; 0: see `pro
 
 
 def _origins(name: str) -> str:
-    """The origins in the environment variable LAB_`name`, in the syntax of a content security policy.
-
-    Raises:
-        SystemExit: a part is not an origin. It could otherwise inject another rule into the policy.
-    """
+    """The origins in LAB_`name`, in the syntax of a content security policy. Another part could inject another rule into the policy."""
     text = _variable(name, "")
     for origin in text.split():
         if not re.fullmatch(r"\*|https?://(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)*(:(\d+|\*))?", origin):
@@ -234,11 +221,7 @@ ALLOWED_HOSTS = frozenset(_variable("ALLOWED_HOSTS", "").lower().split())
 
 
 def _folder(name: str, default: Path) -> Path:
-    """The folder in the environment variable LAB_`name`. The default folder need not exist.
-
-    Raises:
-        SystemExit: the folder does not exist.
-    """
+    """The folder in LAB_`name`. The default folder need not exist."""
     text = _variable(name, "")
     if text and not Path(text).is_dir():
         raise SystemExit(
@@ -248,11 +231,7 @@ def _folder(name: str, default: Path) -> Path:
 
 
 def _yes(name: str) -> bool:
-    """The boolean in the environment variable LAB_`name`, in upper or lower case; false where it is not set.
-
-    Raises:
-        SystemExit: it is no boolean.
-    """
+    """The boolean in LAB_`name`, in upper or lower case; false where it is not set."""
     text = _variable(name, "no")
     if text.lower() not in _BOOLEANS:
         raise SystemExit(
@@ -262,11 +241,7 @@ def _yes(name: str) -> bool:
 
 
 def _hub(name: str) -> bool | dict[str, str]:
-    """The models of the Hugging Face hub that LAB_`name` allows: False for none, True for all, or revisions by id.
-
-    Raises:
-        SystemExit: it is none of these, or has two revisions of one id.
-    """
+    """The models of the Hugging Face hub that LAB_`name` allows: False for none, True for all, or revisions by id."""
     text = _variable(name, "no")
     if text.lower() in _BOOLEANS:
         return _BOOLEANS[text.lower()]

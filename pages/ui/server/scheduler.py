@@ -170,7 +170,6 @@ def request_address(peer: str, forwarded: str) -> str:
 
 
 def _client_address(peer: str, forwarded: str) -> str:
-    """The visitor's address from a peer address and an X-Forwarded-For header, each possibly empty."""
     last = forwarded.rpartition(",")[2].strip()
     try:
         if last and (not peer or ip_address(peer).is_private):

@@ -38,8 +38,6 @@ _LONGEST_HEAD = 2**13  # bytes before the file: the boundary and the headers of 
 
 
 class _Visitor(NamedTuple):
-    """The address of a session, and the files that it may upload."""
-
     address: str
     files: deque[str]
 
@@ -92,8 +90,6 @@ class Content(Protocol):
 
 
 class _RefusedError(Exception):
-    """A refused upload: its HTTP status and the reason."""
-
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
         self.status = status
@@ -150,7 +146,6 @@ def count_file(file: Content, place: str = "file") -> None:
 
 
 def _session_file_sizes() -> dict[str, int]:
-    """The bytes of the files of each session."""
     sizes: Counter[str] = Counter()
     for (session, _), file in [*_session_files.items()]:
         sizes[session] += len(file.content)

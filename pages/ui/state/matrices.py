@@ -176,7 +176,6 @@ def _field(name: str) -> None:
 
 
 def _ask(name: str) -> bool:
-    """Draws a question if the text of this matrix is ambiguous. Returns whether it is."""
     with suppress(AttentionError):
         reading = parse_text(full_text(name), SYMBOLS[name])
         if reading.question:
@@ -206,12 +205,10 @@ def full_text(name: str) -> str:
 
 
 def _is_missing(name: str) -> bool:
-    """Whether only the size of the matrix is known, from a link."""
     return name in sizes_in_link() and name not in session().state.texts
 
 
 def _paste_again(name: str) -> None:
-    """Stores the text pasted for a matrix of which the link had only the size."""
     text = _value(f"matrices_again_{name}")
     if text is None:
         return
@@ -262,10 +259,7 @@ def _value(key: str) -> Any:
 
 
 def _store_parsed(name: str, text: str, reading: ParsedText, pick: str | None = None) -> None:
-    """Stores the parsed matrix. An ambiguous text is stored unchanged until the user picks an answer.
-
-    If the text has several matrices named after fields, each goes into its own field.
-    """
+    """Stores the parsed matrix, or each of several in its own field. An ambiguous text is stored unchanged until the user picks an answer."""
     if pick is None and _fill(name, reading):
         return
     notes = reading.notes
@@ -277,7 +271,6 @@ def _store_parsed(name: str, text: str, reading: ParsedText, pick: str | None = 
 
 
 def _fill(name: str, reading: ParsedText) -> bool:
-    """Fills the fields named by the matrices of a text. Returns whether there are any."""
     matrices = matrices_by_field(reading)
     kind = kind_of_fields(matrices, str(current_value(MATRIX_KIND.key))) if matrices else ""
     if not kind:
@@ -305,7 +298,6 @@ def _name_tokens(name: str, matrix: Matrix | Stack, reading: ParsedText) -> tupl
 
 
 def _answer_question(name: str) -> None:
-    """Parses an ambiguous text with the answer that the user picked."""
     count_action()
     text, pick = full_text(name), _value(f"matrices_choice_{name}")
     if pick is not None:
@@ -325,7 +317,6 @@ def remove(name: str) -> None:
 
 
 def _store_resized(matrices: Mapping[str, Matrix | Stack]) -> None:
-    """Stores resized matrices by name. For callbacks."""
     count_action()
     for name, matrix in matrices.items():
         store(name, format_matrix(matrix))

@@ -69,7 +69,6 @@ def source(notes: Notes, wide: DeltaGenerator) -> Source:
 
 
 def _widget(field: Field, folds: Mapping[str, DeltaGenerator], fields: Mapping[str, Field]) -> None:
-    """Draws the widget of a knob, in its expander, and words about its value."""
     knob, value = field.knob, field.value
     if _is_only_one(field):
         return

@@ -83,5 +83,4 @@ def _uploaded() -> None:
 
 
 def _short(name: str) -> str:
-    """A file name short enough for an address, with its extension."""
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME // 2]}…{name[-_LONGEST_NAME // 2 :]}"
