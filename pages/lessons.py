@@ -9,7 +9,7 @@ import streamlit as st
 
 from attention import AttentionError, Cell, explain
 from attention.base.knobs import Choice, Knob
-from attention.lessons import link_codec, markdown
+from attention.lessons import markdown
 from attention.lessons.lesson import Lesson
 from attention.sources.link import source_of
 from attention.sources.state import Set
@@ -37,7 +37,7 @@ def go(name: str) -> None:
 
 
 def back_to_the_path() -> None:
-    knob_state.hold({OPENED: OPEN.default, link_codec.KEY: None})
+    knob_state.hold({OPENED: OPEN.default, markdown.LINK_KEY: None})
 
 
 def answer(sent: object) -> None:
@@ -50,7 +50,7 @@ def answer(sent: object) -> None:
 def in_link() -> dict[str, Lesson]:
     """The question in the link, as a path of one lesson; empty if there is none."""
     try:
-        return link_codec.decode(packed) if (packed := session().state.parameters.get(link_codec.KEY)) else {}
+        return markdown.from_link(packed) if (packed := session().state.parameters.get(markdown.LINK_KEY)) else {}
     except AttentionError as error:
         show_error(str(error))
         return {}

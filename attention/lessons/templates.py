@@ -12,8 +12,8 @@ from attention.base.printed import format_number
 from attention.base.tokens import label
 from attention.formula.names import INPUT, MASKED_SCORES, SCALED_SCORES, WEIGHTS, Cell
 from attention.formula.steps import STEPS, Step, find_step, is_step
+from attention.lessons.grading import MAX_SIDE
 from attention.lessons.lesson import KINDS, Lesson, Part
-from attention.lessons.small_tables import MAX_SIDE
 from attention.sources.layer_knobs import INTERVENTIONS, layer_knobs
 from attention.sources.registry import SOURCE
 from attention.trace.layer import Layer

@@ -1,16 +1,22 @@
-"""The menu of all pages, and the component that sends a page its state. Its script, address.js, is the only one that writes the address."""
+"""The menu of all pages, and the component that sends a page its state and brings the actions of its user.
+
+Its script, address.js, is the only one that writes the address.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import streamlit as st
+
+from attention.sources.state import Set
 from pages.ui.features import Script, panels
 from pages.ui.server import assets
-from pages.ui.state import knob_state
-from pages.ui.state.session import session
-from pages.ui.state.user_actions import ADDRESS
+from pages.ui.state import knob_state, widgets
+from pages.ui.state.session import Session, count_action, session
 
 _SCRIPTS = (
     Script(0, "app.py", "Lab"),
@@ -63,9 +69,79 @@ def send_state(title: str, fragment: str = "", failed: bool = False) -> None:
     if ours.replaced and not fragment:
         ours.replaced_in = ours.answers_sent
     _component()(
-        key=f"{ADDRESS}_{fragment}" if fragment else ADDRESS,
+        key=f"{_KEY}_{fragment}" if fragment else _KEY,
         data=data,
         on_acts_change=lambda: None,
         on_again_change=lambda: None,
         height="content",
     )
+
+
+_KEY = "address"
+"""The key of the component that sends the page's own actions, such as Back and Forward."""
+_MOST = 1000  # actions in a message, and keys of a state
+
+
+def apply_actions(widgets_too: bool = True) -> bool:
+    """Applies what the user has done. Returns whether Back or Forward replaced the whole state.
+
+    Not for callbacks, whose actions are lost when Streamlit stops the run: each action is applied whole, and only once.
+
+    Args:
+        widgets_too: whether changed widgets count; a fragment leaves them to the run of the whole page.
+    """
+    ours, state_replaced = session(), False
+    actions = _pending(ours)
+    for change in widgets.changes() if widgets_too else ():
+        knob_state.act(Set({change.key: change.text}, "B" if change.of == "B" else "A"))
+        count_action()
+    for action in actions:
+        ours.applying_action = True
+        try:
+            state_replaced |= _apply(ours, action)
+        except Exception:
+            ours.last_action = action["number"]  # otherwise it would raise again in every run
+            raise
+        finally:
+            ours.applying_action = False
+        ours.last_action = action["number"]
+    return state_replaced
+
+
+def _pending(ours: Session) -> list[dict[str, Any]]:
+    """The actions newer than the last applied one, in order."""
+    actions: dict[int, dict[str, Any]] = {}
+    for key in (_KEY, *ours.handlers):
+        for action in _sent(ours, key):
+            actions.setdefault(action["number"], action)
+    return [actions[number] for number in sorted(actions)]
+
+
+def _sent(ours: Session, key: str) -> Iterator[dict[str, Any]]:
+    """The actions that a component has sent to this session. Forgets replaced widgets once the page has seen their answer."""
+    state = st.session_state.get(key, None)
+    message = state.get("acts") if isinstance(state, dict) else None
+    if not isinstance(message, dict) or message.get("session") not in ("", ours.name):
+        return
+    last_answer, actions = message.get("seen"), message.get("acts")
+    if isinstance(last_answer, int) and last_answer >= ours.replaced_in and ours.replaced_in:
+        ours.replaced, ours.replaced_in = {}, 0
+    for action in actions[:_MOST] if isinstance(actions, list) else ():
+        number = action.get("number") if isinstance(action, dict) else None
+        if isinstance(number, int) and ours.last_action < number < 2**53:
+            yield action
+
+
+def _apply(ours: Session, action: dict[str, Any]) -> bool:
+    state, key = action.get("state"), action.get("key")
+    if isinstance(state, dict):
+        texts = {name: text for name, text in list(state.items())[:_MOST] if isinstance(text, str)}
+        knob_state.restore_state(texts)
+        return True
+    on_click, on_turn = ours.handlers.get(str(key), (None, None))
+    cell, knob = action.get("cell"), action.get("knob")
+    if isinstance(cell, dict) and on_click and all(isinstance(cell.get(side), int) for side in "xy"):
+        on_click(str(cell.get("step")), cell["x"], cell["y"])
+    if isinstance(knob, dict) and on_turn:
+        on_turn(dict(knob))
+    return False

@@ -16,15 +16,14 @@ from streamlit.errors import StreamlitPageNotFoundError
 from attention.base.errors import AttentionError, FileError
 from attention.files.archives import quote
 from attention.formula.names import Cell
-from attention.lessons import link_codec
 from attention.lessons.lesson import MAX_WORDS, Lesson
-from attention.lessons.markdown import MAX_LINE, MAX_OPTION, read_many, to_markdown
+from attention.lessons.markdown import LINK_KEY, MAX_LINE, MAX_OPTION, read_many, to_link, to_markdown
 from attention.lessons.templates import templates, with_answer
 from attention.sources import Source, second_state
 from attention.sources.link import source_of
 from attention.trace.trace import Trace
 from pages.ui.exports.links import small_download
-from pages.ui.page import copy_buttons
+from pages.ui.page.share import copy_buttons
 from pages.ui.server import assets
 from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import trace_of, traces_of_both
@@ -115,7 +114,7 @@ def open_file(name: str, content: bytes) -> None:
     """
     kept, ours = session().of(LessonsOfTab), session()
     kept.lessons, kept.file = read_many(content), quote(name)
-    knob_state.hold({OPENED: next(iter(kept.lessons)), link_codec.KEY: None})
+    knob_state.hold({OPENED: next(iter(kept.lessons)), LINK_KEY: None})
     ours.next_page = "Lessons"
 
 
@@ -255,8 +254,8 @@ def _offer(lesson: Lesson, locked: bool) -> None:
     grading.lesson_message(read, context_of(read), ())
     st.markdown("**The question is ready.** Students see the correct answer after they have answered.")
     try:
-        query = {link_codec.KEY: link_codec.encode(file), **({"lock": "1"} if locked else {})}
-        copy_buttons.copy_buttons("ask", "try", key="copy_ask", ask=urlencode(query))
+        query = {LINK_KEY: to_link(file), **({"lock": "1"} if locked else {})}
+        copy_buttons("ask", "try", key="copy_ask", ask=urlencode(query))
     except AttentionError as error:
         show_error(str(error))
     small_download("Save as a lesson (.md)", file, "lesson.md", "text/markdown", "share_lesson.md")

@@ -1,4 +1,4 @@
-"""The Share menu of every page, built when it is opened: links, the program, the numbers, and the state file, which holds what is too long for a link.
+"""Buttons that copy links, and the Share menu of every page, built when it is opened: links, the program, the numbers, and the state file, which holds what is too long for a link.
 
 `upload_field` opens state files, and what features open beside them.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from functools import partial
+from functools import cache, partial
+from typing import Any
 
 import streamlit as st
 
@@ -22,14 +23,77 @@ from attention.sources.matrices import UPLOADED, Matrices
 from attention.sources.split_heads import SYMBOLS
 from pages.ui.exports.links import Link, Offer, download_links, offer_link
 from pages.ui.features import Opener, panels
-from pages.ui.page import copy_buttons
-from pages.ui.server import scheduler, uploads
+from pages.ui.server import assets, scheduler, uploads
 from pages.ui.server.limits import EXPORT_MB, FRAME_ANCESTORS, STATE_FILE_MB
 from pages.ui.server.traces import trace_of
 from pages.ui.state import control_row, knob_state
 from pages.ui.state.knob_table import COMPARE_KEYS, DEFAULTS, KNOBS
 from pages.ui.state.notices import plain
 from pages.ui.state.session import session
+
+_HTML = "<div class='links'><span role='status'></span></div>"
+_STYLE = """
+.links { display: flex; flex-wrap: wrap; gap: 0.5rem; align-items: center; font-size: 0.875rem; }
+.links:not(:has(button, a)) { display: none; }
+.links button { font: inherit; color: inherit; cursor: pointer; min-height: 2.25rem; padding: 0.2rem 0.75rem; white-space: nowrap;
+  background: var(--st-background-color); border: 1px solid var(--st-border-color); border-radius: var(--st-button-radius, 0.5rem); }
+.links button:hover, .links button:focus-visible { color: var(--st-primary-color); border-color: var(--st-primary-color); }
+.links a { color: var(--st-primary-color); }
+.links { position: relative; }
+.links [role=status] { overflow-wrap: anywhere; }
+.links [role=status].warns { font-weight: 600; flex-basis: 100%; }
+.st-key-tools .links [role=status] { position: absolute; right: 0; top: calc(100% + 0.3rem); z-index: 10; width: max-content; max-width: min(22rem, 60vw);
+  background: var(--st-background-color); border-radius: var(--st-button-radius, 0.5rem); }
+.st-key-tools .links [role=status]:not(:empty) { padding: 0.4rem 0.7rem; border: 1px solid var(--st-text-color); }
+"""
+BUTTONS = {
+    "link": ("Copy link", "Link"),
+    "lock": ("Copy locked link", "Link without knobs"),
+    "present": ("Copy link for a projector", "Link"),
+    "iframe": ("Copy code for a web page", "Code"),
+    "open": ("Open in Attention Lab ↗", ""),
+    "ask": ("Copy the link", "Link"),
+    "try": ("Preview as a student ↗", ""),
+}
+"""Every button by its kind: its label, and the noun in the message that confirms the copy."""
+
+
+@cache
+def _component() -> Any:
+    return assets.component("share_buttons", "attention_share_buttons", _HTML, _STYLE)
+
+
+def copy_buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave_open: str = "", ask: str = "") -> None:
+    """Draws the buttons of these `kinds`.
+
+    Args:
+        kinds: keys of `BUTTONS`.
+        missing: the part of the state that is not in the link, and what to do, as the continuation of a sentence after "but";
+            empty if the link is complete.
+        key: the key of the component.
+        page: the title of the page. One component on each page has it, and manages menu, focus and connection.
+        leave_open: for "present": the names of the usable knobs, separated by dots.
+        ask: for "ask" and "try": the query of the Lessons page with the question.
+    """
+    # A tuple, because Streamlit imports pandas to check whether a list is a table.
+    drawn = tuple((kind, *BUTTONS[kind]) for kind in kinds)
+    _component()(
+        key=key,
+        data={
+            "buttons": drawn,
+            "missing": missing,
+            "page": page,
+            "open": leave_open,
+            "ask": ask,
+        },
+        height="content",
+    )
+
+
+def mount_without_buttons(page: str) -> None:
+    """Mounts the component without buttons, only to manage the page's menu, focus and connection."""
+    copy_buttons(key="copy_link", page=page)
+
 
 _MARK = "attention lab"  # the first key of the file; its value is the version of the format
 _OF_A_PAGE = re.compile(r"[a-z]{1,40}_[a-z0-9_]{1,40}")  # the keys of a page's own knobs begin with its name
@@ -48,7 +112,7 @@ def share_bar(title: str, source: Source | None, cell: Cell | None, asks: bool) 
         cell: the chosen cell; None if the page does not use the source's numbers, which it then does not offer.
         asks: whether the menu offers to create a question about the cell.
     """
-    copy_buttons.copy_buttons("link", missing=_missing(source), key="copy_link", page=title)
+    copy_buttons("link", missing=_missing(source), key="copy_link", page=title)
     with st.popover("Share", key="sharing", on_change="rerun") as opened:
         if opened.open:
             _menu(title, source, cell, asks)
@@ -68,7 +132,7 @@ def _missing(source: Source | None) -> str:
 def _menu(title: str, source: Source | None, cell: Cell | None, asks: bool) -> None:
     st.markdown("**A link or a file that opens exactly this state**")
     frames_allowed = ("iframe",) if FRAME_ANCESTORS else ()
-    copy_buttons.copy_buttons("lock", *frames_allowed, missing=_missing(source), key="copy_more")
+    copy_buttons("lock", *frames_allowed, missing=_missing(source), key="copy_more")
     if asks and source is not None and cell is not None:
         for feature in panels():
             feature.share(source, cell, _missing(source))
@@ -80,9 +144,7 @@ def _menu(title: str, source: Source | None, cell: Cell | None, asks: bool) -> N
         names += [key for key in COMPARE_KEYS if title == "Compare" and KNOBS[key].label]
         default = ["temperature", "mask", "head"]
         open_knobs = st.pills("Usable knobs", names, selection_mode="multi", default=default, key="share_open")
-    copy_buttons.copy_buttons(
-        "present", missing=_missing(source), key="copy_projected", leave_open=".".join(open_knobs)
-    )
+    copy_buttons("present", missing=_missing(source), key="copy_projected", leave_open=".".join(open_knobs))
     state = {key: text for key, text in knob_state.shown_texts(early=True).items() if key != UPLOADED}
     offer = Offer("application/json", "attention.json", partial(_write_state, title, state))
     download_links("share_state", offer_link("Save the state (.json)", "state.json", offer))

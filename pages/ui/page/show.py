@@ -77,7 +77,7 @@ def figures(
     figure.component()(
         key=key,
         data=message,
-        on_acts_change=lambda: None,  # see `pages.ui.state.user_actions`
+        on_acts_change=lambda: None,  # see `pages.ui.address`
         on_cut_change=zoomed,
         height=_reserved_height(drawn, around),
     )

@@ -20,10 +20,10 @@ from attention.pictures.view import has_pair
 from attention.sources.link import source_of
 from pages.ui import address, figure, process
 from pages.ui.features import Sourceless
-from pages.ui.page import copy_buttons, interventions, share, show
+from pages.ui.page import interventions, share, show
 from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import compute_head, trace_of
-from pages.ui.state import control_row, knob_state, sidebar, user_actions
+from pages.ui.state import control_row, knob_state, sidebar
 from pages.ui.state.knob_state import is_locked, is_presented
 from pages.ui.state.knob_table import EDITING, HEAT, OVER
 from pages.ui.state.notices import Notes, plain, progress_bar
@@ -109,7 +109,7 @@ class Page:
 
     def for_fragment(self) -> Page:
         """The same for a fragment of maps; it reruns the whole page if the changes need a full run."""
-        if user_actions.apply_actions(widgets_too=False):
+        if address.apply_actions(widgets_too=False):
             st.rerun(scope="app")
         try:
             return self.with_pending_changes()
@@ -150,7 +150,7 @@ def start(
     st.set_page_config(page_title=f"{title} · Attention Lab", page_icon="🔬", layout="wide")
     embedded = bool(st.context.is_embedded)
     show.styles(sidebar=not (embedded or is_locked()))
-    user_actions.apply_actions()
+    address.apply_actions()
     _open_page(title)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="page_head"):
         st.title("Attention Lab" if title == "Lab" else title, anchor=False)
@@ -181,7 +181,7 @@ def start(
         show.controls(Surroundings(controls=control_row.control_row(None), defaults=control_row.defaults()))
         _draw_menu(menu, embedded)
         with tools:
-            copy_buttons.mount_without_buttons(title)
+            share.copy_buttons(key="copy_link", page=title)
         with about:
             address.send_state(title, failed=True)
         st.stop()
@@ -193,7 +193,7 @@ def start(
     _draw_menu(menu, embedded)
     with tools:
         if embedded or is_locked():
-            copy_buttons.copy_buttons("open", key="copy_link", page=title)
+            share.copy_buttons("open", key="copy_link", page=title)
         else:
             share.share_bar(
                 title, source if has_source else None, None if own else cell, maps and not _edits_second(more)

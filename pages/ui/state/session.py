@@ -73,7 +73,7 @@ class Session:
         runs: the number of full runs of pages.
         read: the keys of the knobs that this run has read; they depend on the source.
         kept: those of the run before, and those that wait.
-        last_action: the number of the last applied action of the page, see `pages.ui.state.user_actions`.
+        last_action: the number of the last applied action of the page, see `pages.ui.address`.
         server_actions: the number of user actions that reached the server through widgets, which have no such number.
         applying_action: whether a numbered action is being applied.
         answers_sent: the number of answers sent to the page.
