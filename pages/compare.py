@@ -245,11 +245,7 @@ def below_maps() -> None:
     if two.difference is not None:
         st.markdown(f"## All numbers of `{two.cell.step}`, B − A")
         look_up = difference_getter(two.source, two.cell, two.place_b)
-        show.table(
-            lambda: look_up().frame(),
-            two.difference.matrix.numel(),
-            f"{two.cell.step}-B-minus-A.csv",
-        )
+        show.table(lambda: look_up().frame(), two.difference.matrix.numel(), f"{two.cell.step}-B-minus-A.csv")
     if not is_locked():
         with st.expander("Both in plain torch", key="compare_python", on_change="rerun") as unfolded:
             if unfolded.open:

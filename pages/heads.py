@@ -106,12 +106,7 @@ if not over_picture:  # maps have no picture below
     controls = [control for control in around.controls if control["name"] not in (OVER.key, HEAT.key)]
     around = replace(around, controls=controls)
 show.figures(
-    [figure],
-    "heads_map",
-    open_on_map,
-    around,
-    knob_state.apply_controls,
-    files=lambda: [mosaic(MOSAIC_CELLS)],
+    [figure], "heads_map", open_on_map, around, knob_state.apply_controls, files=lambda: [mosaic(MOSAIC_CELLS)]
 )
 if session().head_opened:
     session().head_opened = False

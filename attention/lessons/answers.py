@@ -152,14 +152,7 @@ def evaluate(expression: str, context: QuestionContext) -> Answer:
         return evaluate(context)
     except AttentionError:
         raise
-    except (
-        TypeError,
-        IndexError,
-        AttributeError,
-        ValueError,
-        OverflowError,
-        RuntimeError,
-    ):  # wrong arguments
+    except (TypeError, IndexError, AttributeError, ValueError, OverflowError, RuntimeError):  # wrong arguments
         raise _not_allowed(expression) from None
 
 

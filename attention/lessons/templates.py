@@ -80,10 +80,7 @@ def templates(trace: Trace, cell: Cell, state: Mapping[str, str]) -> tuple[Templ
         cell: the chosen cell.
         state: the state of the trace, by key as in a link; it has the layer and head of the cell, but not its step or position.
     """
-    state = {
-        SOURCE.key: str(SOURCE.default),
-        **state,
-    }  # explicit, so that a changed default does not alter the lesson
+    state = {SOURCE.key: str(SOURCE.default), **state}  # explicit, so that a changed default does not alter the lesson
     layer = trace.layer(cell.layer)
     about = _CellTopic(layer, cell, state)
     about_row = about if about.step.column_axis == "key_pos" or not layer.has(WEIGHTS) else about.in_the_weights()

@@ -79,13 +79,7 @@ def copy_buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave
     drawn = tuple((kind, *BUTTONS[kind]) for kind in kinds)
     _component()(
         key=key,
-        data={
-            "buttons": drawn,
-            "missing": missing,
-            "page": page,
-            "open": leave_open,
-            "ask": ask,
-        },
+        data={"buttons": drawn, "missing": missing, "page": page, "open": leave_open, "ask": ask},
         height="content",
     )
 

@@ -18,12 +18,7 @@ from attention.files.matrix import Matrix, ParsedText, Stack, as_stack, rounding
 from attention.files.matrix_text import EXTENSIONS, file_text, format_matrix, parse_text
 from attention.formula.names import QUERY, SCORES
 from attention.formula.steps import PARAMETERS
-from attention.sources.matrices import (
-    LABELS,
-    MATRIX_KIND,
-    MAX_MATRIX_CHARACTERS,
-    OPTIONAL_MATRIX_FIELDS,
-)
+from attention.sources.matrices import LABELS, MATRIX_KIND, MAX_MATRIX_CHARACTERS, OPTIONAL_MATRIX_FIELDS
 from attention.sources.matrix_fields import (
     describe_sizes,
     field_of_label,
