@@ -31,7 +31,7 @@ from pages.ui.page.start import Page, start
 from pages.ui.server.traces import compute_head, traces_of_both
 from pages.ui.state import control_row, knob_state, sidebar
 from pages.ui.state.knob_state import is_locked
-from pages.ui.state.knob_table import AUTOSCALE, EDITING, HEAD, KNOBS, LAYER
+from pages.ui.state.knob_table import AUTOSCALE, EDITING, KNOBS
 from pages.ui.state.notices import plain, show_error
 from pages.ui.state.session import session
 
@@ -87,8 +87,8 @@ def both(current: Page) -> Both:
     source = link.read_source(reader)
     source = source.with_other_run(current.source) if isinstance(source, Patchable) else source
     a, b = traces_of_both(current.source, source)
-    layer = reader.knob(LAYER, view.layer_range(b))
-    at = HeadIndex(layer, reader.knob(HEAD, Integer(0, b.layers[layer].n_heads - 1)))
+    layer = reader.knob(view.LAYER, view.layer_range(b))
+    at = HeadIndex(layer, reader.knob(view.HEAD, Integer(0, b.layers[layer].n_heads - 1)))
     compute_head(b.layers[at.layer], at.head)
     colors, fit = knob_state.current_value("colors"), knob_state.current_value(AUTOSCALE.key)
     maps, difference, why = figures.comparison_maps(a, b, current.cell, at, colors, fit)

@@ -12,11 +12,10 @@ from typing import Any
 
 import streamlit as st
 
-from attention.sources.state import Set
 from pages.ui.features import Script, panels
 from pages.ui.server import assets
 from pages.ui.state import knob_state, widgets
-from pages.ui.state.session import Session, count_action, session
+from pages.ui.state.session import Session, session
 
 _SCRIPTS = (
     Script(0, "app.py", "Lab"),
@@ -78,7 +77,6 @@ def send_state(title: str, fragment: str = "", failed: bool = False) -> None:
 
 
 _KEY = "address"
-"""The key of the component that sends the page's own actions, such as Back and Forward."""
 _MOST = 1000  # actions in a message, and keys of a state
 
 
@@ -92,9 +90,8 @@ def apply_actions(widgets_too: bool = True) -> bool:
     """
     ours, state_replaced = session(), False
     actions = _pending(ours)
-    for change in widgets.changes() if widgets_too else ():
-        knob_state.act(Set({change.key: change.text}, "B" if change.of == "B" else "A"))
-        count_action()
+    if widgets_too:
+        widgets.apply_changes()
     for action in actions:
         ours.applying_action = True
         try:

@@ -24,7 +24,7 @@ from attention.trace.layer import Layer
 from attention.trace.trace import Prediction, Trace
 from pages.ui.features import panels
 from pages.ui.server.traces import unchanged_predictions
-from pages.ui.state import knob_state, knob_table
+from pages.ui.state import knob_state
 from pages.ui.state.knob_state import is_locked
 from pages.ui.state.notices import plain, show_later
 from pages.ui.state.session import session
@@ -80,7 +80,7 @@ def shown_prediction(trace: Trace) -> Prediction:
     predicted, chosen, row = (
         trace.predictions,
         knob_state.current_value(PREFIX_LEN.key, knob_state.edited()),
-        knob_state.current_value(knob_table.QUERY.key),
+        knob_state.current_value("q"),
     )
     if continues_text(trace):
         return predicted[-1]

@@ -16,7 +16,7 @@ from attention.base.knobs import Knob
 from attention.pictures.live_inputs import live_inputs
 from attention.pictures.message import Surroundings
 from attention.pictures.steps_view import OverPicture, available_views, cell_line, step_strip
-from attention.pictures.view import has_pair
+from attention.pictures.view import HEAT, OVER, has_pair
 from attention.sources.link import source_of
 from pages.ui import address, figure, process
 from pages.ui.features import Sourceless
@@ -25,7 +25,7 @@ from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import compute_head, trace_of
 from pages.ui.state import control_row, knob_state, sidebar
 from pages.ui.state.knob_state import is_locked, is_presented
-from pages.ui.state.knob_table import EDITING, HEAT, OVER
+from pages.ui.state.knob_table import EDITING
 from pages.ui.state.notices import Notes, plain, progress_bar
 from pages.ui.state.session import session
 

@@ -1,13 +1,14 @@
 """The sidebar: the source of the numbers, and a widget for each knob that was read for it; on Compare also for those of B.
 
-An uploaded attention file stays in the session; the address has its name and digest."""
+An uploaded attention file stays in the session; the address has its name and digest.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -35,6 +36,7 @@ from pages.ui.state.notices import Notes, plain, progress_bar, show_later
 from pages.ui.state.session import session
 from pages.ui.vision.picture_field import picture_field
 
+_apply_to_second = partial(knob_state.apply_controls, to="B")
 _MATRICES = {knob.key for knob in MATRICES}
 
 
@@ -64,7 +66,7 @@ def source(notes: Notes, wide: DeltaGenerator) -> Source:
             _widget(field, folds, read.fields)
     if matrices and not locked:
         with wide:
-            problem = matrix_editor(matrices, notes) or problem
+            problem = matrix_editor(matrices) or problem
     if problem is not None:
         raise problem
     assert found is not None
@@ -139,11 +141,6 @@ def missing_fields() -> None:
         read_source(read)
     if IMAGE.key in read.fields:
         picture_field(read.fields[IMAGE.key], f"second_{IMAGE.key}", _apply_to_second, locked=True)
-
-
-def _apply_to_second(values: Mapping[str, Any]) -> None:
-    """Changes knobs of B; values out of range are ignored. Only in a callback."""
-    knob_state.apply_controls(values, "B")
 
 
 _KEY = "file_upload"
