@@ -148,29 +148,23 @@ def _answer_page(scope: Scope, caching: str) -> Response:
     return Response(b"" if scope["method"] == "HEAD" else body, headers=headers, media_type="text/html")
 
 
-class IndexPage:
+async def index_page(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Middleware that replaces Streamlit's index page by ours.
 
     Streamlit sends styles and sidebar as messages after the first paint, so that the page would jump. It has no setting for the content of
     its index page. This middleware therefore replaces every answer that is Streamlit's index page, recognized by its ETag, on the path of
     every page and below any prefix. `tests/pages/server/test_first_paint.py` fails when a newer Streamlit answers differently.
     """
+    is_index = False
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    async def send_index(message: Message) -> None:
+        nonlocal is_index
+        if message["type"] == "http.response.start":
+            headers = Headers(raw=message["headers"])
+            if is_index := headers.get("ETag", "").removeprefix("W/") == _ETAG:
+                await _answer_page(scope, headers.get("Cache-Control", "no-cache"))(scope, receive, send)
+        if not is_index:
+            await send(message)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forwards the request. An answer with Streamlit's index page is replaced; only its Cache-Control header stays."""
-        is_index = False
-
-        async def send_index(message: Message) -> None:
-            nonlocal is_index
-            if message["type"] == "http.response.start":
-                headers = Headers(raw=message["headers"])
-                if is_index := headers.get("ETag", "").removeprefix("W/") == _ETAG:
-                    await _answer_page(scope, headers.get("Cache-Control", "no-cache"))(scope, receive, send)
-            if not is_index:
-                await send(message)
-
-        is_page_request = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
-        await self.app(scope, receive, send_index if is_page_request else send)
+    is_page_request = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
+    await app(scope, receive, send_index if is_page_request else send)

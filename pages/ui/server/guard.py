@@ -82,28 +82,22 @@ _HEADERS = {
 REPLICA = {"Lab-Replica": limits.REPLICA} if limits.REPLICA else {}
 
 
-class Backpressure:
+async def backpressure(app: ASGIApp, scope: Scope, receive: Receive, send: Send, budget: Budget = BUDGET) -> None:
     """Middleware that limits the unread bytes of all sockets together (backpressure).
 
     Streamlit queues 500 messages for each socket, about seven runs of a page: up to 10 MB with a table, for every client that opens a
     socket and does not read. It has no setting for that, so this middleware accepts each message at once and queues it
     itself. When more is unread than the budget of bytes in flight allows, it closes the socket with the largest queue. A page that was only slow reconnects.
     """
-
-    def __init__(self, app: ASGIApp, budget: Budget = BUDGET) -> None:
-        self.app, self._budget = app, budget
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forwards requests; sockets get a limited queue."""
-        if scope["type"] != "websocket":
-            await self.app(scope, receive, send)
-            return
-        socket = _Socket(receive, send)
-        socket.unread = Part(address_of(scope), socket.give_up, self._budget)
-        try:
-            await self.app(scope, socket.receive, socket.send)
-        finally:
-            await socket.end()
+    if scope["type"] != "websocket":
+        await app(scope, receive, send)
+        return
+    socket = _Socket(receive, send)
+    socket.unread = Part(address_of(scope), socket.give_up, budget)
+    try:
+        await app(scope, socket.receive, socket.send)
+    finally:
+        await socket.end()
 
 
 class _Socket:
@@ -221,24 +215,18 @@ class OneLineAMinute(logging.Filter):
         return True
 
 
-class BinaryOnly:
+async def binary_only(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Middleware that closes a socket when it sends text, which makes Streamlit fail."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    async def receive_bytes() -> Message:
+        message = await receive()
+        if message["type"] != "websocket.receive" or message.get("bytes") is not None:
+            return message
+        get_logger(__name__).warning(_TEXT)
+        await send({"type": "websocket.close", "code": _UNSUPPORTED})
+        return {"type": "websocket.disconnect", "code": _UNSUPPORTED}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forwards everything except text messages of sockets."""
-
-        async def receive_bytes() -> Message:
-            message = await receive()
-            if message["type"] != "websocket.receive" or message.get("bytes") is not None:
-                return message
-            get_logger(__name__).warning(_TEXT)
-            await send({"type": "websocket.close", "code": _UNSUPPORTED})
-            return {"type": "websocket.disconnect", "code": _UNSUPPORTED}
-
-        await self.app(scope, receive_bytes if scope["type"] == "websocket" else receive, send)
+    await app(scope, receive_bytes if scope["type"] == "websocket" else receive, send)
 
 
 def bound_log() -> None:
@@ -254,28 +242,22 @@ def _relative_location(path: str, location: str) -> str:
     return "../" * (len(path) - len(path.rstrip("/"))) + page.rpartition("/")[2] + mark + query
 
 
-class WithHeaders:
+async def with_headers(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Middleware that adds our headers to every answer and hides the operators' paths from visitors."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] in ("http.response.start", "websocket.accept"):
+            headers = MutableHeaders(scope=message)
+            headers.update(_HEADERS | REPLICA)
+            if headers.get("Location", "").startswith("/") and scope["path"].endswith("/"):
+                headers["Location"] = _relative_location(scope["path"], headers["Location"])
+        await send(message)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forwards every request except visitors' requests for the operators' paths."""
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] in ("http.response.start", "websocket.accept"):
-                headers = MutableHeaders(scope=message)
-                headers.update(_HEADERS | REPLICA)
-                if headers.get("Location", "").startswith("/") and scope["path"].endswith("/"):
-                    headers["Location"] = _relative_location(scope["path"], headers["Location"])
-            await send(message)
-
-        # Proxies set X-Forwarded-For; probes and operators connect without a proxy.
-        if scope["type"] == "http" and scope["path"].endswith(_INSIDE) and "X-Forwarded-For" in Headers(scope=scope):
-            await PlainTextResponse("Not found", 404)(scope, receive, send_with_headers)
-        else:
-            await self.app(scope, receive, send_with_headers)
+    # Proxies set X-Forwarded-For; probes and operators connect without a proxy.
+    if scope["type"] == "http" and scope["path"].endswith(_INSIDE) and "X-Forwarded-For" in Headers(scope=scope):
+        await PlainTextResponse("Not found", 404)(scope, receive, send_with_headers)
+    else:
+        await app(scope, receive, send_with_headers)
 
 
 def _is_allowed(site: str, host: str) -> bool | None:
@@ -297,61 +279,49 @@ def _is_allowed(site: str, host: str) -> bool | None:
     }
 
 
-class AllowedOrigins:
+async def allowed_origins(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Middleware that rejects sockets from pages of sites that are not allowed.
 
     Streamlit accepts a socket from another site if that site has this machine's external address, which Streamlit requests from a service.
     This middleware decides first, with Streamlit's own options but without that address. It removes the Origin header of allowed
     sockets, so that Streamlit makes no comparison of its own.
     """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forwards allowed sockets and all other requests."""
-        if scope["type"] != "websocket" or not st.get_option("server.enableCORS"):
-            await self.app(scope, receive, send)
-            return
-        headers = Headers(scope=scope)
-        site, host = headers.get("Origin"), headers.get("Host", "")
-        allowed = None if site is None else _is_allowed(site, host)
-        if allowed is False:
-            get_logger(__name__).warning("A page of %r may not open a socket to %r.", site, host)
-            await send({"type": "websocket.close", "code": _REFUSED})
-            return
-        if allowed:
-            scope = {**scope, "headers": [header for header in scope["headers"] if header[0].lower() != b"origin"]}
-        await self.app(scope, receive, send)
+    if scope["type"] != "websocket" or not st.get_option("server.enableCORS"):
+        await app(scope, receive, send)
+        return
+    headers = Headers(scope=scope)
+    site, host = headers.get("Origin"), headers.get("Host", "")
+    allowed = None if site is None else _is_allowed(site, host)
+    if allowed is False:
+        get_logger(__name__).warning("A page of %r may not open a socket to %r.", site, host)
+        await send({"type": "websocket.close", "code": _REFUSED})
+        return
+    if allowed:
+        scope = {**scope, "headers": [header for header in scope["headers"] if header[0].lower() != b"origin"]}
+    await app(scope, receive, send)
 
 
-class AllowedHosts:
+async def allowed_hosts(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Middleware that answers only to names of this machine, where users may open any folder of it.
 
     A page of another site whose name is made to resolve to 127.0.0.1 (DNS rebinding) has that name in Host. Any port is allowed,
     since containers and SSH forward to others.
     """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forwards requests to this machine's own names, and everything where only listed models are opened."""
-        if scope["type"] == "lifespan" or not limits.ALLOW_LOCAL_MODELS:
-            await self.app(scope, receive, send)
-            return
-        host = Headers(scope=scope).get("Host", "")
-        try:
-            name = urlsplit(f"//{host}").hostname
-        except ValueError:
-            name = None
-        if name in {*_LOCAL, *limits.ALLOWED_HOSTS}:
-            await self.app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": _REFUSED})
-        else:
-            sentence = (
-                f"This Lab may open folders of its machine, so it answers to {', '.join(_LOCAL)} and the names in LAB_ALLOWED_HOSTS; "
-                f"got {host[:100]!r}: open it as localhost, or add the name."
-            )
-            await PlainTextResponse(sentence, 421)(scope, receive, send)
+    if scope["type"] == "lifespan" or not limits.ALLOW_LOCAL_MODELS:
+        await app(scope, receive, send)
+        return
+    host = Headers(scope=scope).get("Host", "")
+    try:
+        name = urlsplit(f"//{host}").hostname
+    except ValueError:
+        name = None
+    if name in {*_LOCAL, *limits.ALLOWED_HOSTS}:
+        await app(scope, receive, send)
+    elif scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": _REFUSED})
+    else:
+        sentence = (
+            f"This Lab may open folders of its machine, so it answers to {', '.join(_LOCAL)} and the names in LAB_ALLOWED_HOSTS; "
+            f"got {host[:100]!r}: open it as localhost, or add the name."
+        )
+        await PlainTextResponse(sentence, 421)(scope, receive, send)

@@ -18,7 +18,7 @@ from attention.base.knobs import Limits
 
 _GROWTH = 2**26  # bytes
 _released = [0]  # resident bytes after the last release
-SMALLEST_MB, LARGEST_MB = 128, 4096  # bounds of the automatic trace budget
+_SMALLEST_MB, _LARGEST_MB = 128, 4096  # bounds of the automatic trace budget
 
 _C = ctypes.CDLL(None) if os.name == "posix" else None
 # M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h. One heap for all threads, since each heap retains its freed memory.
@@ -35,9 +35,9 @@ def trace_mb(available: int | None, cache_mb: int | None = None) -> int:
         cache_mb: the size of the cache if the operator has set it.
 
     Returns:
-        From `SMALLEST_MB`, also the value for unknown memory, to `LARGEST_MB`; at most half of `cache_mb`.
+        From `_SMALLEST_MB`, also the value for unknown memory, to `_LARGEST_MB`; at most half of `cache_mb`.
     """
-    budget = SMALLEST_MB if available is None else min(max(available // 4 // 2**20, SMALLEST_MB), LARGEST_MB)
+    budget = _SMALLEST_MB if available is None else min(max(available // 4 // 2**20, _SMALLEST_MB), _LARGEST_MB)
     return budget if cache_mb is None else max(1, min(budget, cache_mb // 2))
 
 
@@ -188,7 +188,7 @@ def _trace_mb() -> int:
     """The integer in LAB_MAX_TRACE_MB, or, for "auto", the budget that the memory of this machine allows."""
     if _variable("MAX_TRACE_MB", "") != "auto":  # `make run` says auto
         return _limit("MAX_TRACE_MB", 128, 1, 65_536, "auto, or ")
-    cache = _limit("TRACE_CACHE_MB", 2 * SMALLEST_MB, 2, 131_072) if "LAB_TRACE_CACHE_MB" in os.environ else None
+    cache = _limit("TRACE_CACHE_MB", 2 * _SMALLEST_MB, 2, 131_072) if "LAB_TRACE_CACHE_MB" in os.environ else None
     return trace_mb(available(), cache)
 
 
@@ -293,9 +293,7 @@ EXPORT_MB = 64  # of all steps in one file; beyond that the file has one head
 LARGEST_FILE_MB = 128  # of an export
 UNREAD_MB = 32  # of one file that its browser has not read yet; beyond that its production waits for the browser
 MOST_CELLS = 512 * 512  # of a table on a page
-IN_FLIGHT_MB = (
-    128  # of messages and bodies that have not arrived completely, and of messages that pages have not yet read
-)
+IN_FLIGHT_MB = 128  # of messages and bodies that have not arrived completely, and of messages that are not yet read
 IN_FLIGHT_MB_OF_ADDRESS = 96  # the same for one IP address, such as a school's
 METRIC_SECONDS = 2  # of computing the metrics of all heads; longer ones wait for the user's request
 METRIC_SECONDS_OF_FILE = 60  # the same for an export

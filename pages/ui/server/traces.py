@@ -29,18 +29,7 @@ from attention.sources.model import Model
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 from pages.ui.server import limits, scheduler
-from pages.ui.server.limits import (
-    ALLOW_LOCAL_MODELS,
-    HF_ALLOW,
-    MAX_MODEL_MB,
-    MAX_TRACE_MB,
-    MEMORY_MB,
-    MODEL_CACHE_MB,
-    MODELS,
-    TRACE_CACHE_MB,
-    resident_bytes,
-    trim,
-)
+from pages.ui.server.limits import resident_bytes, trim
 from pages.ui.server.scheduler import watcher
 
 Result = TypeVar("Result")
@@ -48,15 +37,13 @@ Result = TypeVar("Result")
 _RESERVE = 96 * 2**20
 """Bytes for uncounted memory: copies of a trace for drawing, and concurrent allocations of other sessions."""
 
-MAX_PAIR_MB = MAX_TRACE_MB * 3 // 2  # of two compared states together; each may have up to MAX_TRACE_MB
+MAX_PAIR_MB = limits.MAX_TRACE_MB * 3 // 2  # of two compared states together; each may have up to limits.MAX_TRACE_MB
 _LARGE = 16 * 2**20  # bytes
-_FORKER_BYTES = (
-    2**29
-)  # of room with which the process that forks jobs begins before it is needed: its own, and those of a job
+_FORKER_BYTES = 2**29  # of room with which the process that forks jobs begins early: its own, and those of a job
 _LOCKS: dict[str, Lock] = {}  # one computation at a time for each kind of source: a slow model delays only models
 
 
-LIMIT, _ = limits.process_memory(MEMORY_MB)
+LIMIT, _ = limits.process_memory(limits.MEMORY_MB)
 """The memory limit of this process in bytes; None if unknown."""
 
 
@@ -106,8 +93,18 @@ def _mb(nbytes: int) -> str:
     return f"{nbytes / 2**20:,.0f}"
 
 
-CACHE.reset(TRACE_CACHE_MB * 2**20)
-LIBRARY.hold(Settings(MODELS, ALLOW_LOCAL_MODELS, HF_ALLOW, MAX_MODEL_MB, MODEL_CACHE_MB, make_room, shared=True))
+CACHE.reset(limits.TRACE_CACHE_MB * 2**20)
+LIBRARY.hold(
+    Settings(
+        limits.MODELS,
+        limits.ALLOW_LOCAL_MODELS,
+        limits.HF_ALLOW,
+        limits.MAX_MODEL_MB,
+        limits.MODEL_CACHE_MB,
+        make_room,
+        shared=True,
+    )
+)
 
 
 def _key(source: Source, what: str = "trace") -> bytes:
@@ -148,11 +145,6 @@ def trace_of(source: Source) -> Trace:
             run_traces[key] = computed  # the cache may evict it during the run, or it may not fit
         trace: Trace = run_traces[key]
     return trace
-
-
-def is_cached(source: Source) -> bool:
-    """Whether the trace of a source is cached."""
-    return CACHE.get(_key(source.base if isinstance(source, Configurable) else source)) is not None
 
 
 def traces_of_both(first: Source, other: Source) -> tuple[Trace, Trace]:

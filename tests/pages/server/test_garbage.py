@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import pytest
 from starlette.applications import Starlette
@@ -53,7 +54,7 @@ def test_text_closes_the_socket_and_bytes_arrive() -> None:
         except WebSocketDisconnect as end:
             received.append(str(end.code).encode())
 
-    app = Starlette(routes=[WebSocketRoute("/", echo)], middleware=[Middleware(guard.BinaryOnly)])
+    app = Starlette(routes=[WebSocketRoute("/", echo)], middleware=[Middleware(partial(partial, guard.binary_only))])
     with TestClient(app).websocket_connect("/") as socket:
         socket.send_bytes(b"one")
         socket.send_text("two")
