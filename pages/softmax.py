@@ -35,7 +35,7 @@ with picture:
 with words:
     st.latex(r"\text{softmax}(x)_i = \frac{e^{x_i}}{\sum_j e^{x_j}}")
     st.markdown(softmax.WHY_SOFTMAX)
-show.chart_table(curve.frame(), "softmax_curve")
+show.chart_table(curve, "softmax_curve")
 
 st.markdown("## Your numbers at low and high temperature")
 knobs = Knobs(page.notes)

@@ -97,6 +97,7 @@ def cell(context: QuestionContext, query: str, key: str, layer: int | None = Non
 def _argmax_cell(
     context: QuestionContext, step: str, layer: int | None = None, head: int | None = None
 ) -> tuple[int, int]:
+    """The cell with the largest value of the matrix."""
     matrix = context.matrix(step, layer, head)
     query, key = divmod(int(matrix.argmax()), matrix.shape[1])
     return query, key

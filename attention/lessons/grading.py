@@ -66,15 +66,8 @@ def _step_table(
     hidden = layer.mask if step.masked else None
     open_cells = _open_cells(matrix, part, withheld)
     compared = [other for other in beside if {other.step, part.step} == {QUERY, KEY}]
-    numbers = [
-        *open_cells.values(),
-        *(
-            number
-            for other in compared
-            for number in _open_cells(layer.matrix(other.step, head), other, withheld).values()
-        ),
-    ]
-    finite = [number for number in numbers if math.isfinite(number)]
+    others = [_open_cells(layer.matrix(other.step, head), other, withheld) for other in compared]
+    finite = [number for cells in (open_cells, *others) for number in cells.values() if math.isfinite(number)]
     ends = scale_range(step, (min(finite), max(finite)) if finite else None, "fixed")
 
     def cell(q: int, k: int) -> tuple[str, str, str, str] | None:
@@ -83,8 +76,7 @@ def _step_table(
         number = open_cells[q, k]
         if hidden is not None and not hidden[q, k]:
             return ("−∞" if number else "0", "hidden by the mask", HIDDEN_COLOR, "#000000")
-        background = color_at(step, (number - ends[0]) / ((ends[1] - ends[0]) or 1))
-        return (_short(number, step), format_number(number), background, _text_color(background))
+        return _colored(number, step, (number - ends[0]) / ((ends[1] - ends[0]) or 1))
 
     return {
         "picture": None if part.row is None else _picture(layer.labels_of(step.column_axis) or (), pictures),
@@ -128,10 +120,6 @@ def _prediction_table(trace: Trace, part: Part, withheld: Collection[Part], capt
         )
     step = find_step(WEIGHTS)  # a probability, in the same colours
 
-    def cell(probability: float) -> tuple[str, str, str, str]:
-        background = color_at(step, probability)
-        return (_short(probability, step), format_number(probability), background, _text_color(background))
-
     return {
         "picture": None,
         "title": f"prediction{', ' if caption else ''}{caption}",
@@ -143,23 +131,18 @@ def _prediction_table(trace: Trace, part: Part, withheld: Collection[Part], capt
             "?" if is_withheld else label(token.strip("·"), _LONGEST, escape=False)
             for token in prediction.tokens[:_SAID]
         ],
-        "cells": [[None if is_withheld else cell(probability) for probability in prediction.probabilities[:_SAID]]],
+        "cells": [[None if is_withheld else _colored(p, step, p) for p in prediction.probabilities[:_SAID]]],
     }
 
 
 def _open_cells(matrix: Tensor, part: Part, withheld: Collection[Part]) -> dict[tuple[int, int], float]:
-    step = find_step(part.step)
-    rows = range(matrix.shape[0]) if part.row is None else range(part.row, part.row + 1)
+    hidden = [(other.row, other.column) for other in withheld if other.step == part.step]
     return {
         (q, k): float(matrix[q, k])
-        for q in rows
+        for q in (range(matrix.shape[0]) if part.row is None else (part.row,))
         for k in range(matrix.shape[1])
-        if not any(_within(q, k, step, hidden_part) for hidden_part in withheld)
+        if not any(row in (None, q) and column in (None, k) for row, column in hidden)
     }
-
-
-def _within(q: int, k: int, step: Step, part: Part) -> bool:
-    return part.step == step.name and part.row in (None, q) and part.column in (None, k)
 
 
 def _names(layer: Layer, axis: str, indices: Sequence[int]) -> list[str]:
@@ -174,9 +157,12 @@ def _short(number: float, step: Step) -> str:
     return (text if float(text) else text.lstrip("-")).replace("-", "−")
 
 
-def _text_color(background: str) -> str:
+def _colored(number: float, step: Step, fraction: float) -> tuple[str, str, str, str]:
+    """The cell of a number, whose colour is at this fraction of the scale."""
+    background = color_at(step, fraction)
     red, green, blue = (int(background[start : start + 2], 16) for start in (1, 3, 5))
-    return "#ffffff" if 0.299 * red + 0.587 * green + 0.114 * blue < _DARK else "#000000"
+    text_color = "#ffffff" if 0.299 * red + 0.587 * green + 0.114 * blue < _DARK else "#000000"
+    return _short(number, step), format_number(number), background, text_color
 
 
 _MAX_ATTEMPTS = 2
@@ -243,9 +229,7 @@ def lesson_message(lesson: Lesson, context: QuestionContext, guesses: Sequence[A
         }  # fmt: skip
         for figure in message["figures"]:
             figure["marks"] = _marks(lesson, figure["step"], truth, guesses[-1])
-    plain: dict[str, Any] = json.loads(
-        json.dumps(message, allow_nan=False)
-    )  # with lists for tuples, as the browser gets it
+    plain: dict[str, Any] = json.loads(json.dumps(message, allow_nan=False))  # with lists, as the browser gets it
     return plain
 
 

@@ -79,22 +79,10 @@ def parse_row(text: str) -> Row:
     return tuple(numbers)
 
 
-@dataclass(frozen=True, eq=False)
-class Curve:
-    """The softmax of evenly spaced numbers: it grows exponentially and sums to 1."""
-
-    x: NDArray[np.float64]
-    share: NDArray[np.float64]
-
-    def frame(self) -> pd.DataFrame:
-        """The points of the curve."""
-        return pd.DataFrame({"number": self.x, "share": self.share})
-
-
-def curve() -> Curve:
-    """The softmax over np.arange(-5, 5, 0.1), in double precision."""
+def curve() -> pd.DataFrame:
+    """The softmax over np.arange(-5, 5, 0.1), in double precision: it grows exponentially and sums to 1."""
     x = np.arange(-5, 5, 0.1)
-    return Curve(x, _softmax(x))
+    return pd.DataFrame({"number": x, "share": _softmax(x)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,13 +119,9 @@ def spread(row: Row) -> Spread:
     x = np.array(row)
     fine = np.unique(np.concatenate([np.geomspace(MIN_TEMPERATURE, MAX_TEMPERATURE, 101), TEMPERATURES]))
     shares = {t: _softmax(x / t) for t in fine.tolist()}
-    return Spread(
-        row,
-        {t: shares[t] for t in TEMPERATURES},
-        fine,
-        np.array([share.var(ddof=1) for share in shares.values()]),
-        np.array([float(entropy(share)) for share in shares.values()]),
-    )
+    variances = np.array([share.var(ddof=1) for share in shares.values()])
+    entropies = np.array([float(_entropy(share)) for share in shares.values()])
+    return Spread(row, {t: shares[t] for t in TEMPERATURES}, fine, variances, entropies)
 
 
 @dataclass(frozen=True)
@@ -164,15 +148,9 @@ class Overflow:
 
     def frame(self) -> pd.DataFrame:
         """Both computations side by side, with inf and nan spelled out."""
-        return pd.DataFrame(
-            {
-                "x": [_format(x) for x in self.numbers],
-                "exp(x)": [_format(x) for x in self.powers],
-                "naive share": [_format(x) for x in self.naive],
-                "exp(x − max)": [_format(x) for x in self.shifted],
-                "stable share": [_format(x) for x in self.stable],
-            }
-        )
+        names = ("x", "exp(x)", "naive share", "exp(x − max)", "stable share")
+        columns = (self.numbers, self.powers, self.naive, self.shifted, self.stable)
+        return pd.DataFrame({name: list(map(_format, row)) for name, row in zip(names, columns, strict=True)})
 
 
 def overflow(row: Row, factor: float) -> Overflow:
@@ -184,16 +162,9 @@ def overflow(row: Row, factor: float) -> Overflow:
     x = torch.tensor(row, dtype=torch.float32) * factor
     powers = torch.exp(x)
     naive, stable = powers / powers.sum(), NORMALIZERS["softmax"].weights(x)
+    rows = (tuple(row.tolist()) for row in (x, powers, naive, torch.exp(x - x.max()), stable))
     failed = not bool(torch.allclose(naive, stable, atol=1e-6))
-    return Overflow(
-        numbers=tuple(x.tolist()),
-        powers=tuple(powers.tolist()),
-        naive=tuple(naive.tolist()),
-        shifted=tuple(torch.exp(x - x.max()).tolist()),
-        stable=tuple(stable.tolist()),
-        failed=failed,
-        words=_why(float(x.max()), powers.tolist(), float(powers.sum()), naive.tolist()),
-    )
+    return Overflow(*rows, failed, _why(float(x.max()), powers.tolist(), float(powers.sum()), naive.tolist()))
 
 
 def _why(highest: float, powers: list[float], total: float, naive: list[float]) -> str:
@@ -238,23 +209,24 @@ def _softmax(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return share
 
 
-def entropy(shares: NDArray[Any]) -> NDArray[np.float64]:
+def _entropy(shares: NDArray[Any]) -> NDArray[np.float64]:
     """The entropy −Σ p ln p over the last axis, in nats; a share of 0 contributes 0."""
     p = shares.astype(np.float64)
     return np.asarray(-(p * np.log(np.where(p > 0, p, 1))).sum(axis=-1) + 0.0)
 
 
-def softmax_curve(lesson: Curve) -> Spec:
+def softmax_curve(curve: pd.DataFrame) -> Spec:
     """The softmax curve over evenly spaced numbers."""
-    low, high, top = float(lesson.x[0]), float(lesson.x[-1]), float(lesson.share[-1])
+    x, shares = curve["number"].to_numpy(), curve["share"].to_numpy()
+    low, high, top = float(x[0]), float(x[-1]), float(shares[-1])
     figure = empty_chart(
         "softmax",
-        f"{len(lesson.x)} numbers from {low:.1f} to {high:.1f}; the shares sum to 1",
-        f"Line chart of the softmax of {len(lesson.x)} numbers from {low:.1f} to {high:.1f}: the share grows exponentially with "
+        f"{len(x)} numbers from {low:.1f} to {high:.1f}; the shares sum to 1",
+        f"Line chart of the softmax of {len(x)} numbers from {low:.1f} to {high:.1f}: the share grows exponentially with "
         f"the number, up to {top:.4f}.",
     )
     figure["data"].append({
-        **_LINE, "x": lesson.x, "y": lesson.share, "hovertemplate": "number %{x:.1f}<br>share <b>%{y:.9g}</b><extra></extra>",
+        **_LINE, "x": x, "y": shares, "hovertemplate": "number %{x:.1f}<br>share <b>%{y:.9g}</b><extra></extra>",
     })  # fmt: skip
     set_axes(figure, "number", "its share")
     return figure
@@ -422,21 +394,13 @@ def measure(source: TypedText) -> Scaling:
         entropies.append([_mean_entropy(matrix) for matrix in maps])
         spreads.append([float(scores.double().std(correction=0)) / divisor for divisor in divisors])
     visible = layer["mask"].numpy()
-    return Scaling(
-        trace.tokens,
-        trace.key_tokens,
-        INITS,
-        np.array(weights),
-        np.array(entropies),
-        np.array(spreads),
-        visible,
-        trace.notes,
-    )
+    numbers = map(np.array, (weights, entropies, spreads))
+    return Scaling(trace.tokens, trace.key_tokens, INITS, *numbers, visible, trace.notes)
 
 
 def _mean_entropy(weights: NDArray[Any]) -> float:
     nonzero = weights.sum(axis=-1) > 0
-    return float(entropy(weights[nonzero]).mean()) if nonzero.any() else 0.0
+    return float(_entropy(weights[nonzero]).mean()) if nonzero.any() else 0.0
 
 
 def scaling_maps(lesson: Scaling) -> Spec:

@@ -21,7 +21,7 @@ def test_softmax_curve_matches_notebook_1() -> None:
     x = np.arange(-5, 5, 0.1)
     powers = np.exp(x - np.max(x))
     curve = softmax.curve()
-    np.testing.assert_array_equal(curve.x, x)
+    np.testing.assert_array_equal(curve.number, x)
     np.testing.assert_allclose(curve.share, powers / powers.sum(axis=0), rtol=1e-14)
     assert curve.share.sum() == pytest.approx(1)
 

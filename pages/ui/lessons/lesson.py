@@ -175,10 +175,7 @@ def _question_form(trace: Trace, cell: Cell, missing: str) -> None:
         show_error(f"A question needs a state that fits into its link, but {missing}")
         return
     # Without row and column, which would reveal the cell that the question is about.
-    drafts = {
-        template.label: template.lesson
-        for template in templates(trace, cell, second_state.compared_state(knob_state.shown_texts()))
-    }
+    drafts = dict(templates(trace, cell, second_state.compared_state(knob_state.shown_texts())))
     kind = st.selectbox("Kind of question", list(drafts), key="ask_kind")
     draft = drafts[kind]
     with st.form("ask_form", border=False):
