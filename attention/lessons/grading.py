@@ -39,19 +39,14 @@ def _step_table(
     head: int,
     part: Part,
     withheld: Collection[Part],
-    caption: str = "",
-    pictures: Sequence[SeenPicture] = (),
-    beside: Sequence[Part] = (),
+    caption: str,
+    pictures: Sequence[SeenPicture],
+    beside: Sequence[Part],
 ) -> dict[str, Any]:
     """A part of a step as rows of cells, each [text, exact number, background, text colour], or None if withheld.
 
     The colour range covers the visible cells only, so that the colours reveal nothing about the rest; queries and keys `beside` each other
-    share one. A single row whose columns are
-    the patches of one of `pictures` also has the picture, over which the page draws them.
-
-    Raises:
-        PictureError: it has more than `MAX_SIDE` rows or columns.
-        MissingError: the layer has no such step, row or column.
+    share one. A single row whose columns are the patches of one of `pictures` also has the picture, over which the page draws them.
     """
     step = find_step(part.step)
     matrix = layer.matrix(part.step, head)
@@ -101,14 +96,8 @@ def _picture(tokens: Sequence[str], pictures: Sequence[SeenPicture]) -> dict[str
     return {"source": source, "columns": grid.positions[placed.area].tolist()}
 
 
-def _prediction_table(trace: Trace, part: Part, withheld: Collection[Part], caption: str = "") -> dict[str, Any]:
-    """The model's prediction as a row: the likeliest tokens with their probabilities, both withheld together.
-
-    The prediction is the one at the row of the part, or the last one.
-
-    Raises:
-        MissingError: the trace has no prediction, or none at this position.
-    """
+def _prediction_table(trace: Trace, part: Part, withheld: Collection[Part], caption: str) -> dict[str, Any]:
+    """The prediction at the row of the part, or the last one, as a row: the likeliest tokens with their probabilities, both withheld together."""
     if not trace.predictions:
         raise MissingError("The state asks the model for no prediction: put predict= into the state.")
     by_position = {prediction.position: prediction for prediction in trace.predictions}
@@ -187,12 +176,6 @@ def parse_answer(lesson: Lesson, context: QuestionContext, answer: object) -> An
     return guess if valid else None
 
 
-def grade(lesson: Lesson, context: QuestionContext, guesses: Sequence[Answer]) -> tuple[bool, ...]:
-    """Whether each of the answers is right."""
-    truth = _truth(lesson, context)
-    return tuple(KINDS[lesson.kind].is_right(guess, truth, lesson.tolerance) for guess in guesses)
-
-
 def _truth(lesson: Lesson, context: QuestionContext) -> Answer:
     truth = evaluate(lesson.answer, context)
     if parse_answer(lesson, context, truth) is None:
@@ -211,7 +194,8 @@ def lesson_message(lesson: Lesson, context: QuestionContext, guesses: Sequence[A
     Raises:
         AttentionError: the trace lacks a step or cell that the lesson shows or asks about.
     """
-    truth, right = _truth(lesson, context), grade(lesson, context, guesses)
+    truth = _truth(lesson, context)
+    right = [KINDS[lesson.kind].is_right(guess, truth, lesson.tolerance) for guess in guesses]
     done = any(right) or len(guesses) >= _MAX_ATTEMPTS
     message: dict[str, Any] = {
         "kind": lesson.kind, "question": lesson.question, "options": lesson.options, "keys": _keys(lesson, context),
@@ -235,11 +219,9 @@ def lesson_message(lesson: Lesson, context: QuestionContext, guesses: Sequence[A
 
 def explained_cell(lesson: Lesson, context: QuestionContext) -> Cell | None:
     """The cell whose arithmetic is opened at the end, if the lesson names one."""
-    part, truth = lesson.explain, _truth(lesson, context)
-    if part is None:
+    if (part := lesson.explain) is None:
         return None
-    row, column = _row_and_column(lesson, part, truth)
-    return Cell(context.layer, part.step, context.head, row, column)
+    return Cell(context.layer, part.step, context.head, *_row_and_column(lesson, part, _truth(lesson, context)))
 
 
 def _row_and_column(lesson: Lesson, part: Part, truth: Answer) -> tuple[int, int]:

@@ -271,9 +271,8 @@ class Production:
     def _wait_for_browser(self, made: int) -> None:
         """Waits while too much of the bytes made so far is unread, unless others wait for the place of this file."""
         began = monotonic()
-        while (
-            self._is_read and self.waiting + made - self.total > UNREAD_MB * 2**20
-        ):  # a range is read when all is made
+        # A range is read when all is made.
+        while self._is_read and self.waiting + made - self.total > UNREAD_MB * 2**20:
             self._read.wait(POLL_SECONDS)
             self._read.clear()
             self._check()

@@ -114,12 +114,8 @@ def _similar_heads(page: Page, open_head: Callable[[int, int], None]) -> None:
 def _aggregate_knob() -> Knob:
     formulas = {each.name: each.step.formula for each in aggregates.AGGREGATES}
     formulas |= {each.name: each.formula for each in _head_maps().values()}
-    help_ = " ".join(
-        (
-            "The Lab never averages heads unless you choose it here.",
-            *(f"{name}: {text}." for name, text in formulas.items()),
-        )
-    )
+    sentences = (f"{name}: {text}." for name, text in formulas.items())
+    help_ = " ".join(("The Lab never averages heads unless you choose it here.", *sentences))
     return Knob("aggregate", _NONE, Choice((_NONE, *formulas)), "Several heads as one map", help_)
 
 
@@ -164,16 +160,8 @@ def _derived_map(page: Page, derived: DerivedMap, key: str, has_export: bool = T
         show.figures([figure], key, choose, around, knob_state.apply_controls)
     with words:
         show.arithmetic(explanation)
-    if not has_export:
-        show.table_in_page(
-            lambda: tables.derived_frame(page.trace, derived, layer, cell.head), weights[1] * weights[2], derived.name
-        )
-        return
-    show.table(
-        lambda: tables.derived_frame(page.trace, derived, layer, cell.head),
-        weights[1] * weights[2],
-        f"{derived.name}.csv",
-    )
+    draw, name = (show.table, f"{derived.name}.csv") if has_export else (show.table_in_page, derived.name)
+    draw(lambda: tables.derived_frame(page.trace, derived, layer, cell.head), weights[1] * weights[2], name)
 
 
 def find_section(page: Page, knobs: Knobs, open_cell: Callable[[Cell], None]) -> None:
@@ -186,7 +174,13 @@ def find_section(page: Page, knobs: Knobs, open_cell: Callable[[Cell], None]) ->
             of_pair = PAIR_EXAMPLES if view.has_pair(page.layer) else ()
             of_tokens = (*PICTURE_EXAMPLES, EXAMPLES[-1]) if has_patches else EXAMPLES
             for i, example in enumerate((*of_pair, *of_tokens)):
-                st.button(plain(example), key=f"heads_find_{i}", type="tertiary", on_click=_suggest, args=(example,))
+                st.button(
+                    plain(example),
+                    key=f"heads_find_{i}",
+                    type="tertiary",
+                    on_click=knob_state.hold,
+                    args=({_FIND.key: example},),
+                )
     if not text:
         return
     try:
@@ -231,7 +225,3 @@ def _cell_words(page: Page, each: FoundHead) -> str:
 
 def _strongest_cell(each: FoundHead) -> Cell:
     return Cell(each.layer, WEIGHTS, each.head, each.query, each.key)
-
-
-def _suggest(rule: str) -> None:
-    knob_state.hold({_FIND.key: rule})

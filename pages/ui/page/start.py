@@ -198,7 +198,7 @@ def start(
             share.share_bar(
                 title, source if has_source else None, None if own else cell, maps and not _edits_second(more)
             )
-    return Page(source, cell, notes, _no_trace if trace is None else ref(trace), about, title)
+    return Page(source, cell, notes, (lambda: None) if trace is None else ref(trace), about, title)
 
 
 def _kept_source() -> Source:
@@ -206,10 +206,6 @@ def _kept_source() -> Source:
     session().read |= session().kept
     source, _ = source_of({}, LIMITS)
     return source
-
-
-def _no_trace() -> None:
-    """Stands for the weak reference to a trace that has not been computed."""
 
 
 def _fold(maps: bool, more: Sequence[Knob]) -> AbstractContextManager[object]:
@@ -220,27 +216,18 @@ def _fold(maps: bool, more: Sequence[Knob]) -> AbstractContextManager[object]:
 
 def _cell_of(trace: Trace, title: str, notes: Notes, about: DeltaGenerator) -> Cell:
     notes.show(trace.notes)
-    _about(trace, about)
+    if trace.random:
+        about.caption("**Random weights:** this shows the mechanism, not language.", width="content")
+    if trace.caption:
+        about.caption(plain(trace.caption), width="content")
+    for sentence in dict.fromkeys(seen.sentence for seen in trace.pictures):
+        about.caption(plain(sentence), width="content")
     cell = knob_state.chosen_cell(notes, trace)
-    if title == "Lab":
-        _show_rank(cell)
-    compute_head(trace.layers[cell.layer], cell.head)
-    return cell
-
-
-def _show_rank(cell: Cell) -> None:
-    if session().head_rank:
+    if title == "Lab" and session().head_rank:  # of a head that the user clicked on Heads
         st.toast(f"L{cell.layer} H{cell.head} is {session().head_rank}.", duration="long")
         session().head_rank = ""
-
-
-def _about(trace: Trace, place: DeltaGenerator) -> None:
-    if trace.random:
-        place.caption("**Random weights:** this shows the mechanism, not language.", width="content")
-    if trace.caption:
-        place.caption(plain(trace.caption), width="content")
-    for sentence in dict.fromkeys(seen.sentence for seen in trace.pictures):
-        place.caption(plain(sentence), width="content")
+    compute_head(trace.layers[cell.layer], cell.head)
+    return cell
 
 
 def _edits_second(more: Sequence[Knob]) -> bool:

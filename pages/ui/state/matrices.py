@@ -232,9 +232,8 @@ def upload(name: str) -> None:
             reading = parse_text(text, SYMBOLS[name])
         _store_parsed(name, text, reading)
     except AttentionError as error:
-        session().upload_problems[name] = type(error)(
-            str(error)
-        )  # a copy, since the traceback references the whole text
+        # A copy, since the traceback references the whole text.
+        session().upload_problems[name] = type(error)(str(error))
 
 
 def _store_parsed(name: str, text: str, reading: ParsedText, pick: str | None = None) -> None:
