@@ -30,7 +30,6 @@ from pages.ui.page import interventions, show
 from pages.ui.page.start import Page, start
 from pages.ui.server.traces import compute_head, traces_of_both
 from pages.ui.state import control_row, knob_state, sidebar
-from pages.ui.state.knob_state import is_locked
 from pages.ui.state.knob_table import AUTOSCALE, EDITING, KNOBS
 from pages.ui.state.notices import plain, show_error
 from pages.ui.state.session import session
@@ -199,7 +198,7 @@ def elsewhere(two: Both) -> None:
         where = f"L{layer} H{head}" if find_step(two.cell.step).per_head else f"L{layer}"
         st.button(
             f"Largest in {where} ({format_number(most.value)})", key="look_at_largest", type="tertiary", on_click=show_head,
-            args=(layer, head), disabled=is_locked(), help=f"Of all layers and heads, {two.cell.step} differs most in this one. Click to show it.",
+            args=(layer, head), disabled=knob_state.is_locked(), help=f"Of all layers and heads, {two.cell.step} differs most in this one. Click to show it.",
         )  # fmt: skip
 
 
@@ -246,7 +245,7 @@ def below_maps() -> None:
         st.markdown(f"## All numbers of `{two.cell.step}`, B − A")
         look_up = difference_getter(two.source, two.cell, two.place_b)
         show.table(lambda: look_up().frame(), two.difference.matrix.numel(), f"{two.cell.step}-B-minus-A.csv")
-    if not is_locked():
+    if not knob_state.is_locked():
         with st.expander("Both in plain torch", key="compare_python", on_change="rerun") as unfolded:
             if unfolded.open:
                 python(two)
@@ -272,7 +271,7 @@ if session().state.edits == "B":
         two = both(page)
         interventions.intervention_bar(two.source, two.b, two.first_cell)
         del two  # callbacks keep the globals of the page as long as its tab is open
-has_sidebar_of_b = not is_locked() and session().state.edits == "B"
+has_sidebar_of_b = not knob_state.is_locked() and session().state.edits == "B"
 if not has_sidebar_of_b:
     sidebar.missing_fields()
 maps()

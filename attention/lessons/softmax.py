@@ -90,7 +90,6 @@ class Spread:
     """One row of numbers and its softmax at several temperatures.
 
     Attributes:
-        row: the numbers.
         shares: the softmax of row / temperature by temperature, for `TEMPERATURES`; each sums to 1.
         temperatures: a fine grid for the next two, which includes `TEMPERATURES`.
         variance: the variance of the shares at each grid point, with n − 1 in the denominator like torch's ``var``.

@@ -73,8 +73,6 @@ def templates(trace: Trace, cell: Cell, state: Mapping[str, str]) -> tuple[_Temp
     """Every template for a cell, with its label.
 
     Args:
-        trace: the displayed trace.
-        cell: the chosen cell.
         state: the state of the trace, by key as in a link; it has the layer and head of the cell, but not its step or position.
     """
     state = {SOURCE.key: str(SOURCE.default), **state}  # explicit, so that a changed default does not alter the lesson

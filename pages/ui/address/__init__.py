@@ -46,7 +46,6 @@ def send_state(title: str, fragment: str = "", failed: bool = False) -> None:
     """Sends the page its whole state and the number of its last applied action. Call it when all knobs have been read.
 
     Args:
-        title: the title of the page.
         fragment: the name of the fragment that changes the state on its own; empty for a full run.
         failed: whether the run ended before all knobs were read; the others then stay unchanged.
     """

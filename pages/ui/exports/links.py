@@ -47,7 +47,6 @@ class Link(NamedTuple):
     """A link to a file.
 
     Attributes:
-        label: the text of the link.
         name: the name of the file in `pages.ui.exports.catalog` or of an offer.
         more: further query parameters beside the state.
         offered: whether the file is an offer of this tab, which needs no state.
@@ -68,24 +67,13 @@ class Offer(NamedTuple):
 
 
 def download_links(key: str, *files: Link) -> None:
-    """Draws links side by side.
-
-    Args:
-        key: the key of the component.
-        files: the links.
-    """
+    """Draws links side by side."""
     drawn = tuple((link.label, link.name, dict(link.more), link.offered) for link in files)
     _component()(key=key, data={"links": drawn, "token": _current_tab().token}, height="content")
 
 
 def offer_link(label: str, name: str, offer: Offer) -> Link:
-    """A link to a file that exists only while this tab is open, until another one has the same name.
-
-    Args:
-        label: the text of the link.
-        name: the name of the file in the URL, unique on the page.
-        offer: the file.
-    """
+    """A link to a file that exists only while this tab is open, until another one has the same name."""
     offers = _current_tab().offers
     offers.pop(name, None)
     offers[name] = offer
@@ -115,7 +103,7 @@ class Tab:
 
     Attributes:
         session: Streamlit's session id.
-        token: the token in the tab's links; it changes when an upload is replaced.
+        token: in the tab's links; it changes when an upload is replaced.
         file: the uploaded attention file.
         matrices: the texts of the matrices that are too long for a link, by name.
         offers: the offers by name.

@@ -119,7 +119,6 @@ class Export:
 
     Attributes:
         name: the name in the URL; `{step}` stands for the name of any step.
-        media_type: the media type of the file.
         about: the content in a few words.
         make: returns the file of a request.
         is_picture: whether it is drawn, which takes a second of processor whatever the text.
@@ -165,7 +164,6 @@ class Production:
     Attributes:
         file_name: the name of the file in the browser.
         total: the number of bytes made so far; the size of the file once it has `ended`.
-        ended: whether the production has ended.
         cancelled: set when no client waits for the file.
     """
 

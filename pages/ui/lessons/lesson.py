@@ -28,7 +28,6 @@ from pages.ui.server import assets
 from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import trace_of, traces_of_both
 from pages.ui.state import knob_state
-from pages.ui.state.knob_state import is_locked
 from pages.ui.state.notices import show_error
 from pages.ui.state.session import session
 
@@ -120,7 +119,7 @@ def open_file(name: str, content: bytes) -> None:
 
 def first_lesson() -> None:
     """Draws the link to the first lesson for new users."""
-    if not (st.context.is_embedded or is_locked()):
+    if not (st.context.is_embedded or knob_state.is_locked()):
         with st.container(key="first_lesson", width="content"), suppress(StreamlitPageNotFoundError):
             st.page_link("pages/lessons.py", label="New here? Start with lesson 1", width="content")
 
@@ -143,7 +142,6 @@ def draw_lesson(
 
     Args:
         message: the lesson's content from `attention.lessons.grading.lesson_message`; None if it cannot be shown, so that only the list is.
-        name: the name of the lesson.
         path: the name and title of every lesson, in order.
         lab: the address of its state in the Lab; empty before the answer is shown.
         watch: the address of the Training page for its model; empty if it has no trained model.

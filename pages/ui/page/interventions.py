@@ -25,7 +25,6 @@ from attention.trace.trace import Prediction, Trace
 from pages.ui.features import panels
 from pages.ui.server.traces import unchanged_predictions
 from pages.ui.state import knob_state
-from pages.ui.state.knob_state import is_locked
 from pages.ui.state.notices import plain, show_later
 from pages.ui.state.session import session
 
@@ -38,16 +37,16 @@ def intervention_bar(source: Source | None, trace: Trace | None, cell: Cell | No
     interventions = _interventions()
     codes = [change.code for change in interventions]
     listed = list(dict.fromkeys([*codes, *session().switched_off]))
-    if not isinstance(source, Intervenable) or (is_locked() and not interventions):
+    if not isinstance(source, Intervenable) or (knob_state.is_locked() and not interventions):
         return
     line: dict[str, Any] = {"horizontal": True, "vertical_alignment": "center", "gap": "small"}
     with st.container(key="changed", **line):
         with st.container(key="changed_row", width="content", **line):
-            if cell is not None and trace is not None and not is_locked():
+            if cell is not None and trace is not None and not knob_state.is_locked():
                 _forms(cell, trace, codes, source)
             for code in listed:
                 _switch(code, code in codes)
-            if listed and not is_locked():
+            if listed and not knob_state.is_locked():
                 if isinstance(source, Patchable):
                     _frozen()
                 st.button("Reset", key="changed_reset", type="tertiary", on_click=_set_interventions, args=([],), help="Removes all interventions: the model as published.")  # fmt: skip
@@ -105,7 +104,7 @@ def _switch(code: str, on: bool) -> None:
     (change,) = intervention.parse_codes(code)
     key = f"do_{code}"
     st.session_state[key] = on
-    st.checkbox(plain(change.label), key=key, on_change=_toggle, args=(code,), help=plain(change.words), disabled=is_locked(), width="content")  # fmt: skip
+    st.checkbox(plain(change.label), key=key, on_change=_toggle, args=(code,), help=plain(change.words), disabled=knob_state.is_locked(), width="content")  # fmt: skip
 
 
 def _forms(cell: Cell, trace: Trace, codes: list[str], source: Source) -> None:

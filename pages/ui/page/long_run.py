@@ -76,7 +76,6 @@ def finish(
         name: the name of the request, which Stop forgets.
         key: the key of the stop button.
         function: yields the reports. The first one comes at once; if the result is cached, it has it.
-        args: its arguments.
     """
     with scheduler.without_turn():
         first = next(function(*args))

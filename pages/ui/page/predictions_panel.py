@@ -22,7 +22,6 @@ from pages.ui.page import show
 from pages.ui.page.interventions import continues_text, shown_prediction
 from pages.ui.server.traces import unchanged_predictions
 from pages.ui.state import knob_state
-from pages.ui.state.knob_state import is_locked
 from pages.ui.state.notices import plain, show_error
 from pages.ui.state.widgets import Knobs
 
@@ -79,7 +78,7 @@ def _scrubber(page: Page) -> None:
     trace, predicted = page.trace, page.trace.predictions
     generates = continues_text(trace)
     last = trace.generated + len(trace.continuation) if generates else len(predicted) - 1
-    if last and not is_locked():
+    if last and not knob_state.is_locked():
         st.session_state["said_step"] = trace.generated if generates else predicted.index(shown_prediction(trace))
         st.select_slider(
             "Generated tokens" if generates else "Prediction", tuple(range(last + 1)), key="said_step", on_change=_step, args=(page, last),
@@ -103,7 +102,7 @@ def _step(page: Page, last: int) -> None:
 
 
 def _position_button(page: Page) -> None:
-    if not isinstance(page.source, Model) or is_locked():
+    if not isinstance(page.source, Model) or knob_state.is_locked():
         return
     if page.trace.predictions[-1].classifies:
         return

@@ -70,7 +70,6 @@ def copy_buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave
         kinds: keys of `BUTTONS`.
         missing: the part of the state that is not in the link, and what to do, as the continuation of a sentence after "but";
             empty if the link is complete.
-        key: the key of the component.
         page: the title of the page. One component on each page has it, and manages menu, focus and connection.
         leave_open: for "present": the names of the usable knobs, separated by dots.
         ask: for "ask" and "try": the query of the Lessons page with the question.
@@ -101,7 +100,6 @@ def share_bar(title: str, source: Source | None, cell: Cell | None, asks: bool) 
     """Draws the buttons next to the title.
 
     Args:
-        title: the title of the page.
         source: the source of the numbers; None on a page that shows numbers without one.
         cell: the chosen cell; None if the page does not use the source's numbers, which it then does not offer.
         asks: whether the menu offers to create a question about the cell.

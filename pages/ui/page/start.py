@@ -24,7 +24,6 @@ from pages.ui.page import interventions, share, show
 from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import compute_head, trace_of
 from pages.ui.state import control_row, knob_state, sidebar
-from pages.ui.state.knob_state import is_locked, is_presented
 from pages.ui.state.knob_table import EDITING
 from pages.ui.state.notices import Notes, plain, progress_bar
 from pages.ui.state.session import session
@@ -35,12 +34,9 @@ class Page:
     """The state of a page.
 
     Attributes:
-        source: the source of the numbers.
-        cell: the chosen cell.
         notes: the place for messages at the top.
         cached_trace: returns the trace, or None if it has not been computed or is no longer cached.
         about: the container under the title that describes the trace.
-        title: the title of the page.
     """
 
     source: Source
@@ -71,8 +67,6 @@ class Page:
         """The parts around the maps.
 
         Args:
-            steps: whether to draw the strip of steps.
-            line: whether to draw the line of the chosen cell.
             overview: the steps of the overview, with which the strip begins.
             follow: whether the browser recomputes the maps while a control moves.
             only: the names of the controls that the page uses; None for all.
@@ -92,7 +86,7 @@ class Page:
             strip=step_strip(layer, cell.step, knob_state.current_value("view"), overview, views) if steps else None,
             line=cell_line(self.trace, cell) if line else None,
             defaults=control_row.defaults(),
-            large=is_presented(),
+            large=knob_state.is_presented(),
         )
 
     def with_pending_changes(self) -> Page:
@@ -140,7 +134,6 @@ def start(
     If the knobs describe no trace, the page shows the error and stops.
 
     Args:
-        title: the title of the page.
         intro: the sentence under the title.
         maps: whether the page shows maps of the trace; otherwise its knobs are in an expander.
         own: whether the page shows numbers of its own, so that the trace is computed only when it is used.
@@ -149,7 +142,7 @@ def start(
     """
     st.set_page_config(page_title=f"{title} · Attention Lab", page_icon="🔬", layout="wide")
     embedded = bool(st.context.is_embedded)
-    show.styles(sidebar=not (embedded or is_locked()))
+    show.styles(sidebar=not (embedded or knob_state.is_locked()))
     address.apply_actions()
     _open_page(title)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="page_head"):
@@ -166,14 +159,14 @@ def start(
     about.caption(instead.intro if instead else intro, width="content")
     notes = Notes()
     wide = st.container()
-    with st.expander("Knobs") if embedded and has_source and not is_locked() else st.sidebar:
+    with st.expander("Knobs") if embedded and has_source and not knob_state.is_locked() else st.sidebar:
         source = None
         try:
-            with nullcontext() if embedded or is_locked() or not has_source else _fold(maps, more):
+            with nullcontext() if embedded or knob_state.is_locked() or not has_source else _fold(maps, more):
                 source = sidebar.source(notes, wide) if has_source else _kept_source()
         except AttentionError as error:
             notes.show_refusal(error)
-        if not (embedded or is_locked()):
+        if not (embedded or knob_state.is_locked()):
             share.upload_field()
     trace = None if own else _computed(source, notes, about)
     if source is None or (trace is None and not own):
@@ -192,7 +185,7 @@ def start(
         interventions.intervention_bar(source, trace, cell)
     _draw_menu(menu, embedded)
     with tools:
-        if embedded or is_locked():
+        if embedded or knob_state.is_locked():
             share.copy_buttons("open", key="copy_link", page=title)
         else:
             share.share_bar(
@@ -237,7 +230,7 @@ def _edits_second(more: Sequence[Knob]) -> bool:
 
 def _draw_menu(place: DeltaGenerator, embedded: bool) -> None:
     """Draws the links to all pages. menu.js adds the state to a link when it is about to be used."""
-    if embedded or is_locked():
+    if embedded or knob_state.is_locked():
         return
     # A page that runs alone, as in AppTest, has no other pages to link to.
     with place, suppress(StreamlitPageNotFoundError):

@@ -36,17 +36,15 @@ _REFUSED = 1008  # WebSocket close code: policy violation
 
 _TEXT = "A socket received a text message; it accepts only binary messages."
 _FAILED = "Error processing back message"  # a readable message: the first one in a minute keeps its traceback
-_UNREADABLE = frozenset(
-    {
-        _TEXT,
-        "Error deserializing back message",
-        _FAILED,
-        'No handler for "%s"',
-        "Client tried to disconnect websocket when not in development mode or e2e testing.",
-        "Client tried to shut down runtime when not in development mode or e2e testing.",
-        "Client WebSocket message size %s bytes exceeds the limit of %s bytes; closing connection.",
-    }
-)
+_UNREADABLE = {
+    _TEXT,
+    "Error deserializing back message",
+    _FAILED,
+    'No handler for "%s"',
+    "Client tried to disconnect websocket when not in development mode or e2e testing.",
+    "Client tried to shut down runtime when not in development mode or e2e testing.",
+    "Client WebSocket message size %s bytes exceeds the limit of %s bytes; closing connection.",
+}
 """The format strings that Streamlit 1.67 logs for unreadable messages. `benchmarks/garbage.py` sends such messages."""
 _LOGGERS = ("streamlit.web.server.starlette.starlette_websocket", "streamlit.runtime.app_session", __name__)
 _INSIDE = ("/_stcore/metrics", "/_stcore/script-health-check")

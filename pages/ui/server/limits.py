@@ -69,10 +69,8 @@ def process_memory(mb: int, root: Path = Path("/")) -> tuple[int | None, str]:
     if installed is None:
         return None, f"No memory limit: {what_to_do}"
     most = installed // 4 * 3
-    return (
-        most,
-        f"No memory limit: this server takes up to {most / 2**20:,.0f} MB, three quarters of the machine's; {what_to_do}",
-    )
+    amount = f"{most / 2**20:,.0f} MB"
+    return most, f"No memory limit: this server takes up to {amount}, three quarters of the machine's; {what_to_do}"
 
 
 def resident_bytes(root: Path = Path("/"), process: str | int = "self") -> int | None:

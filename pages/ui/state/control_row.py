@@ -40,8 +40,6 @@ def control_row(
 
     Args:
         layer: the shown layer; None if the knobs describe no trace and the user must change them.
-        layers: all layers of the trace.
-        cell: the chosen cell.
         only: the `CONTROL_NAMES` of the controls that the page uses; None for all.
         more: knobs that only this page has.
         of: the state to show, if it is not that of the address.

@@ -25,12 +25,7 @@ Handlers = tuple[Callable[[str, int, int], None] | None, Callable[[dict[str, Any
 
 @dataclass(frozen=True)
 class UploadedPicture:
-    """An uploaded picture.
-
-    Attributes:
-        picture: the picture.
-        preview: a small PNG of it.
-    """
+    """An uploaded picture, and a small PNG of it as a preview."""
 
     picture: Picture
     preview: bytes = field(repr=False)

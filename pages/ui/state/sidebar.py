@@ -149,13 +149,7 @@ _PLAN_LINES = 30
 
 
 def _attention_file(asked: str, wide: DeltaGenerator, locked: bool) -> None:
-    """Draws the upload field of the attention file: in `wide`, above the maps, while the requested file is missing.
-
-    Args:
-        asked: the requested file as name:digest.
-        wide: the container above the maps.
-        locked: whether the page has no fields, unless the file is missing.
-    """
+    """Draws the upload field of the attention file, `asked` for as name:digest: in `wide`, above the maps, while it is missing."""
     uploaded = session().file
     is_present = uploaded is not None and asked == link_name(uploaded)
     if not (is_present and locked):
