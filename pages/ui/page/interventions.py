@@ -76,13 +76,10 @@ def shown_prediction(trace: Trace) -> Prediction:
 
     Without a choice it is the prediction at the chosen query, or the first.
     """
-    predicted, chosen, row = (
-        trace.predictions,
-        knob_state.current_value(PREFIX_LEN.key, knob_state.edited()),
-        knob_state.current_value("q"),
-    )
+    predicted = trace.predictions
     if continues_text(trace):
         return predicted[-1]
+    row, chosen = knob_state.current_value("q"), knob_state.current_value(PREFIX_LEN.key, knob_state.edited())
     if chosen is None:
         return next((prediction for prediction in predicted if prediction.position == row), predicted[0])
     return predicted[min(int(chosen), len(predicted) - 1)]
@@ -134,9 +131,7 @@ def _choose(
         this_head = f"Head {cell.head} of layer {cell.layer}"
         places = {this_head: (cell.layer, cell.head), f"All heads of layer {cell.layer}": (cell.layer, None), "All heads of all layers": (None, None)}  # fmt: skip
         labels = {f"{kind.name} ({kind.term})": kind for kind in kinds}
-        kind: InterventionKind = (
-            labels[st.selectbox("What", tuple(labels), key=f"{key}_what")] if len(kinds) > 1 else kinds[0]
-        )
+        kind = labels[st.selectbox("What", tuple(labels), key=f"{key}_what")] if len(kinds) > 1 else kinds[0]
         fields = _FORMS[kind.fields[0]](cell, of)
         if fields is None:
             return
@@ -149,19 +144,13 @@ def _choose(
 
 def _ablation_form(_: Cell, __: Layer) -> dict[str, Any]:
     ways = {"0 (zero ablation)": "zero", "its average over positions (mean ablation)": "mean"}
-    way = st.radio("Its output becomes", tuple(ways), key="changing_silence")
-    return {
-        "ablate": ways[way],
-        "strength": st.slider("Strength, from 0 (no effect) to 1", 0.0, 1.0, 1.0, 0.05, key="changing_strength"),
-    }
+    way = ways[st.radio("Its output becomes", tuple(ways), key="changing_silence")]
+    strength = st.slider("Strength, from 0 (no effect) to 1", 0.0, 1.0, 1.0, 0.05, key="changing_strength")
+    return {"ablate": way, "strength": strength}
 
 
 def _temperature_form(_: Cell, __: Layer) -> dict[str, Any]:
     return {"temperature": st.number_input("Temperature", TEMPERATURE.low, TEMPERATURE.high, 0.2, 0.1, key="changing_temperature", help="The scores are also divided by this number. Below 1 the rows become sharper.")}  # fmt: skip
-
-
-def _unscaled_form(_: Cell, __: Layer) -> dict[str, Any]:
-    return {"scaled": False}
 
 
 def _mask_form(cell: Cell, layer: Layer) -> dict[str, Any] | None:
@@ -190,9 +179,10 @@ def _cell_form(cell: Cell, _: Layer) -> dict[str, Any]:
     step = st.radio("The cell", (WEIGHTS, SCORES), default, key=f"changing_step_{default}", format_func={WEIGHTS: "its weight, after the softmax", SCORES: "its score, before the softmax"}.__getitem__)  # fmt: skip
     st.caption(f"Query {cell.row}, key {cell.column}. Click another cell of the map to choose it.")
     if step == SCORES:
-        return {"cells": (SetCell(step, cell.row, cell.column, float(st.number_input("Becomes", value=0.0, key="changing_score"))),)}  # fmt: skip
-    value = st.number_input("Becomes", 0.0, 1.0, 0.0, 0.1, key="changing_weight")
-    rescaled = st.toggle("Rescale the rest of the row to keep its sum", key="changing_rescaled")
+        value, rescaled = st.number_input("Becomes", value=0.0, key="changing_score"), False
+    else:
+        value = st.number_input("Becomes", 0.0, 1.0, 0.0, 0.1, key="changing_weight")
+        rescaled = st.toggle("Rescale the rest of the row to keep its sum", key="changing_rescaled")
     return {"cells": (SetCell(step, cell.row, cell.column, float(value), rescaled),)}
 
 
@@ -202,7 +192,7 @@ def _patch_form(_: Cell, __: Layer) -> dict[str, Any]:
 
 
 _FORMS: dict[str, Callable[[Cell, Layer], dict[str, Any] | None]] = {
-    "ablate": _ablation_form, "temperature": _temperature_form, "scaled": _unscaled_form, "mask": _mask_form, "cells": _cell_form, "patch": _patch_form,
+    "ablate": _ablation_form, "temperature": _temperature_form, "scaled": lambda *_: {"scaled": False}, "mask": _mask_form, "cells": _cell_form, "patch": _patch_form,
 }  # fmt: skip
 """The form of each kind of intervention, by the kind's first field; None while its input is none."""
 

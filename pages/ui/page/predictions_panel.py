@@ -102,9 +102,7 @@ def _step(page: Page, last: int) -> None:
 
 
 def _position_button(page: Page) -> None:
-    if not isinstance(page.source, Model) or knob_state.is_locked():
-        return
-    if page.trace.predictions[-1].classifies:
+    if not isinstance(page.source, Model) or knob_state.is_locked() or page.trace.predictions[-1].classifies:
         return
     row, rows_are_tokens = page.cell.row, len(page.trace.input_tokens) == len(page.layer.tokens)
     if knob_state.current_value("predict"):
@@ -124,13 +122,8 @@ def _generated_text(trace: Trace, prediction: Prediction) -> str:
             if pieces[-1:] != [_PICTURE]:
                 pieces.append(_PICTURE)
             continue
-        kind = (
-            "current"
-            if position == prediction.position + 1
-            else "upcoming"
-            if position > prediction.position
-            else "previous"
-        )
+        after = position - prediction.position
+        kind = "previous" if after <= 0 else "current" if after == 1 else "upcoming"
         pieces.append(f"<span class='{kind}'>{label(token)}</span>")
     return f"<p class='generated'>… {' '.join(pieces)}</p>"
 

@@ -184,17 +184,7 @@ def requested_cell(notes: Notes) -> Cell:
 
 def current_cell(trace: Trace) -> Cell:
     """The cell that was clicked last, limited to the sizes of the trace."""
-    index = view.layer_range(trace).nearest(current_value("layer"))
-    layer = trace.layers[index]
-    names = [step.name for step in layer.steps]
-    step = current_value("step") if current_value("step") in names else names[-1]
-    rows, columns = layer.shape(step)[-2:]
-    sides = view.position_knobs(step, current_value("column"))
-    head, row, column = (
-        max(0, min(current_value(key) or 0, size - 1))
-        for key, size in (("head", layer.n_heads), (sides[0].key, rows), (sides[1].key, columns))
-    )
-    return Cell(index, step, head, row, column)
+    return view.read_cell(reader().knob, trace)
 
 
 # Changing. Only in a callback, or at the beginning of a run.
