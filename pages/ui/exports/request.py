@@ -207,19 +207,11 @@ class Production:
         await self._until(lambda: self.total >= FIRST and self._made > 1)
 
     async def until_finished(self) -> None:
-        """Waits until the whole file is made.
-
-        Raises:
-            Exception: as for `until_ready`.
-        """
+        """The same until the whole file is made."""
         await self._until(lambda: False)
 
     async def take(self) -> bytes:
-        """The next bytes to send; empty at the end.
-
-        Raises:
-            Exception: as for `until_ready`.
-        """
+        """The next bytes to send, when they are made; empty at the end. Raises what `until_ready` does."""
         self._is_read = True
         await self._until(lambda: bool(self._pieces))
         if not self._pieces:

@@ -13,30 +13,21 @@ from streamlit.delta_generator import DeltaGenerator
 from pages.ui.server import heavy, scheduler
 from pages.ui.state.session import session
 
-Result_co = TypeVar("Result_co", covariant=True)
 
-
-class Progress(Protocol[Result_co]):
-    """One report of a computation: the finished runs, of `total`, and in the last report the result."""
+class _Progress(Protocol):
+    """One report of a computation: the finished runs, all runs, the estimated remaining time, and in the last report the result."""
 
     @property
-    def done(self) -> int:
-        """The finished runs."""
-
+    def done(self) -> int: ...
     @property
-    def total(self) -> int:
-        """All runs."""
-
+    def total(self) -> int: ...
     @property
-    def seconds(self) -> float:
-        """The estimated remaining time."""
-
+    def seconds(self) -> float: ...
     @property
-    def result(self) -> Result_co | None:
-        """The result, in the last report only."""
+    def result(self) -> object | None: ...
 
 
-Report = TypeVar("Report", bound=Progress[object])
+Report = TypeVar("Report", bound=_Progress)
 
 
 @dataclass

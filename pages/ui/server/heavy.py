@@ -64,12 +64,7 @@ class _Line:
 
     @contextmanager
     def turn(self, visitor: Watcher, tell: Callable[[str], object] = str) -> Iterator[int]:
-        """Waits for the visitor's turn, tells them meanwhile how many are before them, and gives what is granted, such as the bytes of a job.
-
-        Raises:
-            QueueFullError: too many jobs of this visitor, or of their address, wait already.
-            BusyError: the server ends, or has no memory.
-        """
+        """Waits for the visitor's turn, tells them meanwhile how many are before them, and gives what is granted, such as the bytes of a job."""
         with self._change:
             self._join(visitor)
         try:
@@ -217,11 +212,8 @@ def _is_trained_here(args: Sequence[Any]) -> bool:
 def turn(words: str) -> Iterator[int]:
     """Waits for the turn of the visitor of this script run, and gives the bytes that their process may take; called in `scheduler.without_turn`.
 
-    Args:
-        words: what happens, for the visitor.
-
     Raises:
-        BusyError: as for `LINE.turn`.
+        BusyError: too many wait, the server ends, or it has no memory.
     """
     place, visitor = st.empty(), _script()
     try:

@@ -43,7 +43,7 @@ class _Visitor(NamedTuple):
 
 _visitors: dict[str, _Visitor] = {}  # by session
 # By session and place; the session itself owns the files.
-_session_files: WeakValueDictionary[tuple[str, str], Content] = WeakValueDictionary()
+_session_files: WeakValueDictionary[tuple[str, str], _Content] = WeakValueDictionary()
 
 
 def register(session: str, file: str, address: str) -> None:
@@ -79,12 +79,11 @@ def _urls_in(message: bytes) -> list[tuple[str, str]]:
     return [(match[1], match[2]) for match in matches if match]
 
 
-class Content(Protocol):
+class _Content(Protocol):
     """An uploaded file that a session keeps."""
 
     @property
-    def content(self) -> bytes:
-        """Its bytes."""
+    def content(self) -> bytes: ...
 
 
 class _RefusedError(Exception):
@@ -137,7 +136,7 @@ def content(file: UploadedFile | DeletedFile) -> bytes:
     return data
 
 
-def count_file(file: Content, place: str = "file") -> None:
+def count_file(file: _Content, place: str = "file") -> None:
     """Counts this file of the session as one of its uploads, instead of the previous one of the same `place`."""
     if context := get_script_run_ctx():
         _session_files[context.session_id, place] = file
