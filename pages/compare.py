@@ -278,5 +278,5 @@ maps()
 below_maps()
 if has_sidebar_of_b:
     with st.expander("Knobs of B") if st.context.is_embedded else st.sidebar:
-        sidebar.second_source(show_error)
+        sidebar.second_source()
 page.end()

@@ -37,11 +37,6 @@ def names() -> dict[str, str]:
     return {title: "" if path == "app.py" else Path(path).stem for path, title in menu().items()}
 
 
-@cache
-def _component() -> Any:
-    return assets.component("address", "attention_address", "<i hidden></i>", "")
-
-
 def send_state(title: str, fragment: str = "", failed: bool = False) -> None:
     """Sends the page its whole state and the number of its last applied action. Call it when all knobs have been read.
 
@@ -66,7 +61,7 @@ def send_state(title: str, fragment: str = "", failed: bool = False) -> None:
     }
     if ours.replaced and not fragment:
         ours.replaced_in = ours.answers_sent
-    _component()(
+    assets.component("address", "attention_address", "<i hidden></i>", "")(
         key=f"{_KEY}_{fragment}" if fragment else _KEY,
         data=data,
         on_acts_change=lambda: None,

@@ -9,8 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import streamlit as st
@@ -69,7 +68,8 @@ class Offer(NamedTuple):
 def download_links(key: str, *files: Link) -> None:
     """Draws links side by side."""
     drawn = tuple((link.label, link.name, dict(link.more), link.offered) for link in files)
-    _component()(key=key, data={"links": drawn, "token": _current_tab().token}, height="content")
+    mount = assets.component("exports", "attention_exports", _HTML, _STYLE)
+    mount(key=key, data={"links": drawn, "token": _current_tab().token}, height="content")
 
 
 def offer_link(label: str, name: str, offer: Offer) -> Link:
@@ -80,11 +80,6 @@ def offer_link(label: str, name: str, offer: Offer) -> Link:
     while len(offers) > _MOST_OFFERS:
         del offers[next(iter(offers))]
     return Link(label, name, offered=True)
-
-
-@cache
-def _component() -> Any:
-    return assets.component("exports", "attention_exports", _HTML, _STYLE)
 
 
 def small_download(label: str, content: str, name: str, media_type: str, key: str) -> None:

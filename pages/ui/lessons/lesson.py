@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -124,11 +123,6 @@ def first_lesson() -> None:
             st.page_link("pages/lessons.py", label="New here? Start with lesson 1", width="content")
 
 
-@cache
-def _component() -> Any:
-    return assets.component("lesson", "attention_lesson", _LESSON_HTML, _LESSON_STYLE)
-
-
 def draw_lesson(
     message: Mapping[str, Any] | None,
     name: str,
@@ -158,7 +152,8 @@ def draw_lesson(
         on_go(str(st.session_state[_KEY].go))
 
     data = {"message": message, "name": name, "path": tuple(path), "lab": lab, "watch": watch}
-    _component()(key=_KEY, data=data, on_answer_change=answered, on_go_change=went, height="content")
+    mount = assets.component("lesson", "attention_lesson", _LESSON_HTML, _LESSON_STYLE)
+    mount(key=_KEY, data=data, on_answer_change=answered, on_go_change=went, height="content")
 
 
 def ask(source: Source, cell: Cell, missing: str) -> None:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cache, partial
-from typing import Any
+from functools import partial
 
 import streamlit as st
 
@@ -46,7 +45,7 @@ _STYLE = """
   background: var(--st-background-color); border-radius: var(--st-button-radius, 0.5rem); }
 .st-key-tools .links [role=status]:not(:empty) { padding: 0.4rem 0.7rem; border: 1px solid var(--st-text-color); }
 """
-BUTTONS = {
+_BUTTONS = {
     "link": ("Copy link", "Link"),
     "lock": ("Copy locked link", "Link without knobs"),
     "present": ("Copy link for a projector", "Link"),
@@ -58,16 +57,11 @@ BUTTONS = {
 """Every button by its kind: its label, and the noun in the message that confirms the copy."""
 
 
-@cache
-def _component() -> Any:
-    return assets.component("share_buttons", "attention_share_buttons", _HTML, _STYLE)
-
-
 def copy_buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave_open: str = "", ask: str = "") -> None:
     """Draws the buttons of these `kinds`.
 
     Args:
-        kinds: keys of `BUTTONS`.
+        kinds: keys of `_BUTTONS`.
         missing: the part of the state that is not in the link, and what to do, as the continuation of a sentence after "but";
             empty if the link is complete.
         page: the title of the page. One component on each page has it, and manages menu, focus and connection.
@@ -75,17 +69,9 @@ def copy_buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave
         ask: for "ask" and "try": the query of the Lessons page with the question.
     """
     # A tuple, because Streamlit imports pandas to check whether a list is a table.
-    drawn = tuple((kind, *BUTTONS[kind]) for kind in kinds)
-    _component()(
-        key=key,
-        data={"buttons": drawn, "missing": missing, "page": page, "open": leave_open, "ask": ask},
-        height="content",
-    )
-
-
-def mount_without_buttons(page: str) -> None:
-    """Mounts the component without buttons, only to manage the page's menu, focus and connection."""
-    copy_buttons(key="copy_link", page=page)
+    drawn = tuple((kind, *_BUTTONS[kind]) for kind in kinds)
+    data = {"buttons": drawn, "missing": missing, "page": page, "open": leave_open, "ask": ask}
+    assets.component("share_buttons", "attention_share_buttons", _HTML, _STYLE)(key=key, data=data, height="content")
 
 
 _MARK = "attention lab"  # the first key of the file; its value is the version of the format
@@ -104,10 +90,11 @@ def share_bar(title: str, source: Source | None, cell: Cell | None, asks: bool) 
         cell: the chosen cell; None if the page does not use the source's numbers, which it then does not offer.
         asks: whether the menu offers to create a question about the cell.
     """
-    copy_buttons("link", missing=_missing(source), key="copy_link", page=title)
+    missing = _missing(source)
+    copy_buttons("link", missing=missing, key="copy_link", page=title)
     with st.popover("Share", key="sharing", on_change="rerun") as opened:
         if opened.open:
-            _menu(title, source, cell, asks)
+            _menu(title, source, cell, asks, missing)
 
 
 def _missing(source: Source | None) -> str:
@@ -121,13 +108,13 @@ def _missing(source: Source | None) -> str:
     return f"{', '.join(left_out)} {verb} not in the link: send the state file instead (Share)." if left_out else ""
 
 
-def _menu(title: str, source: Source | None, cell: Cell | None, asks: bool) -> None:
+def _menu(title: str, source: Source | None, cell: Cell | None, asks: bool, missing: str) -> None:
     st.markdown("**A link or a file that opens exactly this state**")
     frames_allowed = ("iframe",) if FRAME_ANCESTORS else ()
-    copy_buttons("lock", *frames_allowed, missing=_missing(source), key="copy_more")
+    copy_buttons("lock", *frames_allowed, missing=missing, key="copy_more")
     if asks and source is not None and cell is not None:
         for feature in panels():
-            feature.share(source, cell, _missing(source))
+            feature.share(source, cell, missing)
     open_only = "" if cell is None else ", and only the knobs that you choose here"
     st.markdown(f"**For a projector**: large digits, no sidebar{open_only}")
     open_knobs: list[str] = []
@@ -136,7 +123,7 @@ def _menu(title: str, source: Source | None, cell: Cell | None, asks: bool) -> N
         names += [key for key in COMPARE_KEYS if title == "Compare" and KNOBS[key].label]
         default = ["temperature", "mask", "head"]
         open_knobs = st.pills("Usable knobs", names, selection_mode="multi", default=default, key="share_open")
-    copy_buttons("present", missing=_missing(source), key="copy_projected", leave_open=".".join(open_knobs))
+    copy_buttons("present", missing=missing, key="copy_projected", leave_open=".".join(open_knobs))
     state = {key: text for key, text in knob_state.shown_texts(early=True).items() if key != UPLOADED}
     offer = Offer("application/json", "attention.json", partial(_write_state, title, state))
     download_links("share_state", offer_link("Save the state (.json)", "state.json", offer))

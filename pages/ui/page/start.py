@@ -174,7 +174,7 @@ def start(
         show.controls(Surroundings(controls=control_row.control_row(None), defaults=control_row.defaults()))
         _draw_menu(menu, embedded)
         with tools:
-            share.copy_buttons(key="copy_link", page=title)
+            share.copy_buttons(key="copy_link", page=title)  # none, but its script manages menu, focus and connection
         with about:
             address.send_state(title, failed=True)
         st.stop()

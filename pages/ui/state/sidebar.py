@@ -5,7 +5,7 @@ An uploaded attention file stays in the session; the address has its name and di
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -32,7 +32,7 @@ from pages.ui.server.limits import ALLOW_LOCAL_MODELS, LIMITS
 from pages.ui.state import knob_state, widgets
 from pages.ui.state.knob_table import KNOBS
 from pages.ui.state.matrices import matrix_editor
-from pages.ui.state.notices import Notes, plain, progress_bar, show_later
+from pages.ui.state.notices import Notes, plain, progress_bar, show_error, show_later
 from pages.ui.state.session import session
 from pages.ui.vision.picture_field import picture_field
 
@@ -110,8 +110,8 @@ def _folds(chosen: str) -> dict[str, DeltaGenerator]:
     }
 
 
-def second_source(notes: Callable[[str], None]) -> None:
-    """Draws the widgets of B, the second state; `notes` receives the error if they describe no source."""
+def second_source() -> None:
+    """Draws the widgets of B, the second state, and the error if they describe no source."""
     st.markdown("**B**, the second state")
     read, problem = knob_state.reader(session().state.other), ""
     try:
@@ -131,7 +131,7 @@ def second_source(notes: Callable[[str], None]) -> None:
                 text = {"value": read.texts.get(key, field.default)} if key in SYMBOLS else {}
                 widgets.draw(replace(field, **text), "B")
     if problem:
-        notes(problem)
+        show_error(problem)
 
 
 def missing_fields() -> None:
