@@ -42,7 +42,7 @@ STEP = "{step}"
 """Stands for the name of any step in the name of an export."""
 _SMALL_BYTES = 2**21  # of all steps of a text whose files the server itself makes
 _PIECE = 2**17  # bytes that are sent at a time
-FIRST = 2**20  # bytes to produce before the answer begins; the headers of a smaller file have its length
+_FIRST = 2**20  # bytes to produce before the answer begins; the headers of a smaller file have its length
 _GRACE = 20.0  # seconds for which a slow download keeps its place while others wait
 
 
@@ -144,9 +144,7 @@ class Export:
             return "" if name == self.name else None
         before, after = self.name.split(STEP)
         step = name.removeprefix(before).removesuffix(after)
-        if name != f"{before}{step}{after}":
-            return None
-        return step if is_step(step) else None
+        return step if is_step(step) and name == f"{before}{step}{after}" else None
 
     @property
     def ending(self) -> str:
@@ -204,7 +202,7 @@ class Production:
         Raises:
             Exception: the exception of the work, or `ClientLeftError`.
         """
-        await self._until(lambda: self.total >= FIRST and self._made > 1)
+        await self._until(lambda: self.total >= _FIRST and self._made > 1)
 
     async def until_finished(self) -> None:
         """The same until the whole file is made."""

@@ -157,7 +157,7 @@ def draw_lesson(
 
 
 def ask(source: Source, cell: Cell, missing: str) -> None:
-    """Draws the form for a question, folded; arguments as for `_question_form`."""
+    """Draws the form for a question about the cell, folded; `missing`: the sentence about the part of the state that no link has."""
     with st.expander("Ask about this", key="asking", on_change="rerun") as opened:
         if opened.open:
             _question_form(trace_of(source), cell, missing)

@@ -27,7 +27,7 @@ class _Progress(Protocol):
     def result(self) -> object | None: ...
 
 
-Report = TypeVar("Report", bound=_Progress)
+_Report = TypeVar("_Report", bound=_Progress)
 
 
 @dataclass
@@ -53,12 +53,12 @@ def _forget(name: str) -> None:
 
 def finish(
     place: DeltaGenerator,
-    label: Callable[[Report], str],
+    label: Callable[[_Report], str],
     name: str,
     key: str,
-    function: Callable[..., Iterator[Report]],
+    function: Callable[..., Iterator[_Report]],
     *args: Any,
-) -> Report | None:
+) -> _Report | None:
     """Runs a computation to its end, and returns its last report; None if it ended without a result.
 
     Args:

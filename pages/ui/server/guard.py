@@ -29,7 +29,7 @@ from pages.ui.server.in_flight import BUDGET, Budget, Part, address_of
 
 _MOST = 500  # messages of one socket, as many as Streamlit keeps
 _CLOSING = 5.0  # seconds for the last message to a socket that reads nothing
-PAUSE = 60.0  # seconds between two lines
+_PAUSE = 60.0  # seconds between two lines
 _TRY_LATER = 1013  # WebSocket close code: try again later
 _UNSUPPORTED = 1003  # WebSocket close code: unsupported data
 _REFUSED = 1008  # WebSocket close code: policy violation
@@ -203,7 +203,7 @@ class OneLineAMinute(logging.Filter):
             now = self._clock()
             if now < self._next:
                 return False
-            count, self._count, self._next = self._count, 0, now + PAUSE
+            count, self._count, self._next = self._count, 0, now + _PAUSE
         if record.msg != _FAILED:
             record.exc_info = None
         record.msg = (

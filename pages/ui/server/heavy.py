@@ -22,7 +22,7 @@ from attention.base.progress import Watcher, watching
 from attention.models.library import LIBRARY, in_job
 from pages.ui.server import limits, scheduler, traces
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 
 _LIGHT_SECONDS = 0.5  # work that takes less is done here, since a process is not worth it
 _LONG_SECONDS = 20.0  # after which a job keeps nobody waiting: the next one begins beside it
@@ -141,7 +141,7 @@ FILES = _Line(limits.FILES_AT_ONCE, lambda _: 1)
 """Files that are made here, since they are small. A model may be trained for one first, so there are several places."""
 
 
-def run(function: Callable[..., Result], *args: Any, seconds: float, words: str) -> Result:
+def run(function: Callable[..., _Result], *args: Any, seconds: float, words: str) -> _Result:
     """What a function returns, here if it takes less than half a second, and else in a process. What it adds to the cache is kept here.
 
     Args:
@@ -165,14 +165,14 @@ def run(function: Callable[..., Result], *args: Any, seconds: float, words: str)
 
 
 def stream(
-    function: Callable[..., Iterator[Result]],
+    function: Callable[..., Iterator[_Result]],
     *args: Any,
     words: str,
     tell: Callable[[str], object] = str,
     visitor: Watcher | None = None,
     prepare: Callable[[], object] = int,
     keep: bool = True,
-) -> Generator[Result]:
+) -> Generator[_Result]:
     """What a function yields in a process.
 
     Args:
@@ -224,7 +224,7 @@ def turn(words: str) -> Iterator[int]:
         place.empty()
 
 
-def _once(function: Callable[..., Result], *args: Any) -> Iterator[Result]:
+def _once(function: Callable[..., _Result], *args: Any) -> Iterator[_Result]:
     yield function(*args)
 
 

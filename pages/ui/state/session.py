@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _KEY = "session"
-Slot = TypeVar("Slot")
+_Slot = TypeVar("_Slot")
 Handlers = tuple[Callable[[str, int, int], None] | None, Callable[[dict[str, Any]], None] | None]
 """The callbacks for a clicked cell (step, x, y) and for changed controls."""
 
@@ -108,11 +108,11 @@ class Session:
     exports: Any = None  # the tab's export token and offers, see `pages.ui.exports.links`
     slots: dict[type, Any] = field(default_factory=dict)  # what single panels keep, by their own class, see `of`
 
-    def of(self, kind: type[Slot]) -> Slot:
+    def of(self, kind: type[_Slot]) -> _Slot:
         """What a panel keeps in this tab: one object of its own class, made without arguments at first use."""
         if kind not in self.slots:
             self.slots[kind] = kind()
-        slot: Slot = self.slots[kind]
+        slot: _Slot = self.slots[kind]
         return slot
 
 

@@ -27,14 +27,14 @@ def test_unreadable_messages_log_one_line_a_minute_with_their_count() -> None:
     assert one_line.filter(first)
     assert first.getMessage().startswith("1 unreadable socket messages")
     assert first.exc_info is None
-    clock[0] = guard.PAUSE - 1
+    clock[0] = guard._PAUSE - 1
     assert not any(one_line.filter(record('No handler for "%s"', "x")) for _ in range(100))
     failed = record(guard._FAILED)
     assert not one_line.filter(failed)
     other = record("Something else")
     assert one_line.filter(other)
     assert other.exc_info is not None
-    clock[0] = guard.PAUSE
+    clock[0] = guard._PAUSE
     later = record('No handler for "%s"', "y")
     assert one_line.filter(later)
     assert (
