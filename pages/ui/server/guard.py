@@ -183,7 +183,7 @@ def _size(message: Message) -> int:
     return len(message.get("bytes") or message.get("text") or b"")
 
 
-class OneLineAMinute(logging.Filter):
+class _OneLineAMinute(logging.Filter):
     """A log filter that passes one line a minute about unreadable messages, with their number and the last one, without tracebacks.
 
     Streamlit closes a socket that sends unreadable bytes and logs a traceback for each message. It is not patched: a filter limits its loggers.
@@ -195,7 +195,6 @@ class OneLineAMinute(logging.Filter):
         self._count, self._next = 0, float("-inf")
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to log the record. Adds the count to a record that is logged."""
         if record.msg not in _UNREADABLE:
             return True
         with self._lock:
@@ -206,10 +205,11 @@ class OneLineAMinute(logging.Filter):
             count, self._count, self._next = self._count, 0, now + _PAUSE
         if record.msg != _FAILED:
             record.exc_info = None
-        record.msg = (
-            f"{count} unreadable socket messages since the last line like this; the last: {record.getMessage()}"
+        last = record.getMessage()
+        record.msg, record.args = (
+            f"{count} unreadable socket messages since the last line like this; the last: {last}",
+            (),
         )
-        record.args = ()
         return True
 
 
@@ -229,7 +229,7 @@ async def binary_only(app: ASGIApp, scope: Scope, receive: Receive, send: Send) 
 
 def bound_log() -> None:
     """Installs the log filter for unreadable messages."""
-    log_filter = OneLineAMinute()
+    log_filter = _OneLineAMinute()
     for name in _LOGGERS:
         get_logger(name).addFilter(log_filter)
 

@@ -46,12 +46,12 @@ _visitors: dict[str, _Visitor] = {}  # by session
 _session_files: WeakValueDictionary[tuple[str, str], _Content] = WeakValueDictionary()
 
 
-def register(session: str, file: str, address: str) -> None:
+def _register(session: str, file: str, address: str) -> None:
     """Registers an upload URL that was given to a session, whose page is open at this address."""
     _visitors.setdefault(session, _Visitor(address, deque(maxlen=_MOST))).files.append(file)
 
 
-def consume(session: str, file: str) -> bool:
+def _consume(session: str, file: str) -> bool:
     """Whether the session was given this upload URL. Each URL is valid once."""
     if is_known := session in _visitors and file in _visitors[session].files:
         _visitors[session].files.remove(file)
@@ -183,7 +183,7 @@ async def _connect(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> 
 
     async def send_noted(message: Message) -> None:
         for session, file in _urls_in(message.get("bytes") or b""):
-            register(session, file, address_of(scope))
+            _register(session, file, address_of(scope))
         await send(message)
 
     try:
@@ -200,7 +200,7 @@ async def _store(app: ASGIApp, session: str, file: str, form: bytes, scope: Scop
 
     Streamlit would store a file of more than 1 MB in the temporary folder until it is complete.
     """
-    if not consume(session, file):
+    if not _consume(session, file):
         raise _RefusedError(404, "This upload address is unknown or already used: upload the file again.")
     if (parts := _form_parts(form)) is None:
         raise _RefusedError(400, "An upload must be a form with one file; got something else: send only the file.")

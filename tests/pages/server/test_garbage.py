@@ -22,7 +22,7 @@ def record(text: str, *args: object) -> logging.LogRecord:
 
 def test_unreadable_messages_log_one_line_a_minute_with_their_count() -> None:
     clock = [0.0]
-    one_line = guard.OneLineAMinute(lambda: clock[0])
+    one_line = guard._OneLineAMinute(lambda: clock[0])
     first = record("Error deserializing back message")
     assert one_line.filter(first)
     assert first.getMessage().startswith("1 unreadable socket messages")
@@ -65,7 +65,7 @@ def test_text_closes_the_socket_and_bytes_arrive() -> None:
 
 
 def test_failing_readable_message_logs_its_traceback_once_a_minute() -> None:
-    one_line, first = guard.OneLineAMinute(lambda: 0.0), record(guard._FAILED)
+    one_line, first = guard._OneLineAMinute(lambda: 0.0), record(guard._FAILED)
     assert one_line.filter(first)
     assert first.exc_info is not None
     assert not one_line.filter(record(guard._FAILED))

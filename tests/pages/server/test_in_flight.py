@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
 from pages.ui.patches import counted_socket
-from pages.ui.patches.counted_socket import CountedSocket
+from pages.ui.patches.counted_socket import _CountedSocket
 from pages.ui.server import in_flight
 from pages.ui.server.in_flight import Budget, Part, bounded_bodies
 
@@ -50,7 +50,7 @@ def test_sockets_of_streamlit_are_counted() -> None:
 
     async def opens() -> None:
         assert config.ws_protocol_class is not None
-        assert isinstance(config.ws_protocol_class(config=config, server_state=state, app_state={}), CountedSocket)
+        assert isinstance(config.ws_protocol_class(config=config, server_state=state, app_state={}), _CountedSocket)
 
     finished(opens())
 
@@ -69,7 +69,7 @@ class Server:
     def __init__(self, budget: Budget, monkeypatch: pytest.MonkeyPatch) -> None:
         self.received: list[int] = []
         monkeypatch.setattr(counted_socket, "Part", lambda address, drop: Part(address, drop, budget))
-        self.config = Config(self._app, interface="asgi3", ws=CountedSocket, ws_max_size=8 * MB, log_config=None)
+        self.config = Config(self._app, interface="asgi3", ws=_CountedSocket, ws_max_size=8 * MB, log_config=None)
         self.config.load()
         self.state = SimpleNamespace(connections=set(), tasks=set(), default_headers=[], total_requests=0)
 
@@ -83,7 +83,7 @@ class Server:
         loop = asyncio.get_running_loop()
         server: Any = self.state
         self._server = await loop.create_server(
-            lambda: CountedSocket(config=self.config, server_state=server, app_state={}), "127.0.0.1", 0
+            lambda: _CountedSocket(config=self.config, server_state=server, app_state={}), "127.0.0.1", 0
         )
         host, port = self._server.sockets[0].getsockname()
         return f"ws://{host}:{port}/"

@@ -116,7 +116,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upl
 
     def upload(session: str, size: int = LARGE, content: bytes = b"", address: str = "") -> Upload:
         [place] = manager.get_upload_urls(session, ["x.csv"])
-        uploads.register(session, place.file_id, address)
+        uploads._register(session, place.file_id, address)
         return Upload(app, place.upload_url, content or b"1" * size, address)
 
     async def limited() -> None:
@@ -213,7 +213,7 @@ def test_too_long_upload_is_refused_before_it_is_read(monkeypatch: pytest.Monkey
         long = upload("s", 17 * 2**20)
         assert await long.run() == 413
         assert not long.reads.is_set()
-        assert uploads.consume("s", long.place.rpartition("/")[2])
+        assert uploads._consume("s", long.place.rpartition("/")[2])
 
     in_process(monkeypatch, use)
 
