@@ -17,6 +17,8 @@ from pages.ui.server import assets
 from pages.ui.state import knob_state, widgets
 from pages.ui.state.session import Session, session
 
+_KEY = "address"  # of the component; more of its kind belong to fragments
+_MOST = 1000  # actions in a message, and keys of a state
 _SCRIPTS = (
     Script(0, "app.py", "Lab"),
     Script(20, "pages/heads.py", "Heads"),
@@ -61,17 +63,13 @@ def send_state(title: str, fragment: str = "", failed: bool = False) -> None:
     }
     if ours.replaced and not fragment:
         ours.replaced_in = ours.answers_sent
-    assets.component("address", "attention_address", "<i hidden></i>", "")(
+    assets.component("address", "attention_address", "<i hidden></i>")(
         key=f"{_KEY}_{fragment}" if fragment else _KEY,
         data=data,
         on_acts_change=lambda: None,
         on_again_change=lambda: None,
         height="content",
     )
-
-
-_KEY = "address"
-_MOST = 1000  # actions in a message, and keys of a state
 
 
 def apply_actions(widgets_too: bool = True) -> bool:

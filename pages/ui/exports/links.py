@@ -29,18 +29,6 @@ _MOST_BYTES = 2**20  # of a file that is sent together with the page
 
 _HTML = "<div class='exports'><span role='status'></span></div>"
 
-_STYLE = """
-.exports { display: flex; flex-wrap: wrap; gap: 0.5rem; align-items: center; font-size: 0.875rem; }
-.exports:not(:has(a)) { display: none; }
-.exports a { display: inline-flex; align-items: center; justify-content: center; min-height: 2.25rem; padding: 0.2rem 0.75rem;
-  color: inherit; text-decoration: none; white-space: nowrap; background: var(--st-background-color);
-  border: 1px solid var(--st-border-color); border-radius: var(--st-button-radius, 0.5rem); }
-.exports a:hover, .exports a:focus-visible { color: var(--st-primary-color); border-color: var(--st-primary-color); }
-.exports a:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 2px; }
-.exports [role=status] { overflow-wrap: anywhere; }
-.exports [role=status].warns { font-weight: 600; flex-basis: 100%; }
-"""
-
 
 class Link(NamedTuple):
     """A link to a file.
@@ -68,7 +56,7 @@ class Offer(NamedTuple):
 def download_links(key: str, *files: Link) -> None:
     """Draws links side by side."""
     drawn = tuple((link.label, link.name, dict(link.more), link.offered) for link in files)
-    mount = assets.component("exports", "attention_exports", _HTML, _STYLE)
+    mount = assets.component("exports", "attention_exports", _HTML)
     mount(key=key, data={"links": drawn, "token": _current_tab().token}, height="content")
 
 

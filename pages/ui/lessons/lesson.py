@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -46,7 +45,6 @@ _LESSON_HTML = """
   <nav aria-label="The path of lessons"><p></p><ol></ol></nav>
 </div>
 """
-_LESSON_STYLE = (Path(__file__).parent / "lesson.css").read_text()
 _KEY = "lesson"
 _BARS_HTML = """
 <div class="softmax-bars">
@@ -54,22 +52,6 @@ _BARS_HTML = """
   <div class="lines"></div>
   <p role="status"></p>
 </div>
-"""
-_BARS_STYLE = """
-.softmax-bars { font-size: 0.875rem; font-variant-numeric: tabular-nums; }
-.softmax-bars label { display: flex; flex-wrap: wrap; gap: 0.3rem 0.6rem; align-items: center; margin-bottom: 0.5rem; }
-.softmax-bars input { flex: 1; min-width: 8rem; max-width: 24rem; accent-color: var(--st-primary-color); touch-action: pan-y; }
-.softmax-bars input:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 2px; }
-.softmax-bars output { min-width: 2.6rem; color: var(--st-primary-color); font-weight: 600; }
-.softmax-bars .lines { display: grid; gap: 0.15rem 2rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 26rem), 1fr)); }
-.softmax-bars .lines.few { grid-template-columns: minmax(0, 50rem); }
-.softmax-bars .line { display: grid; grid-template-columns: 3.5rem 8.5rem 1fr 4.5rem; gap: 0.5rem; align-items: center; }
-.softmax-bars .line > :not(.bar) { text-align: right; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.softmax-bars .bar { height: 1.1rem; background: var(--st-secondary-background-color); border-radius: 2px; }
-.softmax-bars .bar i { display: block; height: 100%; background: #3d8bc9; border-radius: 2px; }
-.softmax-bars p { margin: 0.5rem 0 0; font-size: inherit; }
-@media (max-width: 640px) { .softmax-bars .line { grid-template-columns: 3rem 7.5rem 1fr 4.2rem; gap: 0.3rem; } }
-@media (forced-colors: active) { .softmax-bars .bar i { background: CanvasText; forced-color-adjust: none; } }
 """
 _WRONG = 3  # wrong options
 _REPLY = 280  # characters of a reply
@@ -152,7 +134,7 @@ def draw_lesson(
         on_go(str(st.session_state[_KEY].go))
 
     data = {"message": message, "name": name, "path": tuple(path), "lab": lab, "watch": watch}
-    mount = assets.component("lesson", "attention_lesson", _LESSON_HTML, _LESSON_STYLE)
+    mount = assets.component("lesson", "attention_lesson", _LESSON_HTML)
     mount(key=_KEY, data=data, on_answer_change=answered, on_go_change=went, height="content")
 
 
@@ -262,5 +244,5 @@ def softmax_slider(row: tuple[float, ...], key: str) -> None:
     """Draws a row of numbers and its softmax, with a temperature slider that works in the browser."""
     from attention.lessons.softmax import MAX_TEMPERATURE, MIN_TEMPERATURE  # imports pandas
 
-    mount = assets.component("softmax_bars", "attention_softmax_bars", _BARS_HTML, _BARS_STYLE)
+    mount = assets.component("softmax_bars", "attention_softmax_bars", _BARS_HTML)
     mount(key=key, data={"row": row, "low": MIN_TEMPERATURE, "high": MAX_TEMPERATURE}, height="content")

@@ -31,20 +31,6 @@ from pages.ui.state.notices import plain
 from pages.ui.state.session import session
 
 _HTML = "<div class='links'><span role='status'></span></div>"
-_STYLE = """
-.links { display: flex; flex-wrap: wrap; gap: 0.5rem; align-items: center; font-size: 0.875rem; }
-.links:not(:has(button, a)) { display: none; }
-.links button { font: inherit; color: inherit; cursor: pointer; min-height: 2.25rem; padding: 0.2rem 0.75rem; white-space: nowrap;
-  background: var(--st-background-color); border: 1px solid var(--st-border-color); border-radius: var(--st-button-radius, 0.5rem); }
-.links button:hover, .links button:focus-visible { color: var(--st-primary-color); border-color: var(--st-primary-color); }
-.links a { color: var(--st-primary-color); }
-.links { position: relative; }
-.links [role=status] { overflow-wrap: anywhere; }
-.links [role=status].warns { font-weight: 600; flex-basis: 100%; }
-.st-key-tools .links [role=status] { position: absolute; right: 0; top: calc(100% + 0.3rem); z-index: 10; width: max-content; max-width: min(22rem, 60vw);
-  background: var(--st-background-color); border-radius: var(--st-button-radius, 0.5rem); }
-.st-key-tools .links [role=status]:not(:empty) { padding: 0.4rem 0.7rem; border: 1px solid var(--st-text-color); }
-"""
 _BUTTONS = {
     "link": ("Copy link", "Link"),
     "lock": ("Copy locked link", "Link without knobs"),
@@ -71,7 +57,7 @@ def copy_buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave
     # A tuple, because Streamlit imports pandas to check whether a list is a table.
     drawn = tuple((kind, *_BUTTONS[kind]) for kind in kinds)
     data = {"buttons": drawn, "missing": missing, "page": page, "open": leave_open, "ask": ask}
-    assets.component("share_buttons", "attention_share_buttons", _HTML, _STYLE)(key=key, data=data, height="content")
+    assets.component("share_buttons", "attention_share_buttons", _HTML)(key=key, data=data, height="content")
 
 
 _MARK = "attention lab"  # the first key of the file; its value is the version of the format

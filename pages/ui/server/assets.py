@@ -98,8 +98,13 @@ def _gzipped(name: str) -> bytes:
 
 
 @cache
-def component(name: str, key: str, html: str, css: str) -> Any:
-    """The function that mounts a component with the script called `name`; registers it once per process."""
+def component(name: str, key: str, html: str, css: str | None = None) -> Any:
+    """The function that mounts a component with the script called `name`; registers it once per process.
+
+    Without `css`, its styles are those of the CSS file with the name of the script, if there is one.
+    """
+    if css is None:
+        css = "".join(path.read_text(encoding="utf-8") for path in _UI.glob(f"*/{name}.css"))
     loader = f"""
         const script = import(new URL({json.dumps(script(name))}, document.baseURI).href);
         export default (args) => {{ script.then((module) => module.default(args)); }};
