@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 MAX_SIDE = 32
 """The most rows and columns of a small map; a phone shows no more."""
 
+_MAX_ATTEMPTS = 2
 _LONGEST = 10  # characters of a name
 _SAID = 5  # predicted tokens
 _DARK = 140  # of 255: on a darker background, text is white
@@ -152,9 +153,6 @@ def _colored(number: float, step: Step, fraction: float) -> tuple[str, str, str,
     red, green, blue = (int(background[start : start + 2], 16) for start in (1, 3, 5))
     text_color = "#ffffff" if 0.299 * red + 0.587 * green + 0.114 * blue < _DARK else "#000000"
     return _short(number, step), format_number(number), background, text_color
-
-
-_MAX_ATTEMPTS = 2
 
 
 def parse_answer(lesson: Lesson, context: QuestionContext, answer: object) -> Answer | None:

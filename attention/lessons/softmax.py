@@ -40,6 +40,9 @@ MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 10.0  # the ends of the curves; beyond 
 FACTORS = (1, 2, 5, 8, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 MAX_NUMBERS = 32
 _MAX_ABSOLUTE = 10_000
+_MAX_TOKENS = 32  # in a small map, so that every cell is visible
+_DIVISORS = ("√d_k", "√d_model", "nothing")
+_HEIGHT = 118  # pixels of each small map
 
 _LINE = {"type": "scatter", "mode": "lines", "line": {"color": POINT_COLOR, "width": 3}, "showlegend": False}
 _LEGEND = {
@@ -52,6 +55,22 @@ WHY_SOFTMAX = """
 - The order is preserved, and only **differences** matter: a number larger by 1 gets *e* ≈ 2.72 times the share; adding 5 to all numbers changes nothing.
 - It is **smooth**: unlike "the largest takes all", it can be learned in small steps.
 """
+WHY_SCALE = r"""
+A score is a sum of $d_k$ products. If the numbers in $q$ and $k$ are independent with mean 0 and variance 1, then
+$\text{Var}(q \cdot k) = d_k$: a typical score has the size $\sqrt{d_k}$. In a wide head the softmax then gives nearly everything to one key,
+and almost no gradient remains. Dividing by $\sqrt{d_k}$ restores a variance of 1. The divisor belongs to the head: $\sqrt{d_{model}}$ is a common mistake.
+"""
+# The effect of each initialization with all settings at their defaults.
+EFFECT_OF_INIT = {
+    "scaled normal": "the spread of the scores grows like √d_k. Divided by √d_k it is near 1 for every d_k: some "
+    "keys get more than others, and none takes all. √d_model divides too much: the weights are nearly flat. No division leaves too large a spread.",
+    "uniform": "all entries of W are positive, so a query or key is little more than the sum of its token's row: every query picks "
+    "the key with the largest or the smallest sum, which gives stripes.",
+    "normal": "the spread grows like d_model · √d_k. No divisor here is large enough: each query picks one key at random.",
+    "linear": "the default of nn.Linear is small. The divided scores hardly differ, and every key gets nearly the same weight.",
+    "identity": "X Xᵀ without projections: a token matches itself best, and a repeated word matches its other occurrence. There is one head as wide "
+    "as the model, so here √d_k equals √d_model.",
+}
 
 
 def parse_row(text: str) -> Row:
@@ -309,28 +328,6 @@ def _legend_entry(temperature: float) -> str:
     if temperature == 1:
         return "1"
     return f"{_format_temperature(temperature)} (x · {1 / temperature:g})" if temperature < 1 else f"{_format_temperature(temperature)} (x / {temperature:g})"  # fmt: skip
-
-
-_MAX_TOKENS = 32  # in a small map, so that every cell is visible
-_DIVISORS = ("√d_k", "√d_model", "nothing")
-_HEIGHT = 118  # pixels of each small map
-
-WHY_SCALE = r"""
-A score is a sum of $d_k$ products. If the numbers in $q$ and $k$ are independent with mean 0 and variance 1, then
-$\text{Var}(q \cdot k) = d_k$: a typical score has the size $\sqrt{d_k}$. In a wide head the softmax then gives nearly everything to one key,
-and almost no gradient remains. Dividing by $\sqrt{d_k}$ restores a variance of 1. The divisor belongs to the head: $\sqrt{d_{model}}$ is a common mistake.
-"""
-# The effect of each initialization with all settings at their defaults.
-EFFECT_OF_INIT = {
-    "scaled normal": "the spread of the scores grows like √d_k. Divided by √d_k it is near 1 for every d_k: some "
-    "keys get more than others, and none takes all. √d_model divides too much: the weights are nearly flat. No division leaves too large a spread.",
-    "uniform": "all entries of W are positive, so a query or key is little more than the sum of its token's row: every query picks "
-    "the key with the largest or the smallest sum, which gives stripes.",
-    "normal": "the spread grows like d_model · √d_k. No divisor here is large enough: each query picks one key at random.",
-    "linear": "the default of nn.Linear is small. The divided scores hardly differ, and every key gets nearly the same weight.",
-    "identity": "X Xᵀ without projections: a token matches itself best, and a repeated word matches its other occurrence. There is one head as wide "
-    "as the model, so here √d_k equals √d_model.",
-}
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,6 +31,12 @@ from pages.ui.state.notices import plain
 from pages.ui.state.session import session
 
 _HTML = "<div class='links'><span role='status'></span></div>"
+_MARK = "attention lab"  # the first key of the file; its value is the version of the format
+_OF_A_PAGE = re.compile(r"[a-z]{1,40}_[a-z0-9_]{1,40}")  # the keys of a page's own knobs begin with its name
+_KEY = "open_state"
+_STRING = re.compile(r'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)  # a JSON string, also an unterminated one
+_MOST_STRINGS = 1000  # in a file, which has two for each knob
+_MOST_STRUCTURE = 10_000  # characters outside of strings
 _BUTTONS = {
     "link": ("Copy link", "Link"),
     "lock": ("Copy locked link", "Link without knobs"),
@@ -58,14 +64,6 @@ def copy_buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave
     drawn = tuple((kind, *_BUTTONS[kind]) for kind in kinds)
     data = {"buttons": drawn, "missing": missing, "page": page, "open": leave_open, "ask": ask}
     assets.component("share_buttons", "attention_share_buttons", _HTML)(key=key, data=data, height="content")
-
-
-_MARK = "attention lab"  # the first key of the file; its value is the version of the format
-_OF_A_PAGE = re.compile(r"[a-z]{1,40}_[a-z0-9_]{1,40}")  # the keys of a page's own knobs begin with its name
-_KEY = "open_state"
-_STRING = re.compile(r'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)  # a JSON string, also an unterminated one
-_MOST_STRINGS = 1000  # in a file, which has two for each knob
-_MOST_STRUCTURE = 10_000  # characters outside of strings
 
 
 def share_bar(title: str, source: Source | None, cell: Cell | None, asks: bool) -> None:

@@ -36,6 +36,9 @@ from pages.ui.state.notices import Notes, plain, progress_bar, show_error, show_
 from pages.ui.state.session import session
 from pages.ui.vision.picture_field import picture_field
 
+_KEY = "file_upload"
+_LONGEST_NAME = 200  # characters in the address
+_PLAN_LINES = 30
 _apply_to_second = partial(knob_state.apply_controls, to="B")
 _MATRICES = {knob.key for knob in MATRICES}
 
@@ -141,11 +144,6 @@ def missing_fields() -> None:
         read_source(read)
     if IMAGE.key in read.fields:
         picture_field(read.fields[IMAGE.key], f"second_{IMAGE.key}", _apply_to_second, locked=True)
-
-
-_KEY = "file_upload"
-_LONGEST_NAME = 200  # characters in the address
-_PLAN_LINES = 30
 
 
 def _attention_file(asked: str, wide: DeltaGenerator, locked: bool) -> None:
