@@ -138,7 +138,7 @@ def aggregates_section(page: Page, knobs: Knobs) -> None:
         show_error(str(error))
 
 
-def _derived_map(page: Page, derived: DerivedMap, key: str, has_export: bool = True) -> None:
+def _derived_map(page: Page, derived: DerivedMap, key: str, has_export: bool) -> None:
     """Draws a derived map of the weights with its definition, the chosen cell, and all of its numbers; without an export of its name, its file comes with the page."""
     layer, cell = page.cell.layer, page.cell
     with scheduler.without_turn():  # computes and caches the matrix

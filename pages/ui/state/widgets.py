@@ -26,17 +26,15 @@ class Knobs:
     notes: Notes
     locked: bool = field(default_factory=knob_state.is_locked)
 
-    def value(self, knob: Knob, within: Range | None = None, fixed: str = "", **more: Any) -> Any:
+    def value(self, knob: Knob, within: Range | None = None, **more: Any) -> Any:
         """The value of a knob. Draws its widget if it has one; a locked page has none.
 
         Args:
-            knob: the knob.
             within: the allowed values, if they are not those that the knob declares.
-            fixed: the text shown in a knob that has no effect now; its widget is disabled.
             more: further arguments of the widget.
         """
         reader = knob_state.reader()
-        value = reader.knob(knob, within, fixed)
+        value = reader.knob(knob, within)
         knob_state.take(reader, self.notes)
         if not (self.locked or knob.inline):
             draw(reader.fields[knob.key], **more)
