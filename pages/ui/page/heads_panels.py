@@ -133,12 +133,12 @@ def aggregates_section(page: Page, knobs: Knobs) -> None:
         of_feature = _head_maps().get(name)
         derived = of_feature.make(page) if of_feature else aggregates.find_aggregate(name)
         if derived is not None:
-            _derived_map(page, derived, "heads_together", has_export=of_feature is None)
+            _derived_map(page, derived, has_export=of_feature is None)
     except AttentionError as error:
         show_error(str(error))
 
 
-def _derived_map(page: Page, derived: DerivedMap, key: str, has_export: bool) -> None:
+def _derived_map(page: Page, derived: DerivedMap, has_export: bool) -> None:
     """Draws a derived map of the weights with its definition, the chosen cell, and all of its numbers; without an export of its name, its file comes with the page."""
     layer, cell = page.cell.layer, page.cell
     with scheduler.without_turn():  # computes and caches the matrix
@@ -157,7 +157,7 @@ def _derived_map(page: Page, derived: DerivedMap, key: str, has_export: bool) ->
     figure = derived_map_json(page.trace, derived, cell, knob_state.current_value("colors"))
     picture, words = st.columns([3, 2], vertical_alignment="center")
     with picture:
-        show.figures([figure], key, choose, around, knob_state.apply_controls)
+        show.figures([figure], "heads_together", choose, around, knob_state.apply_controls)
     with words:
         show.arithmetic(explanation)
     draw, name = (show.table, f"{derived.name}.csv") if has_export else (show.table_in_page, derived.name)
@@ -174,12 +174,9 @@ def find_section(page: Page, knobs: Knobs, open_cell: Callable[[Cell], None]) ->
             of_pair = PAIR_EXAMPLES if view.has_pair(page.layer) else ()
             of_tokens = (*PICTURE_EXAMPLES, EXAMPLES[-1]) if has_patches else EXAMPLES
             for i, example in enumerate((*of_pair, *of_tokens)):
+                knob = {_FIND.key: example}
                 st.button(
-                    plain(example),
-                    key=f"heads_find_{i}",
-                    type="tertiary",
-                    on_click=knob_state.hold,
-                    args=({_FIND.key: example},),
+                    plain(example), key=f"heads_find_{i}", type="tertiary", on_click=knob_state.hold, args=(rule,)
                 )
     if not text:
         return
