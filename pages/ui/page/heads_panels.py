@@ -174,10 +174,8 @@ def find_section(page: Page, knobs: Knobs, open_cell: Callable[[Cell], None]) ->
             of_pair = PAIR_EXAMPLES if view.has_pair(page.layer) else ()
             of_tokens = (*PICTURE_EXAMPLES, EXAMPLES[-1]) if has_patches else EXAMPLES
             for i, example in enumerate((*of_pair, *of_tokens)):
-                knob = {_FIND.key: example}
-                st.button(
-                    plain(example), key=f"heads_find_{i}", type="tertiary", on_click=knob_state.hold, args=(rule,)
-                )
+                change = ({_FIND.key: example},)
+                st.button(plain(example), key=f"heads_find_{i}", type="tertiary", on_click=knob_state.hold, args=change)
     if not text:
         return
     try:
