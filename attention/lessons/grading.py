@@ -36,20 +36,14 @@ _DARK = 140  # of 255: on a darker background, text is white
 
 
 def _step_table(
-    layer: Layer,
-    head: int,
-    part: Part,
-    withheld: Collection[Part],
-    caption: str,
-    pictures: Sequence[SeenPicture],
-    beside: Sequence[Part],
+    lesson: Lesson, context: QuestionContext, trace: Trace, part: Part, withheld: Collection[Part], caption: str
 ) -> dict[str, Any]:
     """A part of a step as rows of cells, each [text, exact number, background, text colour], or None if withheld.
 
-    The colour range covers the visible cells only, so that the colours reveal nothing about the rest; queries and keys `beside` each other
-    share one. A single row whose columns are the patches of one of `pictures` also has the picture, over which the page draws them.
+    The colour range covers the visible cells only, so that the colours reveal nothing about the rest; queries and keys beside each other
+    share one. A single row whose columns are the patches of a picture also has the picture, over which the page draws them.
     """
-    step = find_step(part.step)
+    step, layer, head = find_step(part.step), trace.layer(context.layer), context.head
     matrix = layer.matrix(part.step, head)
     if part.row is not None and part.row >= matrix.shape[0]:
         raise MissingError(f"{part.step} has rows 0 to {matrix.shape[0] - 1}; got {part.row}: choose one of these.")
@@ -61,7 +55,7 @@ def _step_table(
         )
     hidden = layer.mask if step.masked else None
     open_cells = _open_cells(matrix, part, withheld)
-    compared = [other for other in beside if {other.step, part.step} == {QUERY, KEY}]
+    compared = [other for other in lesson.show if {other.step, part.step} == {QUERY, KEY}]
     others = [_open_cells(layer.matrix(other.step, head), other, withheld) for other in compared]
     finite = [number for cells in (open_cells, *others) for number in cells.values() if math.isfinite(number)]
     ends = scale_range(step, (min(finite), max(finite)) if finite else None, "fixed")
@@ -75,7 +69,7 @@ def _step_table(
         return _colored(number, step, (number - ends[0]) / ((ends[1] - ends[0]) or 1))
 
     return {
-        "picture": None if part.row is None else _picture(layer.labels_of(step.column_axis) or (), pictures),
+        "picture": None if part.row is None else _picture(layer.labels_of(step.column_axis) or (), trace.pictures),
         "title": f"{step.symbol}  {part.step}{', ' if caption else ''}{caption}",
         "step": part.step,
         "sides": (short_axis_name(step.row_axis), short_axis_name(step.column_axis)),
@@ -231,11 +225,10 @@ def _row_and_column(lesson: Lesson, part: Part, truth: Answer) -> tuple[int, int
 
 def _figures(lesson: Lesson, context: QuestionContext, done: bool) -> list[dict[str, Any]]:
     def tables(trace: Trace, hidden: Sequence[Part], caption: str = "") -> list[dict[str, Any]]:
-        layer = trace.layer(context.layer)
         return [
             _prediction_table(trace, part, hidden, caption)
             if part.step == PREDICTION
-            else _step_table(layer, context.head, part, hidden, caption, trace.pictures, lesson.show)
+            else _step_table(lesson, context, trace, part, hidden, caption)
             for part in lesson.show
         ]
 
