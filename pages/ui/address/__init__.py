@@ -122,6 +122,7 @@ def _sent(ours: Session, key: str) -> Iterator[dict[str, Any]]:
 
 
 def _apply(ours: Session, action: dict[str, Any]) -> bool:
+    """Applies one action. Returns whether it replaced the whole state."""
     state, key = action.get("state"), action.get("key")
     if isinstance(state, dict):
         texts = {name: text for name, text in list(state.items())[:_MOST] if isinstance(text, str)}

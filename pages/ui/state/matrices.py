@@ -164,6 +164,7 @@ def _field(name: str) -> None:
 
 
 def _ask(name: str) -> bool:
+    """Draws a question if the text of this matrix is ambiguous. Returns whether it is."""
     with suppress(AttentionError):
         reading = parse_text(full_text(name), SYMBOLS[name])
         if reading.question:
@@ -249,6 +250,7 @@ def _store_parsed(name: str, text: str, reading: ParsedText, pick: str | None = 
 
 
 def _fill(name: str, reading: ParsedText) -> bool:
+    """Fills the fields that the matrices of a text name. Returns whether there are any."""
     matrices = matrices_by_field(reading)
     kind = kind_of_fields(matrices, str(current_value(MATRIX_KIND.key))) if matrices else ""
     if not kind:
