@@ -15,7 +15,7 @@ _MIDDLEWARE = (
     guard.with_headers,
     guard.allowed_hosts,
     in_flight.bounded_bodies,
-    assets.index_page,
+    assets.our_index_page,
     guard.allowed_origins,
     guard.backpressure,
     guard.binary_only,

@@ -153,7 +153,7 @@ def _answer_page(scope: Scope, caching: str) -> Response:
     return Response(b"" if scope["method"] == "HEAD" else body, headers=headers, media_type="text/html")
 
 
-async def index_page(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+async def our_index_page(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Middleware that replaces Streamlit's index page by ours.
 
     Streamlit sends styles and sidebar as messages after the first paint, so that the page would jump. It has no setting for the content of
