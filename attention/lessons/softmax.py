@@ -178,14 +178,16 @@ def overflow(row: Row, factor: float) -> Overflow:
     from attention.formula.normalizers import NORMALIZERS
 
     x = torch.tensor(row, dtype=torch.float32) * factor
-    powers = torch.exp(x)
-    naive, stable = powers / powers.sum(), NORMALIZERS["softmax"].weights(x)
-    rows = (tuple(row.tolist()) for row in (x, powers, naive, torch.exp(x - x.max()), stable))
-    failed = not bool(torch.allclose(naive, stable, atol=1e-6))
-    return Overflow(*rows, failed, _why(float(x.max()), powers.tolist(), float(powers.sum()), naive.tolist()))
+    exps = torch.exp(x)
+    shares, right = exps / exps.sum(), NORMALIZERS["softmax"].weights(x)
+    rows = (x, exps, shares, torch.exp(x - x.max()), right)
+    numbers, powers, naive, shifted, stable = (tuple(each.tolist()) for each in rows)
+    failed = not bool(torch.allclose(shares, right, atol=1e-6))
+    words = _why(max(numbers), powers, float(exps.sum()), naive)
+    return Overflow(numbers, powers, naive, shifted, stable, failed, words)
 
 
-def _why(highest: float, powers: list[float], total: float, naive: list[float]) -> str:
+def _why(highest: float, powers: Row, total: float, naive: Row) -> str:
     limit = "3.4 · 10³⁸, the largest float32 number"
     remedy = "With the maximum subtracted first, the largest power is exp(0) = 1, and nothing can overflow."
     if math.isinf(max(powers)):
@@ -390,8 +392,8 @@ def measure(source: TypedText) -> Scaling:
         entropies.append([_mean_entropy(matrix) for matrix in maps])
         spreads.append([float(scores.double().std(correction=0)) / divisor for divisor in divisors])
     visible = layer["mask"].numpy()
-    numbers = map(np.array, (weights, entropies, spreads))
-    return Scaling(trace.tokens, trace.key_tokens, INITS, *numbers, visible, trace.notes)
+    arrays = np.array(weights), np.array(entropies), np.array(spreads)
+    return Scaling(trace.tokens, trace.key_tokens, INITS, *arrays, visible, trace.notes)
 
 
 def _mean_entropy(weights: NDArray[Any]) -> float:
