@@ -30,8 +30,7 @@ from pages.ui.page import interventions, show
 from pages.ui.page.start import Page, start
 from pages.ui.server.traces import compute_head, traces_of_both
 from pages.ui.state import control_row, knob_state, sidebar
-from pages.ui.state.knob_state import is_locked
-from pages.ui.state.knob_table import AUTOSCALE, EDITING, HEAD, KNOBS, LAYER
+from pages.ui.state.knob_table import AUTOSCALE, EDITING, KNOBS
 from pages.ui.state.notices import plain, show_error
 from pages.ui.state.session import session
 
@@ -87,8 +86,8 @@ def both(current: Page) -> Both:
     source = link.read_source(reader)
     source = source.with_other_run(current.source) if isinstance(source, Patchable) else source
     a, b = traces_of_both(current.source, source)
-    layer = reader.knob(LAYER, view.layer_range(b))
-    at = HeadIndex(layer, reader.knob(HEAD, Integer(0, b.layers[layer].n_heads - 1)))
+    layer = reader.knob(view.LAYER, view.layer_range(b))
+    at = HeadIndex(layer, reader.knob(view.HEAD, Integer(0, b.layers[layer].n_heads - 1)))
     compute_head(b.layers[at.layer], at.head)
     colors, fit = knob_state.current_value("colors"), knob_state.current_value(AUTOSCALE.key)
     maps, difference, why = figures.comparison_maps(a, b, current.cell, at, colors, fit)
@@ -199,7 +198,7 @@ def elsewhere(two: Both) -> None:
         where = f"L{layer} H{head}" if find_step(two.cell.step).per_head else f"L{layer}"
         st.button(
             f"Largest in {where} ({format_number(most.value)})", key="look_at_largest", type="tertiary", on_click=show_head,
-            args=(layer, head), disabled=is_locked(), help=f"Of all layers and heads, {two.cell.step} differs most in this one. Click to show it.",
+            args=(layer, head), disabled=knob_state.is_locked(), help=f"Of all layers and heads, {two.cell.step} differs most in this one. Click to show it.",
         )  # fmt: skip
 
 
@@ -245,12 +244,8 @@ def below_maps() -> None:
     if two.difference is not None:
         st.markdown(f"## All numbers of `{two.cell.step}`, B − A")
         look_up = difference_getter(two.source, two.cell, two.place_b)
-        show.table(
-            lambda: look_up().frame(),
-            two.difference.matrix.numel(),
-            f"{two.cell.step}-B-minus-A.csv",
-        )
-    if not is_locked():
+        show.table(lambda: look_up().frame(), two.difference.matrix.numel(), f"{two.cell.step}-B-minus-A.csv")
+    if not knob_state.is_locked():
         with st.expander("Both in plain torch", key="compare_python", on_change="rerun") as unfolded:
             if unfolded.open:
                 python(two)
@@ -276,12 +271,12 @@ if session().state.edits == "B":
         two = both(page)
         interventions.intervention_bar(two.source, two.b, two.first_cell)
         del two  # callbacks keep the globals of the page as long as its tab is open
-has_sidebar_of_b = not is_locked() and session().state.edits == "B"
+has_sidebar_of_b = not knob_state.is_locked() and session().state.edits == "B"
 if not has_sidebar_of_b:
     sidebar.missing_fields()
 maps()
 below_maps()
 if has_sidebar_of_b:
     with st.expander("Knobs of B") if st.context.is_embedded else st.sidebar:
-        sidebar.second_source(show_error)
+        sidebar.second_source()
 page.end()

@@ -15,6 +15,7 @@ from attention.metrics.table import heading, rank_words
 from attention.pictures import charts, heatmap
 from attention.pictures.layout import Spec
 from attention.pictures.mosaic import MOSAIC_CELLS, SCREEN_CELLS, estimate_seconds, layers_json
+from attention.pictures.view import HEAT, OVER
 from pages.ui.features import panels
 from pages.ui.page import heads_panels, show
 from pages.ui.page.heads_panels import aggregates_section
@@ -22,7 +23,6 @@ from pages.ui.page.start import start
 from pages.ui.server import scheduler
 from pages.ui.server.limits import METRIC_SECONDS
 from pages.ui.state import knob_state
-from pages.ui.state.knob_table import HEAT, OVER
 from pages.ui.state.notices import show_error
 from pages.ui.state.session import session
 from pages.ui.state.widgets import Knobs
@@ -106,12 +106,7 @@ if not over_picture:  # maps have no picture below
     controls = [control for control in around.controls if control["name"] not in (OVER.key, HEAT.key)]
     around = replace(around, controls=controls)
 show.figures(
-    [figure],
-    "heads_map",
-    open_on_map,
-    around,
-    knob_state.apply_controls,
-    files=lambda: [mosaic(MOSAIC_CELLS)],
+    [figure], "heads_map", open_on_map, around, knob_state.apply_controls, files=lambda: [mosaic(MOSAIC_CELLS)]
 )
 if session().head_opened:
     session().head_opened = False

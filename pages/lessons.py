@@ -9,7 +9,7 @@ import streamlit as st
 
 from attention import AttentionError, Cell, explain
 from attention.base.knobs import Choice, Knob
-from attention.lessons import link_codec, markdown
+from attention.lessons import markdown
 from attention.lessons.lesson import Lesson
 from attention.sources.link import source_of
 from attention.sources.state import Set
@@ -19,7 +19,6 @@ from pages.ui.page import show
 from pages.ui.page.start import start
 from pages.ui.server.limits import LIMITS
 from pages.ui.state import knob_state
-from pages.ui.state.knob_state import is_locked
 from pages.ui.state.notices import plain, show_error
 from pages.ui.state.session import session
 from pages.ui.state.widgets import Knobs
@@ -37,7 +36,7 @@ def go(name: str) -> None:
 
 
 def back_to_the_path() -> None:
-    knob_state.hold({OPENED: OPEN.default, link_codec.KEY: None})
+    knob_state.hold({OPENED: OPEN.default, markdown.LINK_KEY: None})
 
 
 def answer(sent: object) -> None:
@@ -50,7 +49,7 @@ def answer(sent: object) -> None:
 def in_link() -> dict[str, Lesson]:
     """The question in the link, as a path of one lesson; empty if there is none."""
     try:
-        return link_codec.decode(packed) if (packed := session().state.parameters.get(link_codec.KEY)) else {}
+        return markdown.from_link(packed) if (packed := session().state.parameters.get(markdown.LINK_KEY)) else {}
     except AttentionError as error:
         show_error(str(error))
         return {}
@@ -101,7 +100,7 @@ cell_address = {"step": cell.step, "q": cell.row, "k": cell.column} if cell else
 state = lesson.query_after | cell_address if done else lesson.query_before
 has_lab_link = done or lesson.name == list(path)[-1]  # skipping the last lesson leads to the Lab
 lab = f"./?{urlencode({**state, **knob_state.display_parameters()})}" if has_lab_link else ""
-stories = (feature.story(lesson.query_before) for feature in panels() if done and not is_locked())
+stories = (feature.story(lesson.query_before) for feature in panels() if done and not knob_state.is_locked())
 watch = next(filter(None, stories), "")
 draw_lesson(message, lesson.name, [(other.name, other.title) for other in path.values()], lab, watch, answer, go)
 if cell:
@@ -109,7 +108,7 @@ if cell:
         arithmetic(cell)
     except AttentionError as error:
         show_error(str(error))
-if path is not PATH and not is_locked():
+if path is not PATH and not knob_state.is_locked():
     if path is OURS.lessons:
         st.caption(plain(f"These lessons are from {OURS.file}, which stays in this browser tab."))
     st.button(

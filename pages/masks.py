@@ -16,12 +16,11 @@ from pages.ui.features import panels
 from pages.ui.page import show
 from pages.ui.page.start import start
 from pages.ui.state import control_row, knob_state
-from pages.ui.state.knob_state import is_locked
 
 page = start("Masks", "A mask decides which keys each query may attend to.")
 around = page.around(line=True)
 # Clicks on the mask have no effect if the source has no mask knob, or the page is locked.
-clickable = not is_locked() and any(control["name"] == "mask" for control in around.controls)
+clickable = not knob_state.is_locked() and any(control["name"] == "mask" for control in around.controls)
 if clickable:
     page.about.caption("Click a cell of the mask to allow or mask (hide) it.", width="content")
     if not page.layer.hides_keys:
@@ -81,7 +80,7 @@ if clickable:
             )
         else:
             st.caption(f"The grid has at most {GRID_UP_TO} tokens: shorten the text to use it.")
-elif not is_locked():
+elif not knob_state.is_locked():
     st.info(
         "This source has no mask to edit. Choose typed text or your own matrices as the source to build a mask by clicking."
     )

@@ -6,8 +6,7 @@ import streamlit as st
 
 from attention import AttentionError, NumbersError, TypedText
 from attention.base.knobs import Choice, Knob, Text
-from attention.lessons import scaling, softmax
-from attention.lessons.scaling import scaling_maps
+from attention.lessons import softmax
 from attention.sources.layer_knobs import TEXT
 from pages.ui.lessons import lesson
 from pages.ui.page import show
@@ -36,7 +35,7 @@ with picture:
 with words:
     st.latex(r"\text{softmax}(x)_i = \frac{e^{x_i}}{\sum_j e^{x_j}}")
     st.markdown(softmax.WHY_SOFTMAX)
-show.chart_table(curve.frame(), "softmax_curve")
+show.chart_table(curve, "softmax_curve")
 
 st.markdown("## Your numbers at low and high temperature")
 knobs = Knobs(page.notes)
@@ -62,16 +61,16 @@ if text is page.source:
     show.controls(page.around(only=("temperature", "mask", "d_model", "seed")))
 picture, words = st.columns([3, 2])
 with words:
-    st.markdown(scaling.WHY_SCALE)
-    st.markdown("\n".join(f"- **{init}**: {description}" for init, description in scaling.EFFECT_OF_INIT.items()))
+    st.markdown(softmax.WHY_SCALE)
+    st.markdown("\n".join(f"- **{init}**: {description}" for init, description in softmax.EFFECT_OF_INIT.items()))
 try:
-    scaled = derived_of(text, "scaling", lambda: scaling.measure(text))
+    scaled = derived_of(text, "scaling", lambda: softmax.measure(text))
 except AttentionError as error:  # with another initialization the trace may be too large
     with picture:
         show_error(str(error))
 else:
     with picture:
-        show.figures([scaling_maps(scaled)], "softmax_scaling")
+        show.figures([softmax.scaling_maps(scaled)], "softmax_scaling")
     words.caption(" ".join(scaled.notes))
     show.chart_table(scaled.frame(), "softmax_scaling_table")
 

@@ -15,7 +15,6 @@ from attention.training.tasks import MAX_TEXT_LENGTH
 from attention.training.training_views import N_SEEDS
 from pages.ui.page.start import start
 from pages.ui.state import knob_state
-from pages.ui.state.knob_state import is_locked
 from pages.ui.state.notices import show_error
 from pages.ui.state.session import session
 from pages.ui.state.widgets import Knobs
@@ -121,7 +120,7 @@ with st.container(horizontal=True, vertical_alignment="center", key="train_butto
 player.pictures(query)
 for note in example.notes:
     st.caption(note)
-if player.watched.step is not None and not (is_locked() or player.was_running):
+if player.watched.step is not None and not (knob_state.is_locked() or player.was_running):
     st.button(
         "Open this model in the Lab →",
         on_click=open_in_lab,

@@ -49,7 +49,7 @@ CROSSINGS: dict[str, dict[str, int]] = {
     "attention/files/array_writer.py": {"vision": 1},
     "attention/files/stored_layers.py": {"vision": 2},
     "attention/lessons/mask_examples.py": {"vision": 1},
-    "attention/lessons/small_tables.py": {"vision": 1},
+    "attention/lessons/grading.py": {"vision": 1},
     "attention/models/declared_inputs.py": {"vision": 1},
     "attention/models/generation.py": {"vision": 1},
     "attention/models/in_memory.py": {"vision": 2},

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attention.base.errors import AttentionError, FileError, MissingError
 from attention.base.tokens import label
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from attention.trace.trace import Trace
 
+_Index: TypeAlias = "int | None"  # None: that of the state
 _SAME = 1e-5  # the relative tolerance within which two numbers count as equal
 _STEPS = {step.name for step in STEPS}
 _LONGEST = 300  # characters of an expression
@@ -34,48 +35,40 @@ class QuestionContext:
     layer: int = 0
     head: int = 0
 
-    def matrix(self, step: str, layer: int | None, head: int | None, after_change: bool = True) -> Tensor:
+    def matrix(self, step: str, layer: _Index, head: _Index, after_change: bool = True) -> Tensor:
         """A step of one head, after the change or (with `after_change` false) before it."""
         trace = self.after if after_change else self.before
         return trace.layer(self.layer if layer is None else layer).matrix(step, self.head if head is None else head)
 
 
-def argmax_key(context: QuestionContext, step: str, q: int, layer: int | None = None, head: int | None = None) -> int:
+def argmax_key(context: QuestionContext, step: str, q: int, layer: _Index = None, head: _Index = None) -> int:
     """The key with the largest value in a query's row."""
     return int(context.matrix(step, layer, head)[q].argmax())
 
 
-def value(
-    context: QuestionContext, step: str, q: int, k: int, layer: int | None = None, head: int | None = None
-) -> float:
+def value(context: QuestionContext, step: str, q: int, k: int, layer: _Index = None, head: _Index = None) -> float:
     """The number in one cell."""
     return float(context.matrix(step, layer, head)[q, k])
 
 
-def row(
-    context: QuestionContext, step: str, q: int, layer: int | None = None, head: int | None = None
-) -> tuple[float, ...]:
+def row(context: QuestionContext, step: str, q: int, layer: _Index = None, head: _Index = None) -> tuple[float, ...]:
     """All numbers of a query's row."""
     return tuple(map(float, context.matrix(step, layer, head)[q]))
 
 
-def order(
-    context: QuestionContext, step: str, q: int, layer: int | None = None, head: int | None = None
-) -> tuple[int, ...]:
+def order(context: QuestionContext, step: str, q: int, layer: _Index = None, head: _Index = None) -> tuple[int, ...]:
     """The keys of a query by decreasing value."""
     return tuple(map(int, context.matrix(step, layer, head)[q].argsort(descending=True, stable=True)))
 
 
-def compare(
-    context: QuestionContext, step: str, q: int, k: int, layer: int | None = None, head: int | None = None
-) -> str:
+def compare(context: QuestionContext, step: str, q: int, k: int, layer: _Index = None, head: _Index = None) -> str:
     """How the change affects one number: "more", "less" or "the same"."""
     before, after = (float(context.matrix(step, layer, head, after_change)[q, k]) for after_change in (False, True))
     return _direction(before, after)
 
 
 def compare_rows(
-    context: QuestionContext, step: str, q: int, other: int, layer: int | None = None, head: int | None = None
+    context: QuestionContext, step: str, q: int, other: int, layer: _Index = None, head: _Index = None
 ) -> str:
     """Whether two queries have the same row: "the same" or "different"."""
     matrix = context.matrix(step, layer, head)
@@ -88,27 +81,25 @@ def compare_said(context: QuestionContext, token: str) -> str:
     return _direction(before, after)
 
 
-def cell(context: QuestionContext, query: str, key: str, layer: int | None = None) -> tuple[int, int]:
+def cell(context: QuestionContext, query: str, key: str, layer: _Index = None) -> tuple[int, int]:
     """The first cell with this query token and this key token."""
     target = context.after.layer(context.layer if layer is None else layer)
     return _position(target.tokens, query), _position(target.key_tokens, key)
 
 
-def _argmax_cell(
-    context: QuestionContext, step: str, layer: int | None = None, head: int | None = None
-) -> tuple[int, int]:
+def _argmax_cell(context: QuestionContext, step: str, layer: _Index = None, head: _Index = None) -> tuple[int, int]:
     """The cell with the largest value of the matrix."""
     matrix = context.matrix(step, layer, head)
     query, key = divmod(int(matrix.argmax()), matrix.shape[1])
     return query, key
 
 
-def size(context: QuestionContext, step: str, layer: int | None = None, head: int | None = None) -> int:
+def size(context: QuestionContext, step: str, layer: _Index = None, head: _Index = None) -> int:
     """The length of a row."""
     return int(context.matrix(step, layer, head).shape[1])
 
 
-def visible(context: QuestionContext, q: int, layer: int | None = None) -> int:
+def visible(context: QuestionContext, q: int, layer: _Index = None) -> int:
     """The number of keys that are visible to a query."""
     target = context.after.layer(context.layer if layer is None else layer)
     return len(target.key_tokens) if target.mask is None else int(target.mask[q].sum())
@@ -153,14 +144,7 @@ def evaluate(expression: str, context: QuestionContext) -> Answer:
         return evaluate(context)
     except AttentionError:
         raise
-    except (
-        TypeError,
-        IndexError,
-        AttributeError,
-        ValueError,
-        OverflowError,
-        RuntimeError,
-    ):  # wrong arguments
+    except (TypeError, IndexError, AttributeError, ValueError, OverflowError, RuntimeError):  # wrong arguments
         raise _not_allowed(expression) from None
 
 

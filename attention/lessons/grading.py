@@ -3,21 +3,150 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attention.base.errors import FileError, MissingError
+from attention.base.errors import FileError, MissingError, PictureError
 from attention.base.printed import format_number
 from attention.base.tokens import label
-from attention.formula.names import Cell
+from attention.formula.names import KEY, QUERY, WEIGHTS, Cell
+from attention.formula.steps import Step, find_step
 from attention.lessons.answers import QuestionContext, evaluate
 from attention.lessons.lesson import KINDS, PREDICTION, Answer, Lesson, Part, select_reply
-from attention.lessons.small_tables import prediction_table, step_table
+from attention.pictures.drawing import HIDDEN_COLOR
+from attention.pictures.layout import short_axis_name
+from attention.pictures.scales import color_at, scale_range
+from attention.vision.over_picture import TokenGrid, image_source
 
 if TYPE_CHECKING:
-    from attention.trace.trace import Trace
+    from torch import Tensor
 
-MAX_ATTEMPTS = 2
+    from attention.trace.layer import Layer
+    from attention.trace.trace import SeenPicture, Trace
+
+
+MAX_SIDE = 32
+"""The most rows and columns of a small map; a phone shows no more."""
+
+_MAX_ATTEMPTS = 2
+_LONGEST = 10  # characters of a name
+_SAID = 5  # predicted tokens
+_DARK = 140  # of 255: on a darker background, text is white
+
+
+def _step_table(
+    lesson: Lesson, context: QuestionContext, trace: Trace, part: Part, withheld: Collection[Part], caption: str
+) -> dict[str, Any]:
+    """A part of a step as rows of cells, each [text, exact number, background, text colour], or None if withheld.
+
+    The colour range covers the visible cells only, so that the colours reveal nothing about the rest; queries and keys beside each other
+    share one. A single row whose columns are the patches of a picture also has the picture, over which the page draws them.
+    """
+    step, layer, head = find_step(part.step), trace.layer(context.layer), context.head
+    matrix = layer.matrix(part.step, head)
+    if part.row is not None and part.row >= matrix.shape[0]:
+        raise MissingError(f"{part.step} has rows 0 to {matrix.shape[0] - 1}; got {part.row}: choose one of these.")
+    rows = range(matrix.shape[0]) if part.row is None else range(part.row, part.row + 1)
+    if max(len(rows), matrix.shape[1]) > MAX_SIDE:
+        raise PictureError(
+            f"A lesson's map has at most {MAX_SIDE} rows and columns; {part.step} has {len(rows)} × {matrix.shape[1]}: "
+            "shorten the text, show one row, or choose another step."
+        )
+    hidden = layer.mask if step.masked else None
+    open_cells = _open_cells(matrix, part, withheld)
+    compared = [other for other in lesson.show if {other.step, part.step} == {QUERY, KEY}]
+    others = [_open_cells(layer.matrix(other.step, head), other, withheld) for other in compared]
+    finite = [number for cells in (open_cells, *others) for number in cells.values() if math.isfinite(number)]
+    ends = scale_range(step, (min(finite), max(finite)) if finite else None, "fixed")
+
+    def cell(q: int, k: int) -> tuple[str, str, str, str] | None:
+        if (q, k) not in open_cells:
+            return None
+        number = open_cells[q, k]
+        if hidden is not None and not hidden[q, k]:
+            return ("−∞" if number else "0", "hidden by the mask", HIDDEN_COLOR, "#000000")
+        return _colored(number, step, (number - ends[0]) / ((ends[1] - ends[0]) or 1))
+
+    return {
+        "picture": None if part.row is None else _picture(layer.labels_of(step.column_axis) or (), trace.pictures),
+        "title": f"{step.symbol}  {part.step}{', ' if caption else ''}{caption}",
+        "step": part.step,
+        "sides": (short_axis_name(step.row_axis), short_axis_name(step.column_axis)),
+        "first": rows[0],
+        "rows": _names(layer, step.row_axis, rows),
+        "columns": _names(layer, step.column_axis, range(matrix.shape[1])),
+        "cells": [[cell(q, k) for k in range(matrix.shape[1])] for q in rows],
+    }
+
+
+def _picture(tokens: Sequence[str], pictures: Sequence[SeenPicture]) -> dict[str, Any] | None:
+    """The picture under the columns of a table, and the column of each patch [row column]; None unless there is exactly one."""
+    grid = TokenGrid.of(tokens, with_others=False)
+    if grid is None or len(grid.pictures) != 1 or not pictures:
+        return None
+    (placed,) = grid.pictures
+    height, width = placed.patch_size
+    source = image_source(pictures[placed.picture], placed.rows * height, placed.columns * width, exact=False)
+    return {"source": source, "columns": grid.positions[placed.area].tolist()}
+
+
+def _prediction_table(trace: Trace, part: Part, withheld: Collection[Part], caption: str) -> dict[str, Any]:
+    """The prediction at the row of the part, or the last one, as a row: the likeliest tokens with their probabilities, both withheld together."""
+    if not trace.predictions:
+        raise MissingError("The state asks the model for no prediction: put predict= into the state.")
+    by_position = {prediction.position: prediction for prediction in trace.predictions}
+    is_withheld = any(hidden_part.step == PREDICTION for hidden_part in withheld)
+    prediction = by_position.get(max(by_position) if part.row is None else part.row)
+    if prediction is None:
+        raise MissingError(
+            f"The model predicts at {', '.join(map(str, by_position))}; got {part.row}: choose one of these."
+        )
+    step = find_step(WEIGHTS)  # a probability, in the same colours
+
+    return {
+        "picture": None,
+        "title": f"prediction{', ' if caption else ''}{caption}",
+        "step": PREDICTION,
+        "sides": ("token position", "token"),
+        "first": prediction.position,
+        "rows": [label(prediction.before, _LONGEST, escape=False)],
+        "columns": [
+            "?" if is_withheld else label(token.strip("·"), _LONGEST, escape=False)
+            for token in prediction.tokens[:_SAID]
+        ],
+        "cells": [[None if is_withheld else _colored(p, step, p) for p in prediction.probabilities[:_SAID]]],
+    }
+
+
+def _open_cells(matrix: Tensor, part: Part, withheld: Collection[Part]) -> dict[tuple[int, int], float]:
+    hidden = [(other.row, other.column) for other in withheld if other.step == part.step]
+    return {
+        (q, k): float(matrix[q, k])
+        for q in (range(matrix.shape[0]) if part.row is None else (part.row,))
+        for k in range(matrix.shape[1])
+        if not any(row in (None, q) and column in (None, k) for row, column in hidden)
+    }
+
+
+def _names(layer: Layer, axis: str, indices: Sequence[int]) -> list[str]:
+    tokens = layer.labels_of(axis)
+    return [str(index) if tokens is None else label(tokens[index], _LONGEST, escape=False) for index in indices]
+
+
+def _short(number: float, step: Step) -> str:
+    if step.kind == "probability":
+        return f"{number:.2f}"
+    text = f"{number:.0f}" if number == round(number) else f"{number:.1f}"
+    return (text if float(text) else text.lstrip("-")).replace("-", "−")
+
+
+def _colored(number: float, step: Step, fraction: float) -> tuple[str, str, str, str]:
+    """The cell of a number, whose colour is at this fraction of the scale."""
+    background = color_at(step, fraction)
+    red, green, blue = (int(background[start : start + 2], 16) for start in (1, 3, 5))
+    text_color = "#ffffff" if 0.299 * red + 0.587 * green + 0.114 * blue < _DARK else "#000000"
+    return _short(number, step), format_number(number), background, text_color
 
 
 def parse_answer(lesson: Lesson, context: QuestionContext, answer: object) -> Answer | None:
@@ -39,18 +168,7 @@ def parse_answer(lesson: Lesson, context: QuestionContext, answer: object) -> An
     return guess if valid else None
 
 
-def grade(lesson: Lesson, context: QuestionContext, guesses: Sequence[Answer]) -> tuple[bool, ...]:
-    """Whether each of the answers is right."""
-    truth = _truth(lesson, context)
-    return tuple(KINDS[lesson.kind].is_right(guess, truth, lesson.tolerance) for guess in guesses)
-
-
 def _truth(lesson: Lesson, context: QuestionContext) -> Answer:
-    """The right answer.
-
-    Raises:
-        AttentionError: the trace lacks a step or cell of the question, or the answer does not suit its kind.
-    """
     truth = evaluate(lesson.answer, context)
     if parse_answer(lesson, context, truth) is None:
         raise FileError(
@@ -63,13 +181,14 @@ def _truth(lesson: Lesson, context: QuestionContext) -> Answer:
 def lesson_message(lesson: Lesson, context: QuestionContext, guesses: Sequence[Answer]) -> dict[str, Any]:
     """The message of a lesson after some answers: its maps, its question and the reply.
 
-    It contains the right answer once an answer was right, or after `MAX_ATTEMPTS` answers.
+    It contains the right answer once an answer was right, or after `_MAX_ATTEMPTS` answers.
 
     Raises:
         AttentionError: the trace lacks a step or cell that the lesson shows or asks about.
     """
-    truth, right = _truth(lesson, context), grade(lesson, context, guesses)
-    done = any(right) or len(guesses) >= MAX_ATTEMPTS
+    truth = _truth(lesson, context)
+    right = [KINDS[lesson.kind].is_right(guess, truth, lesson.tolerance) for guess in guesses]
+    done = any(right) or len(guesses) >= _MAX_ATTEMPTS
     message: dict[str, Any] = {
         "kind": lesson.kind, "question": lesson.question, "options": lesson.options, "keys": _keys(lesson, context),
         "stage": "done" if done else "again" if guesses else "ask", "right": any(right),
@@ -86,19 +205,15 @@ def lesson_message(lesson: Lesson, context: QuestionContext, guesses: Sequence[A
         }  # fmt: skip
         for figure in message["figures"]:
             figure["marks"] = _marks(lesson, figure["step"], truth, guesses[-1])
-    plain: dict[str, Any] = json.loads(
-        json.dumps(message, allow_nan=False)
-    )  # with lists for tuples, as the browser gets it
+    plain: dict[str, Any] = json.loads(json.dumps(message, allow_nan=False))  # with lists, as the browser gets it
     return plain
 
 
 def explained_cell(lesson: Lesson, context: QuestionContext) -> Cell | None:
     """The cell whose arithmetic is opened at the end, if the lesson names one."""
-    part, truth = lesson.explain, _truth(lesson, context)
-    if part is None:
+    if (part := lesson.explain) is None:
         return None
-    row, column = _row_and_column(lesson, part, truth)
-    return Cell(context.layer, part.step, context.head, row, column)
+    return Cell(context.layer, part.step, context.head, *_row_and_column(lesson, part, _truth(lesson, context)))
 
 
 def _row_and_column(lesson: Lesson, part: Part, truth: Answer) -> tuple[int, int]:
@@ -110,11 +225,10 @@ def _row_and_column(lesson: Lesson, part: Part, truth: Answer) -> tuple[int, int
 
 def _figures(lesson: Lesson, context: QuestionContext, done: bool) -> list[dict[str, Any]]:
     def tables(trace: Trace, hidden: Sequence[Part], caption: str = "") -> list[dict[str, Any]]:
-        layer = trace.layer(context.layer)
         return [
-            prediction_table(trace, part, hidden, caption)
+            _prediction_table(trace, part, hidden, caption)
             if part.step == PREDICTION
-            else step_table(layer, context.head, part, hidden, caption, trace.pictures, lesson.show)
+            else _step_table(lesson, context, trace, part, hidden, caption)
             for part in lesson.show
         ]
 

@@ -71,7 +71,6 @@ class Lesson:
         turn: the setting that changes when the answer is shown, as in a link; `turned` describes it in words.
         show: the parts on display; `hide` are those hidden until the question is answered.
         kind: the kind of question, a key of `question_kinds.KINDS`.
-        question: the question.
         options: the options, if the kind has no fixed ones.
         answer: the right answer, as an expression that `answers.evaluate` evaluates.
         tolerance: the accepted error of a number.

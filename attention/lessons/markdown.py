@@ -7,8 +7,11 @@ executed: an answer is an expression of `answers`.
 
 from __future__ import annotations
 
+import binascii
 import re
 import unicodedata
+import zlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import replace
 from functools import cache
 from hashlib import blake2b
@@ -19,18 +22,14 @@ from attention.lessons import answers
 from attention.lessons.lesson import KINDS, MAX_WORDS, Lesson, Part
 from attention.sources.registry import source_kinds
 
-MAX_KB = 256
-"""The largest file, in KB."""
-MAX_LESSONS = 60
-"""The most lessons in a file."""
-MAX_LINE = 400
-"""The longest line, except for a state, in characters."""
-MAX_OPTIONS = 8
-"""The most options of a question; each has at most `MAX_OPTION` characters."""
-MAX_OPTION = 100
-
+MAX_LINE, MAX_OPTION = 400, 100  # characters of a line, except for a state, and of an option
+LINK_KEY = "ask"
+_MAX_KB, _MAX_LESSONS = 256, 60  # of a file
+_MAX_OPTIONS = 8  # of a question
 _LONGEST_STATE = 24_000  # characters: the longest text of a page with all settings
 _LONGEST_TEXT = 1_000
+_LONGEST_LINK = 8_000  # characters of a value in a link
+_MOST_UNPACKED = 64 * 2**10  # bytes of a file in a link
 _REPLIES, _PARTS = 30, 6
 _NEEDED = ("title", "state", "show", "kind", "question", "answer")
 _KNOWN = (*_NEEDED, "turn", "turned", "hide", "options", "tolerance", "explain", "next")  # "next": in files from before
@@ -105,8 +104,8 @@ def read_many(content: bytes) -> dict[str, Lesson]:
     Raises:
         AttentionError: the file is malformed, or contains an invalid lesson.
     """
-    if len(content) > MAX_KB * 2**10:
-        raise FileError(f"A file of lessons has at most {MAX_KB} KB; got {len(content):,} bytes: split it.")
+    if len(content) > _MAX_KB * 2**10:
+        raise FileError(f"A file of lessons has at most {_MAX_KB} KB; got {len(content):,} bytes: split it.")
     try:
         text = _clean(content.decode("utf-8-sig"))
     except UnicodeDecodeError:
@@ -117,8 +116,8 @@ def read_many(content: bytes) -> dict[str, Lesson]:
             "A file of lessons is Markdown, in which each lesson begins with lines such as “title: One score” between two lines of "
             "---; got something else: save one with “Ask about this” in Share and compare."
         )
-    if len(parts) > 2 * MAX_LESSONS:
-        raise FileError(f"A file has at most {MAX_LESSONS} lessons; got {len(parts) // 2}: split it.")
+    if len(parts) > 2 * _MAX_LESSONS:
+        raise FileError(f"A file has at most {_MAX_LESSONS} lessons; got {len(parts) // 2}: split it.")
     pairs = zip(parts[::2], parts[1::2], strict=True)
     lessons = [from_markdown(str(number), f"---\n{front}---\n{body}") for number, (front, body) in enumerate(pairs, 1)]
     digest = blake2b(content, digest_size=4).hexdigest()
@@ -181,9 +180,9 @@ def _reply(name: str, line: str, options: tuple[str, ...]) -> tuple[str, str]:
 
 def _check_options(name: str, options: tuple[str, ...], answered: set[str]) -> None:
     """Checks that there are a few distinct options, with a reply to each wrong one; which one is right is not yet known."""
-    if not 2 <= len(options) <= MAX_OPTIONS or len(set(options)) < len(options) or max(map(len, options)) > MAX_OPTION:
+    if not 2 <= len(options) <= _MAX_OPTIONS or len(set(options)) < len(options) or max(map(len, options)) > MAX_OPTION:
         raise FileError(
-            f"The lesson {name!r} has 2 to {MAX_OPTIONS} different options of up to {MAX_OPTION} characters, separated by |; got "
+            f"The lesson {name!r} has 2 to {_MAX_OPTIONS} different options of up to {MAX_OPTION} characters, separated by |; got "
             f"{' | '.join(options)[:80]!r}: correct them."
         )
     if "right" in options:
@@ -221,3 +220,38 @@ def _parts(text: str) -> tuple[Part, ...]:
 
 def _split(text: str, separator: str) -> tuple[str, ...]:
     return tuple(item.strip() for item in text.split(separator) if item.strip())
+
+
+def to_link(file: str) -> str:
+    """The file of one or several lessons, compressed for a link. This obfuscates the answer; it does not encrypt it.
+
+    Raises:
+        FileError: the result is too long for a link.
+    """
+    text = urlsafe_b64encode(zlib.compress(file.encode(), 9)).decode().rstrip("=")
+    if len(text) > _LONGEST_LINK:
+        raise FileError(
+            f"A question has at most {_LONGEST_LINK:,} characters in a link; this one has {len(text):,}: shorten its text, or save it as a file."
+        )
+    return text
+
+
+def from_link(text: str) -> dict[str, Lesson]:
+    """The lessons in a link, by name.
+
+    Raises:
+        AttentionError: the text encodes no lesson.
+    """
+    try:
+        if len(text) > _LONGEST_LINK:
+            raise ValueError(text)
+        decompressor = zlib.decompressobj()
+        file = decompressor.decompress(urlsafe_b64decode(text + "=" * (-len(text) % 4)), _MOST_UNPACKED)
+        if not decompressor.eof:
+            raise ValueError(text)
+    except (ValueError, binascii.Error, zlib.error):
+        raise FileError(
+            f"A link with {LINK_KEY}= contains a question encoded by “Ask about this” in Share; got {text[:24]!r}, which is invalid or "
+            "cut off: ask for the link again."
+        ) from None
+    return read_many(file)

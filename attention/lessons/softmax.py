@@ -1,4 +1,4 @@
-"""The Softmax page: the softmax of a row of numbers, the overflow of exp, and charts of both.
+"""The Softmax page: the softmax of a row of numbers, the overflow of exp, why scores are divided by √d_k, and charts of all.
 
 Every softmax here is that of `attend`, except `Overflow.naive`, which demonstrates the mistake.
 """
@@ -6,7 +6,7 @@ Every softmax here is that of `attend`, except `Overflow.naive`, which demonstra
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,12 +15,22 @@ import regex
 
 from attention.base.errors import NumbersError
 from attention.base.tokens import label
+from attention.formula.config import INITS
+from attention.formula.formula import Formula
+from attention.formula.names import SCORES, WEIGHTS
+from attention.formula.steps import find_step
+from attention.pictures import scales
 from attention.pictures.charts import POINT_COLOR, empty_chart, set_axes
-from attention.pictures.drawing import HIDDEN_COLOR
-from attention.pictures.layout import Spec, note
+from attention.pictures.drawing import HIDDEN_COLOR, make_hidden_trace
+from attention.pictures.layout import PLAIN_AXIS, Spec, note, panel_label, panel_ticks
+from attention.pictures.mosaic import filled_canvas, tile_panels
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
+
+    from attention.sources.typed_text import TypedText
 
 
 Row = tuple[float, ...]
@@ -30,6 +40,9 @@ MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 10.0  # the ends of the curves; beyond 
 FACTORS = (1, 2, 5, 8, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 MAX_NUMBERS = 32
 _MAX_ABSOLUTE = 10_000
+_MAX_TOKENS = 32  # in a small map, so that every cell is visible
+_DIVISORS = ("√d_k", "√d_model", "nothing")
+_HEIGHT = 118  # pixels of each small map
 
 _LINE = {"type": "scatter", "mode": "lines", "line": {"color": POINT_COLOR, "width": 3}, "showlegend": False}
 _LEGEND = {
@@ -42,6 +55,22 @@ WHY_SOFTMAX = """
 - The order is preserved, and only **differences** matter: a number larger by 1 gets *e* ≈ 2.72 times the share; adding 5 to all numbers changes nothing.
 - It is **smooth**: unlike "the largest takes all", it can be learned in small steps.
 """
+WHY_SCALE = r"""
+A score is a sum of $d_k$ products. If the numbers in $q$ and $k$ are independent with mean 0 and variance 1, then
+$\text{Var}(q \cdot k) = d_k$: a typical score has the size $\sqrt{d_k}$. In a wide head the softmax then gives nearly everything to one key,
+and almost no gradient remains. Dividing by $\sqrt{d_k}$ restores a variance of 1. The divisor belongs to the head: $\sqrt{d_{model}}$ is a common mistake.
+"""
+# The effect of each initialization with all settings at their defaults.
+EFFECT_OF_INIT = {
+    "scaled normal": "the spread of the scores grows like √d_k. Divided by √d_k it is near 1 for every d_k: some "
+    "keys get more than others, and none takes all. √d_model divides too much: the weights are nearly flat. No division leaves too large a spread.",
+    "uniform": "all entries of W are positive, so a query or key is little more than the sum of its token's row: every query picks "
+    "the key with the largest or the smallest sum, which gives stripes.",
+    "normal": "the spread grows like d_model · √d_k. No divisor here is large enough: each query picks one key at random.",
+    "linear": "the default of nn.Linear is small. The divided scores hardly differ, and every key gets nearly the same weight.",
+    "identity": "X Xᵀ without projections: a token matches itself best, and a repeated word matches its other occurrence. There is one head as wide "
+    "as the model, so here √d_k equals √d_model.",
+}
 
 
 def parse_row(text: str) -> Row:
@@ -69,22 +98,10 @@ def parse_row(text: str) -> Row:
     return tuple(numbers)
 
 
-@dataclass(frozen=True, eq=False)
-class Curve:
-    """The softmax of evenly spaced numbers: it grows exponentially and sums to 1."""
-
-    x: NDArray[np.float64]
-    share: NDArray[np.float64]
-
-    def frame(self) -> pd.DataFrame:
-        """The points of the curve."""
-        return pd.DataFrame({"number": self.x, "share": self.share})
-
-
-def curve() -> Curve:
-    """The softmax over np.arange(-5, 5, 0.1), in double precision."""
+def curve() -> pd.DataFrame:
+    """The softmax over np.arange(-5, 5, 0.1), in double precision: it grows exponentially and sums to 1."""
     x = np.arange(-5, 5, 0.1)
-    return Curve(x, _softmax(x))
+    return pd.DataFrame({"number": x, "share": _softmax(x)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +109,6 @@ class Spread:
     """One row of numbers and its softmax at several temperatures.
 
     Attributes:
-        row: the numbers.
         shares: the softmax of row / temperature by temperature, for `TEMPERATURES`; each sums to 1.
         temperatures: a fine grid for the next two, which includes `TEMPERATURES`.
         variance: the variance of the shares at each grid point, with n − 1 in the denominator like torch's ``var``.
@@ -121,13 +137,9 @@ def spread(row: Row) -> Spread:
     x = np.array(row)
     fine = np.unique(np.concatenate([np.geomspace(MIN_TEMPERATURE, MAX_TEMPERATURE, 101), TEMPERATURES]))
     shares = {t: _softmax(x / t) for t in fine.tolist()}
-    return Spread(
-        row,
-        {t: shares[t] for t in TEMPERATURES},
-        fine,
-        np.array([share.var(ddof=1) for share in shares.values()]),
-        np.array([float(entropy(share)) for share in shares.values()]),
-    )
+    variances = np.array([share.var(ddof=1) for share in shares.values()])
+    entropies = np.array([float(_entropy(share)) for share in shares.values()])
+    return Spread(row, {t: shares[t] for t in TEMPERATURES}, fine, variances, entropies)
 
 
 @dataclass(frozen=True)
@@ -154,15 +166,9 @@ class Overflow:
 
     def frame(self) -> pd.DataFrame:
         """Both computations side by side, with inf and nan spelled out."""
-        return pd.DataFrame(
-            {
-                "x": [_format(x) for x in self.numbers],
-                "exp(x)": [_format(x) for x in self.powers],
-                "naive share": [_format(x) for x in self.naive],
-                "exp(x − max)": [_format(x) for x in self.shifted],
-                "stable share": [_format(x) for x in self.stable],
-            }
-        )
+        names = ("x", "exp(x)", "naive share", "exp(x − max)", "stable share")
+        columns = (self.numbers, self.powers, self.naive, self.shifted, self.stable)
+        return pd.DataFrame({name: list(map(_format, row)) for name, row in zip(names, columns, strict=True)})
 
 
 def overflow(row: Row, factor: float) -> Overflow:
@@ -172,21 +178,16 @@ def overflow(row: Row, factor: float) -> Overflow:
     from attention.formula.normalizers import NORMALIZERS
 
     x = torch.tensor(row, dtype=torch.float32) * factor
-    powers = torch.exp(x)
-    naive, stable = powers / powers.sum(), NORMALIZERS["softmax"].weights(x)
-    failed = not bool(torch.allclose(naive, stable, atol=1e-6))
-    return Overflow(
-        numbers=tuple(x.tolist()),
-        powers=tuple(powers.tolist()),
-        naive=tuple(naive.tolist()),
-        shifted=tuple(torch.exp(x - x.max()).tolist()),
-        stable=tuple(stable.tolist()),
-        failed=failed,
-        words=_why(float(x.max()), powers.tolist(), float(powers.sum()), naive.tolist()),
-    )
+    exps = torch.exp(x)
+    shares, right = exps / exps.sum(), NORMALIZERS["softmax"].weights(x)
+    rows = (x, exps, shares, torch.exp(x - x.max()), right)
+    numbers, powers, naive, shifted, stable = (tuple(each.tolist()) for each in rows)
+    failed = not bool(torch.allclose(shares, right, atol=1e-6))
+    words = _why(max(numbers), powers, float(exps.sum()), naive)
+    return Overflow(numbers, powers, naive, shifted, stable, failed, words)
 
 
-def _why(highest: float, powers: list[float], total: float, naive: list[float]) -> str:
+def _why(highest: float, powers: Row, total: float, naive: Row) -> str:
     limit = "3.4 · 10³⁸, the largest float32 number"
     remedy = "With the maximum subtracted first, the largest power is exp(0) = 1, and nothing can overflow."
     if math.isinf(max(powers)):
@@ -228,23 +229,24 @@ def _softmax(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return share
 
 
-def entropy(shares: NDArray[Any]) -> NDArray[np.float64]:
+def _entropy(shares: NDArray[Any]) -> NDArray[np.float64]:
     """The entropy −Σ p ln p over the last axis, in nats; a share of 0 contributes 0."""
     p = shares.astype(np.float64)
     return np.asarray(-(p * np.log(np.where(p > 0, p, 1))).sum(axis=-1) + 0.0)
 
 
-def softmax_curve(lesson: Curve) -> Spec:
+def softmax_curve(curve: pd.DataFrame) -> Spec:
     """The softmax curve over evenly spaced numbers."""
-    low, high, top = float(lesson.x[0]), float(lesson.x[-1]), float(lesson.share[-1])
+    x, shares = curve["number"].to_numpy(), curve["share"].to_numpy()
+    low, high, top = float(x[0]), float(x[-1]), float(shares[-1])
     figure = empty_chart(
         "softmax",
-        f"{len(lesson.x)} numbers from {low:.1f} to {high:.1f}; the shares sum to 1",
-        f"Line chart of the softmax of {len(lesson.x)} numbers from {low:.1f} to {high:.1f}: the share grows exponentially with "
+        f"{len(x)} numbers from {low:.1f} to {high:.1f}; the shares sum to 1",
+        f"Line chart of the softmax of {len(x)} numbers from {low:.1f} to {high:.1f}: the share grows exponentially with "
         f"the number, up to {top:.4f}.",
     )
     figure["data"].append({
-        **_LINE, "x": lesson.x, "y": lesson.share, "hovertemplate": "number %{x:.1f}<br>share <b>%{y:.9g}</b><extra></extra>",
+        **_LINE, "x": x, "y": shares, "hovertemplate": "number %{x:.1f}<br>share <b>%{y:.9g}</b><extra></extra>",
     })  # fmt: skip
     set_axes(figure, "number", "its share")
     return figure
@@ -328,3 +330,125 @@ def _legend_entry(temperature: float) -> str:
     if temperature == 1:
         return "1"
     return f"{_format_temperature(temperature)} (x · {1 / temperature:g})" if temperature < 1 else f"{_format_temperature(temperature)} (x / {temperature:g})"  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """The weights of head 0 for one text, for every initialization and every divisor of the scores.
+
+    Attributes:
+        tokens: the queries; `key_tokens` the keys.
+        inits: the initialization of each row of `weights`.
+        weights: [init divisor query_pos key_pos], float32; rows sum to 1.
+        entropy: the mean over the rows with a visible key, in nats, [init divisor].
+        spread: the standard deviation of the divided scores, [init divisor].
+        visible: boolean [query_pos key_pos], True = may attend.
+    """
+
+    tokens: tuple[str, ...]
+    key_tokens: tuple[str, ...]
+    inits: tuple[str, ...]
+    weights: NDArray[np.float32]
+    entropy: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    visible: NDArray[np.bool_]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of the arrays, in bytes."""
+        return self.weights.nbytes + self.entropy.nbytes + self.spread.nbytes + self.visible.nbytes
+
+    def frame(self) -> pd.DataFrame:
+        """The mean entropy of a row and the spread of the scores, one row per initialization."""
+        table = pd.DataFrame({"random weights": self.inits})
+        for name, numbers in (("entropy", self.entropy), ("spread", self.spread)):
+            for i, divisor in enumerate(_DIVISORS):
+                table[f"{name}, ÷ {divisor}"] = numbers[:, i]
+        return table
+
+
+def measure(source: TypedText) -> Scaling:
+    """The same text with all five initializations and three divisors; √d_model is included because it is a common mistake.
+
+    All other settings are those of the source. A long text is cut to `_MAX_TOKENS`.
+
+    Raises:
+        AttentionError: the source cannot make a trace.
+    """
+    weights, entropies, spreads = [], [], []
+    short = replace(source, max_tokens=min(source.max_tokens, _MAX_TOKENS))
+    for init in INITS:
+        sizes: dict[str, Any] = {"d_k": None, "d_v": None} if init == "identity" else {}
+        variant = replace(short, config=replace(source.config, init=init, **sizes))
+        trace = variant.trace()
+        layer = trace.layers[0]
+        scores, d_k, d_model = layer.matrix(SCORES), layer.sizes["d_k"], source.config.d_model
+        divisors = (math.sqrt(d_k), math.sqrt(d_model), 1.0)
+        formula = layer.formula or Formula()
+        divided = [replace(layer, formula=replace(formula, divisor=divisor)) for divisor in divisors]
+        maps = [variant_layer.matrix(WEIGHTS).numpy() for variant_layer in divided]
+        weights.append(maps)
+        entropies.append([_mean_entropy(matrix) for matrix in maps])
+        spreads.append([float(scores.double().std(correction=0)) / divisor for divisor in divisors])
+    visible = layer["mask"].numpy()
+    arrays = np.array(weights), np.array(entropies), np.array(spreads)
+    return Scaling(trace.tokens, trace.key_tokens, INITS, *arrays, visible, trace.notes)
+
+
+def _mean_entropy(weights: NDArray[Any]) -> float:
+    nonzero = weights.sum(axis=-1) > 0
+    return float(_entropy(weights[nonzero]).mean()) if nonzero.any() else 0.0
+
+
+def scaling_maps(lesson: Scaling) -> Spec:
+    """The weights for five initializations (down) and three divisors (across), in one figure with one scale; each map shows its entropy."""
+    n_inits, n_divisors, rows, columns = lesson.weights.shape
+    gutters = max(1, round(rows * 0.22)), max(1, round(columns * 0.08))
+    panels = tile_panels(n_inits * n_divisors, n_divisors, rows, columns, gutters)
+    weights, hidden = (filled_canvas(panels, np.float32(np.nan)) for _ in range(2))
+    for panel, matrix in zip(panels, lesson.weights.reshape(-1, rows, columns), strict=True):
+        weights[panel.area], hidden[panel.area] = matrix, np.where(lesson.visible, np.nan, 1)
+    figure = empty_chart(
+        "weights of head 0",
+        f"H: mean entropy of a row, from 0 to ln {columns} = {math.log(columns):.2f}",
+        "Heatmap of the weights of head 0 (query (attends from) by key (attends to)) for five random initializations and three divisors. "
+        "Mean entropy of a row: "
+        + "; ".join(
+            f"{init}: " + ", ".join(f"{lesson.entropy[i, j]:.2f} divided by {d}" for j, d in enumerate(_DIVISORS))
+            for i, init in enumerate(lesson.inits)
+        )
+        + ".",
+    )
+    hover = "%{y}<br>%{x}<br>"
+    heat, _ = scales.color_keys(find_step(WEIGHTS), 0, 1, "fixed")
+    heat["colorbar"] |= {"len": 0.4, "y": 0, "yanchor": "top", "ypad": 10}
+    template = f"{hover}<b>%{{z:.9g}}</b><extra></extra>"
+    figure["data"].append({"type": "heatmap", "z": weights, **heat, "hoverongaps": False, "hovertemplate": template})
+    if not lesson.visible.all():
+        figure["data"].append(make_hidden_trace(hover, "0") | {"z": hidden})
+    notes = [
+        panel_label(f"H {entropy:.2f}", panel) for panel, entropy in zip(panels, lesson.entropy.flatten(), strict=True)
+    ]
+    across, down = panels[:n_divisors], panels[::n_divisors]
+    x = _axis(
+        [(panel.x, columns, f"÷ {d}") for panel, d in zip(across, _DIVISORS, strict=True)], lesson.key_tokens, "key"
+    )
+    y = _axis([(panel.y, rows, init) for panel, init in zip(down, lesson.inits, strict=True)], lesson.tokens, "query")
+    y["ticktext"] = [init.replace(" ", "<br>") for init in lesson.inits]
+    x |= {"range": [-0.5, weights.shape[1] - 0.5], "side": "top", "ticklabelstandoff": 18}
+    y |= {"range": [weights.shape[0] - 0.5, -0.5]}
+    height, margin = 140 + _HEIGHT * n_inits, {"l": 70, "r": 12, "t": 104, "b": 40}
+    figure["layout"]["title"]["y"] = 1 - 30 / height
+    figure["layout"] |= {"xaxis": x, "yaxis": y, "height": height, "margin": margin, "annotations": notes}
+    return figure
+
+
+def _axis(spans: Sequence[tuple[int, int, str]], tokens: tuple[str, ...], title: str) -> dict[str, Any]:
+    """The axis of the panels: a tick in the middle of each, and the hover label of every position."""
+    aliases = {
+        str(start + index): f"{title} {index} {label(tokens[index], 40)} · {name}"
+        for start, size, name in spans
+        for index in range(size)
+    }
+    return {**PLAIN_AXIS, **panel_ticks(spans), "labelalias": aliases, "tickfont": {"size": 13}}

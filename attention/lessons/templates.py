@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from urllib.parse import urlencode
 
 from attention.base.knobs import to_text
@@ -12,8 +12,8 @@ from attention.base.printed import format_number
 from attention.base.tokens import label
 from attention.formula.names import INPUT, MASKED_SCORES, SCALED_SCORES, WEIGHTS, Cell
 from attention.formula.steps import STEPS, Step, find_step, is_step
+from attention.lessons.grading import MAX_SIDE
 from attention.lessons.lesson import KINDS, Lesson, Part
-from attention.lessons.small_tables import MAX_SIDE
 from attention.sources.layer_knobs import INTERVENTIONS, layer_knobs
 from attention.sources.registry import SOURCE
 from attention.trace.layer import Layer
@@ -24,7 +24,7 @@ _FEW = 8  # keys that a person can order or sketch
 _NEAR = 0.05  # the tolerance of a share, and the relative tolerance of a larger number
 
 
-class Change(NamedTuple):
+class _Change(NamedTuple):
     """One setting that a lesson changes.
 
     Attributes:
@@ -44,52 +44,44 @@ class Change(NamedTuple):
 
 
 _CHANGES = (
-    Change("temperature", "0.3", SCALED_SCORES, "the temperature is 0.3", "at temperature 0.3",
+    _Change("temperature", "0.3", SCALED_SCORES, "the temperature is 0.3", "at temperature 0.3",
          "Divided by 0.3, scores lie further apart, and the highest takes a larger share."),
-    Change("temperature", "3.0", SCALED_SCORES, "the temperature is 3", "at temperature 3",
+    _Change("temperature", "3.0", SCALED_SCORES, "the temperature is 3", "at temperature 3",
          "Divided by 3, scores lie closer together, and so do the shares."),
-    Change("mask", "causal", MASKED_SCORES, "a causal mask hides later tokens", "with a causal mask",
+    _Change("mask", "causal", MASKED_SCORES, "a causal mask hides later tokens", "with a causal mask",
          "The mask hides later keys, and the remaining keys share the total of 1."),
-    Change("mask", "none", MASKED_SCORES, "there is no mask", "without a mask",
+    _Change("mask", "none", MASKED_SCORES, "there is no mask", "without a mask",
          "Without a mask every key takes part, and all of them share the total of 1."),
-    Change("scaled", "false", SCALED_SCORES, "scores are not divided by √d_k", "without √d_k",
+    _Change("scaled", "false", SCALED_SCORES, "scores are not divided by √d_k", "without √d_k",
          "Without the division, scores lie further apart, and the highest takes a larger share."),
-    Change("positions", "sinusoidal", INPUT, "positions are added", "with positions",
+    _Change("positions", "sinusoidal", INPUT, "positions are added", "with positions",
          "A position pattern is added to each row of the input, so queries, keys and their products change."),
 )  # fmt: skip
 """Every change for a question "more, less or the same, if …"; those that the current source supports are offered."""
 
-_ABLATION = Change(
+_ABLATION = _Change(
     INTERVENTIONS.key, "{}.*.zero", INPUT, "layer {} is ablated (silenced)", "layer {} ablated",
     "The input of this layer was written by the layers before it, so its queries and keys may change.",
 )  # fmt: skip
 
 
-class Template(NamedTuple):
-    """A template: the label by which a teacher picks it, and the lesson, in which the teacher fills the empty fields."""
-
-    label: str
-    lesson: Lesson
+_Template: TypeAlias = tuple[str, Lesson]
+"""The label by which a teacher picks it, and the lesson, in which the teacher fills the empty fields."""
 
 
-def templates(trace: Trace, cell: Cell, state: Mapping[str, str]) -> tuple[Template, ...]:
-    """Every template for a cell.
+def templates(trace: Trace, cell: Cell, state: Mapping[str, str]) -> tuple[_Template, ...]:
+    """Every template for a cell, with its label.
 
     Args:
-        trace: the displayed trace.
-        cell: the chosen cell.
         state: the state of the trace, by key as in a link; it has the layer and head of the cell, but not its step or position.
     """
-    state = {
-        SOURCE.key: str(SOURCE.default),
-        **state,
-    }  # explicit, so that a changed default does not alter the lesson
+    state = {SOURCE.key: str(SOURCE.default), **state}  # explicit, so that a changed default does not alter the lesson
     layer = trace.layer(cell.layer)
     about = _CellTopic(layer, cell, state)
     about_row = about if about.step.column_axis == "key_pos" or not layer.has(WEIGHTS) else about.in_the_weights()
     has_keys = about_row.step.column_axis == "key_pos"
     first = [about_row.key()] if has_keys else []
-    more: list[Template] = []
+    more: list[_Template] = []
     if layer.shape(cell.step)[-1] <= MAX_SIDE:
         first.append(about.number())
         more = [about.click(), *about.change_questions()]
@@ -101,8 +93,6 @@ def templates(trace: Trace, cell: Cell, state: Mapping[str, str]) -> tuple[Templ
 
 
 class _CellTopic(NamedTuple):
-    """The common parts of all lessons about one cell."""
-
     layer: Layer
     cell: Cell
     state: Mapping[str, str]
@@ -136,14 +126,12 @@ class _CellTopic(NamedTuple):
 
     @property
     def cell_name(self) -> str:
-        """The name of the cell, in words."""
         column = self.name(self.step.column_axis, self.cell.column)
         if self.step.column_axis != "key_pos":
             return f"{column} of the {self.noun} of {self.row_name}"
         return f"the {self.noun} of {self.row_name} {'on' if self.step.kind == 'probability' else 'and'} {column}"
 
     def visible_part(self) -> Part:
-        """The part of the step that the lesson shows: all of it, or the row if it is large."""
         is_large = self.layer.shape(self.step.name)[-2] > _MANY
         return Part(self.step.name, self.cell.row if is_large else None)
 
@@ -165,23 +153,22 @@ class _CellTopic(NamedTuple):
         row = Part(self.step.name, self.cell.row)
         return self.lesson(kind, question, answer, hide=(row,), **more)
 
-    def key(self) -> Template:
+    def key(self) -> _Template:
         by = "" if self.step.name == WEIGHTS else f", by its {self.noun}s"
         question = f"Which key does {self.row_name} look at most{by}?"
         part = Part(self.step.name, self.cell.row)
         lesson = self.lesson_about_row("key", question, self.call("argmax_key"), explain=part)
-        return Template("Which key has the largest number?", lesson)
+        return "Which key has the largest number?", lesson
 
-    def order(self) -> Template:
+    def order(self) -> _Template:
         question = f"Put the keys in the order of the {self.noun}s of {self.row_name}."
-        return Template("Put the keys in order", self.lesson_about_row("order", question, self.call("order")))
+        return "Put the keys in order", self.lesson_about_row("order", question, self.call("order"))
 
-    def row(self) -> Template:
+    def row(self) -> _Template:
         question = f"Sketch the {self.noun}s of {self.row_name}."
-        return Template("Sketch the row", self.lesson_about_row("row", question, self.call("row"), tolerance=0.1))
+        return "Sketch the row", self.lesson_about_row("row", question, self.call("row"), tolerance=0.1)
 
-    def number(self) -> Template:
-        """The value of the cell, with the steps that it is computed from."""
+    def number(self) -> _Template:
         indices = {"row": self.cell.row, "column": self.cell.column}
         inputs = tuple(
             Part(name, indices.get(factor.row))
@@ -194,16 +181,16 @@ class _CellTopic(NamedTuple):
             "number", f"What is {self.cell_name}?", f"value({self.step.name}, q={self.cell.row}, k={self.cell.column})",
             show=(*inputs, self.visible_part()), hide=(self.cell_part,), explain=self.cell_part, tolerance=near,
         )  # fmt: skip
-        return Template("What is the chosen number?", lesson)
+        return "What is the chosen number?", lesson
 
-    def change_questions(self) -> Iterator[Template]:
+    def change_questions(self) -> Iterator[_Template]:
         """More, less or the same: a question for each setting that the source has and that would change."""
         source = self.state[SOURCE.key]
         settings = {knob.key: knob for knob in layer_knobs(source)}
         current = {key: self.state.get(key, to_text(knob.default)) for key, knob in settings.items()}
         turns = [turn for turn in _CHANGES if current.get(turn.key, turn.value) != turn.value]
         if source in INTERVENTIONS.sources and self.cell.layer and not self.state.get(INTERVENTIONS.key):
-            turns.append(Change(*(words.format(self.cell.layer - 1) for words in _ABLATION)))
+            turns.append(_Change(*(words.format(self.cell.layer - 1) for words in _ABLATION)))
         if self.layer.mask is not None and not self.layer.mask.triu(1).any():
             turns = [turn for turn in turns if turn.value != "causal"]  # the mask is causal already
         value = format_number(float(self.layer.matrix(self.step.name, self.cell.head)[self.cell.row, self.cell.column]))
@@ -217,16 +204,16 @@ class _CellTopic(NamedTuple):
                 turn=urlencode({turn.key: turn.value}), turned=turn.turned, explain=self.cell_part,
                 replies=(("right", why),),
             )  # fmt: skip
-            yield Template(f"More or less, if {turn.condition}?", lesson)
+            yield f"More or less, if {turn.condition}?", lesson
 
-    def click(self) -> Template:
+    def click(self) -> _Template:
         answer = f"given({self.cell.row}, {self.cell.column})"
         lesson = self.lesson("cell", "", answer, explain=Part(self.step.name))
-        return Template("My own question: click the chosen cell", lesson)
+        return "My own question: click the chosen cell", lesson
 
-    def blank(self, kind: str) -> Template:
+    def blank(self, kind: str) -> _Template:
         answer_form = {"choice": "with options", "number": "with a number"}
-        return Template(f"My own question, {answer_form[kind]}", self.lesson(kind, "", "", options=()))
+        return f"My own question, {answer_form[kind]}", self.lesson(kind, "", "", options=())
 
 
 def with_answer(lesson: Lesson, right: str | float) -> Lesson:

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from starlette.middleware import Middleware
 
 from pages.ui import process
 from pages.ui.exports import route
-from pages.ui.server import assets
-from pages.ui.server.assets import IndexPage
-from pages.ui.server.guard import AllowedHosts, AllowedOrigins, Backpressure, BinaryOnly, WithHeaders
-from pages.ui.server.in_flight import BoundedBodies
-from pages.ui.server.uploads import BoundedUploads
+from pages.ui.server import assets, guard, in_flight, uploads
 
-_MIDDLEWARE = [
-    Middleware(middleware)
-    for middleware in (
-        WithHeaders,
-        AllowedHosts,
-        BoundedBodies,
-        IndexPage,
-        AllowedOrigins,
-        Backpressure,
-        BinaryOnly,
-        BoundedUploads,
-    )
-]
+_MIDDLEWARE = (
+    guard.with_headers,
+    guard.allowed_hosts,
+    in_flight.bounded_bodies,
+    assets.our_index_page,
+    guard.allowed_origins,
+    guard.backpressure,
+    guard.binary_only,
+    uploads.bounded_uploads,
+)
 """The middleware around Streamlit's own server, outermost first."""
 
 
@@ -36,4 +30,5 @@ def parts() -> dict[str, Any]:
     Streamlit recognizes an app by the text ``st.App(…)`` in its main file, so each main file calls it itself.
     """
     routes = [*assets.routes(), *route.routes()]
-    return {"routes": routes, "middleware": _MIDDLEWARE, "lifespan": process.lifespan}
+    middleware = [Middleware(partial(partial, function)) for function in _MIDDLEWARE]
+    return {"routes": routes, "middleware": middleware, "lifespan": process.lifespan}

@@ -21,7 +21,7 @@ from test_pages import opened, said
 from test_path import sent
 
 from attention import AttentionError, Cell, FileError, Trace
-from attention.lessons import grading, link_codec, markdown
+from attention.lessons import grading, markdown
 from attention.lessons.answers import evaluate
 from attention.lessons.lesson import Lesson
 from attention.lessons.templates import templates, with_answer
@@ -56,7 +56,7 @@ def trace(state: dict[str, str]) -> Trace:
 
 
 def through_a_link(lesson: Lesson) -> Lesson:
-    (result,) = link_codec.decode(link_codec.encode(markdown.to_markdown(lesson))).values()
+    (result,) = markdown.from_link(markdown.to_link(markdown.to_markdown(lesson))).values()
     return result
 
 
@@ -148,10 +148,10 @@ def test_computed_answers_are_right() -> None:
 
 
 def test_link_obfuscates_its_answer() -> None:
-    link = link_codec.encode(LESSON)
+    link = markdown.to_link(LESSON)
     assert "moon" not in link
     assert re.fullmatch(r"[\w-]+", link)
-    (lesson,) = link_codec.decode(link).values()
+    (lesson,) = markdown.from_link(link).values()
     message = json.dumps(grading.lesson_message(lesson, context_of(lesson), ["nobody"]))
     assert "Each row sums to 1." in message
     assert "It takes from itself" not in message
@@ -163,14 +163,14 @@ BOMB = urlsafe_b64encode(zlib.compress(b"---\n" * 1_000_000, 9)).decode()
 
 @pytest.mark.parametrize(
     "link",
-    ["x", "eNpNj7EK", link_codec.encode(LESSON)[:-9], "%%%", "ü", "A" * 9000, BOMB, "<script>alert(1)</script>", link_codec.encode("no lesson")],
+    ["x", "eNpNj7EK", markdown.to_link(LESSON)[:-9], "%%%", "ü", "A" * 9000, BOMB, "<script>alert(1)</script>", markdown.to_link("no lesson")],
     ids=str,
 )  # fmt: skip
 def test_bad_lesson_link_gets_one_sentence_and_loads_nothing(link: str) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(FileError, match=r"ask for the link again|A file of lessons is Markdown"):
-            link_codec.decode(link)
+            markdown.from_link(link)
         assert tracemalloc.get_traced_memory()[1] < 2 * 2**20
     finally:
         tracemalloc.stop()
@@ -179,7 +179,7 @@ def test_bad_lesson_link_gets_one_sentence_and_loads_nothing(link: str) -> None:
 def test_question_too_long_for_a_link_reports_it() -> None:
     noise = torch.randint(33, 126, (9000,), generator=torch.Generator().manual_seed(0)).tolist()
     with pytest.raises(FileError, match=r"at most 8,000 characters in a link; this one has .* save it as a file"):
-        link_codec.encode("".join(map(chr, noise)))
+        markdown.to_link("".join(map(chr, noise)))
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_old_lesson_links_still_open() -> None:
         "eNpNjj2OwkAMhXuf4okCLcUg0Y6EqLbgBNRDYphRkjHEhgGJgoPA5TjJJvuDtrTf8_fZOUeWrGWPTRRYaFhXpBZs2BhfbGmRIaVF0IZrjFMnkqeRQ63LBWmU4lE47aMpNSnXHlWUVDHJwZJk9e8j3JBlK_WVjifWMfxnH"
         "Rpq2PXS4XV_jPXX_bmikLVw77FPZ84fkz_UZEZueJ0c-tHssbZfzDchmXK7mw_xj9DjM1QRvRToqVOYYDGnLw_sV7k"
     )
-    (lesson,) = link_codec.decode(link).values()
+    (lesson,) = markdown.from_link(link).values()
     assert lesson.options == ("the moon", "nobody")
     assert grading.lesson_message(lesson, context_of(lesson), ["the moon"])["reply"] == "It takes from itself."
 
@@ -368,13 +368,13 @@ def test_teacher_asks_for_a_number_or_the_chosen_cell() -> None:
     field(app, "ask_question").input("How many rows?")
     assert "A number question needs the correct number; got none" in said(submitted(app))
     app.number_input(key="ask_number").set_value(5)
-    (lesson,) = link_codec.decode(query(submitted(app))["ask"]).values()
+    (lesson,) = markdown.from_link(query(submitted(app))["ask"]).values()
     assert (lesson.answer, lesson.tolerance) == ("given(5.0)", 0)
     app.selectbox(key="ask_kind").select("My own question: click the chosen cell").run()
     assert "A question needs a text; got none" in said(submitted(app))
     field(app, "ask_question My own question: click").input("Where does “moon” take from “owl”?")
     link = query(submitted(app))
-    (lesson,) = link_codec.decode(link["ask"]).values()
+    (lesson,) = markdown.from_link(link["ask"]).values()
     assert lesson.answer == "given(4, 1)"
     assert "'q'" not in str(lesson.query_before)
 
@@ -383,7 +383,7 @@ def test_teacher_asks_for_a_number_or_the_chosen_cell() -> None:
 def test_other_pages_with_the_cell_can_ask_too(page: str) -> None:
     app = submitted(sharing(page, **OWL, mask="causal", q="1"))
     assert not app.exception
-    (lesson,) = link_codec.decode(query(app)["ask"]).values()
+    (lesson,) = markdown.from_link(query(app)["ask"]).values()
     assert lesson.question == "Which key does “owl” look at most?"
     assert lesson.query_before["mask"] == "causal"
 
@@ -440,7 +440,7 @@ def test_broken_lesson_file_gets_one_sentence_and_loses_nothing() -> None:
     lambda text: text.replace("heads=1", "heads=1&temperature=hot"),
 ])  # fmt: skip
 def test_text_of_a_strangers_link_is_shown_as_plain_text(change: Callable[[str], str]) -> None:
-    page = opened("pages/lessons.py", ask=link_codec.encode(change(LESSON)))
+    page = opened("pages/lessons.py", ask=markdown.to_link(change(LESSON)))
     assert not page.exception
     (name, _), *_ = json.loads(sent(page))["path"]
     page.session_state["session"].of(LessonsOfTab).guesses[name] = ["the moon"]

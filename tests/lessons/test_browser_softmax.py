@@ -22,7 +22,7 @@ from playwright.sync_api import Page, expect
 from attention import STEPS, AttentionConfig, TypedText, find_step
 from attention.formula.normalizers import NORMALIZERS
 from attention.lessons import softmax
-from attention.lessons.scaling import measure
+from attention.lessons.softmax import measure
 
 pytestmark = pytest.mark.browser
 

@@ -5,8 +5,7 @@ import pytest
 
 from attention import AttentionConfig, TypedText
 from attention.lessons import softmax
-from attention.lessons.scaling import _DIVISORS, measure, scaling_maps
-from attention.lessons.softmax import TEMPERATURES
+from attention.lessons.softmax import _DIVISORS, TEMPERATURES, measure, scaling_maps
 
 SPREAD = softmax.spread((0.1, -0.2, -0.3, 0.5))
 SCALING = measure(TypedText("the owl <b>asked</b> the owl", AttentionConfig(mask="causal")))

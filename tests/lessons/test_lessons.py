@@ -10,7 +10,7 @@ from conftest import ROOT
 from attention import AttentionConfig, NumbersError, TypedText
 from attention.formula.config import INITS
 from attention.lessons import softmax
-from attention.lessons.scaling import measure
+from attention.lessons.softmax import measure
 from attention.trace.attend import attend
 
 ROW = (0.1, -0.2, -0.3, 0.5)
@@ -21,7 +21,7 @@ def test_softmax_curve_matches_notebook_1() -> None:
     x = np.arange(-5, 5, 0.1)
     powers = np.exp(x - np.max(x))
     curve = softmax.curve()
-    np.testing.assert_array_equal(curve.x, x)
+    np.testing.assert_array_equal(curve.number, x)
     np.testing.assert_allclose(curve.share, powers / powers.sum(axis=0), rtol=1e-14)
     assert curve.share.sum() == pytest.approx(1)
 
@@ -152,5 +152,5 @@ def test_overflowing_and_vanishing_sums_are_distinguished() -> None:
 
 
 def test_importing_the_lessons_and_charts_does_not_import_torch() -> None:
-    code = "import sys; import attention.lessons.softmax, attention.lessons.scaling, attention.explanation.glossary; assert 'torch' not in sys.modules; assert 'streamlit' not in sys.modules"
+    code = "import sys; import attention.lessons.softmax, attention.explanation.glossary; assert 'torch' not in sys.modules; assert 'streamlit' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

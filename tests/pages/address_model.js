@@ -29,7 +29,7 @@ class History {
   move(by) { const to = this.at + by; if (to < 0 || to >= this.entries.length) return false; this.at = to; return true; }
 }
 
-// As pages/ui/state/user_actions.py.
+// As pages/ui/address/__init__.py.
 class Server {
   static sessions = 0;
   constructor(path, query) {

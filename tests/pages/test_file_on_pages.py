@@ -20,7 +20,7 @@ from attention.sources import link
 from pages.ui.page import share
 from pages.ui.server import uploads
 from pages.ui.server.limits import LIMITS
-from pages.ui.state import uploaded_file
+from pages.ui.state import sidebar
 from pages.ui.state.notices import plain
 
 FILES = {
@@ -120,7 +120,7 @@ def test_unreadable_file_gets_one_sentence_and_the_previous_file_stays() -> None
 
 @pytest.mark.parametrize("is_own_machine", [True, False])
 def test_file_of_torch_opens_where_models_may(is_own_machine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploaded_file, "ALLOW_LOCAL_MODELS", is_own_machine)
+    monkeypatch.setattr(sidebar, "ALLOW_LOCAL_MODELS", is_own_machine)
     app = uploaded(opened("app.py", source="file"), *FILES["queries and keys"])
     kept = state_of_address(app)["file"]
     content = io.BytesIO()

@@ -19,7 +19,7 @@ from PIL import Image
 
 from attention import AttentionConfig, AttentionError, Cell, Layer, PictureError, Trace, TypedText
 from attention.lessons import mask_examples, softmax
-from attention.lessons.scaling import measure, scaling_maps
+from attention.lessons.softmax import measure, scaling_maps
 from attention.paper import KINDS, picture
 from attention.paper.marks import (
     MAX_CELLS,

@@ -233,7 +233,7 @@ def test_largest_group_gives_way_when_all_places_are_taken(monkeypatch: pytest.M
     ],
 )
 def test_visitor_address_comes_from_the_last_proxy(peer: str, forwarded: str, address: str) -> None:
-    assert scheduler._client_address(peer, forwarded) == address
+    assert scheduler.request_address(peer, forwarded) == address
 
 
 def test_viewer_without_a_session_is_anonymous() -> None:

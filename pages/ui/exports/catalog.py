@@ -59,10 +59,9 @@ def _metrics(request: Request) -> ExportFile:
             f"A file may take at most {METRIC_SECONDS_OF_FILE} s; the metrics of all heads take about {seconds:.0f} s: choose a shorter text."
         )
     by = request.value(charts.SORT)
+    by = "" if by == charts.UNSORTED else by
     table = metrics.of(trace)
-    is_sorted = by != charts.UNSORTED
-    order = table.sorted_by(by) if is_sorted else table.heads
-    rows = frame(trace, table, order, by if is_sorted else "", counts=True)
+    rows = frame(trace, table, table.sorted_by(by) if by else table.heads, by, counts=True)
     return ExportFile("heads-metrics.csv", [rows.to_csv(index=False)])
 
 
@@ -79,8 +78,7 @@ def _arrays(write: Callable[..., bytes], request: Request) -> ExportFile:
     cell = request.cell(trace)
     only_layer = request.value(_PART) == "layer"
     head, layers = array_writer.part_that_fits(trace, cell.layer, cell.head, EXPORT_MB * 2**20, only_layer)
-    name = f"attention.{request.kind}"
-    return ExportFile(name, _once(partial(write, trace, head, layers)))
+    return ExportFile(f"attention.{request.kind}", _once(partial(write, trace, head, layers)))
 
 
 def _program(write: Callable[..., str], request: Request) -> ExportFile:

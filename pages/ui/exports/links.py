@@ -9,8 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import streamlit as st
@@ -30,24 +29,11 @@ _MOST_BYTES = 2**20  # of a file that is sent together with the page
 
 _HTML = "<div class='exports'><span role='status'></span></div>"
 
-_STYLE = """
-.exports { display: flex; flex-wrap: wrap; gap: 0.5rem; align-items: center; font-size: 0.875rem; }
-.exports:not(:has(a)) { display: none; }
-.exports a { display: inline-flex; align-items: center; justify-content: center; min-height: 2.25rem; padding: 0.2rem 0.75rem;
-  color: inherit; text-decoration: none; white-space: nowrap; background: var(--st-background-color);
-  border: 1px solid var(--st-border-color); border-radius: var(--st-button-radius, 0.5rem); }
-.exports a:hover, .exports a:focus-visible { color: var(--st-primary-color); border-color: var(--st-primary-color); }
-.exports a:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 2px; }
-.exports [role=status] { overflow-wrap: anywhere; }
-.exports [role=status].warns { font-weight: 600; flex-basis: 100%; }
-"""
-
 
 class Link(NamedTuple):
     """A link to a file.
 
     Attributes:
-        label: the text of the link.
         name: the name of the file in `pages.ui.exports.catalog` or of an offer.
         more: further query parameters beside the state.
         offered: whether the file is an offer of this tab, which needs no state.
@@ -68,35 +54,20 @@ class Offer(NamedTuple):
 
 
 def download_links(key: str, *files: Link) -> None:
-    """Draws links side by side.
-
-    Args:
-        key: the key of the component.
-        files: the links.
-    """
+    """Draws links side by side."""
     drawn = tuple((link.label, link.name, dict(link.more), link.offered) for link in files)
-    _component()(key=key, data={"links": drawn, "token": _current_tab().token}, height="content")
+    mount = assets.component("exports", "attention_exports", _HTML)
+    mount(key=key, data={"links": drawn, "token": _current_tab().token}, height="content")
 
 
 def offer_link(label: str, name: str, offer: Offer) -> Link:
-    """A link to a file that exists only while this tab is open, until another one has the same name.
-
-    Args:
-        label: the text of the link.
-        name: the name of the file in the URL, unique on the page.
-        offer: the file.
-    """
+    """A link to a file that exists only while this tab is open, until another one has the same name."""
     offers = _current_tab().offers
     offers.pop(name, None)
     offers[name] = offer
     while len(offers) > _MOST_OFFERS:
         del offers[next(iter(offers))]
     return Link(label, name, offered=True)
-
-
-@cache
-def _component() -> Any:
-    return assets.component("exports", "attention_exports", _HTML, _STYLE)
 
 
 def small_download(label: str, content: str, name: str, media_type: str, key: str) -> None:
@@ -115,7 +86,7 @@ class Tab:
 
     Attributes:
         session: Streamlit's session id.
-        token: the token in the tab's links; it changes when an upload is replaced.
+        token: in the tab's links; it changes when an upload is replaced.
         file: the uploaded attention file.
         matrices: the texts of the matrices that are too long for a link, by name.
         offers: the offers by name.

@@ -42,7 +42,7 @@ STEP = "{step}"
 """Stands for the name of any step in the name of an export."""
 _SMALL_BYTES = 2**21  # of all steps of a text whose files the server itself makes
 _PIECE = 2**17  # bytes that are sent at a time
-FIRST = 2**20  # bytes to produce before the answer begins; the headers of a smaller file have its length
+_FIRST = 2**20  # bytes to produce before the answer begins; the headers of a smaller file have its length
 _GRACE = 20.0  # seconds for which a slow download keeps its place while others wait
 
 
@@ -119,7 +119,6 @@ class Export:
 
     Attributes:
         name: the name in the URL; `{step}` stands for the name of any step.
-        media_type: the media type of the file.
         about: the content in a few words.
         make: returns the file of a request.
         is_picture: whether it is drawn, which takes a second of processor whatever the text.
@@ -145,9 +144,7 @@ class Export:
             return "" if name == self.name else None
         before, after = self.name.split(STEP)
         step = name.removeprefix(before).removesuffix(after)
-        if name != f"{before}{step}{after}":
-            return None
-        return step if is_step(step) else None
+        return step if is_step(step) and name == f"{before}{step}{after}" else None
 
     @property
     def ending(self) -> str:
@@ -165,7 +162,6 @@ class Production:
     Attributes:
         file_name: the name of the file in the browser.
         total: the number of bytes made so far; the size of the file once it has `ended`.
-        ended: whether the production has ended.
         cancelled: set when no client waits for the file.
     """
 
@@ -206,22 +202,14 @@ class Production:
         Raises:
             Exception: the exception of the work, or `ClientLeftError`.
         """
-        await self._until(lambda: self.total >= FIRST and self._made > 1)
+        await self._until(lambda: self.total >= _FIRST and self._made > 1)
 
     async def until_finished(self) -> None:
-        """Waits until the whole file is made.
-
-        Raises:
-            Exception: as for `until_ready`.
-        """
+        """The same until the whole file is made."""
         await self._until(lambda: False)
 
     async def take(self) -> bytes:
-        """The next bytes to send; empty at the end.
-
-        Raises:
-            Exception: as for `until_ready`.
-        """
+        """The next bytes to send, when they are made; empty at the end. Raises what `until_ready` does."""
         self._is_read = True
         await self._until(lambda: bool(self._pieces))
         if not self._pieces:
@@ -255,7 +243,6 @@ class Production:
             raise self._error
 
     def _make(self, pieces: Iterator[str | bytes]) -> None:
-        """Makes the file, in the thread."""
         self._loop.call_soon_threadsafe(setattr, self, "file_name", next(pieces))
         size = 0
         for piece in pieces:
@@ -272,9 +259,8 @@ class Production:
     def _wait_for_browser(self, made: int) -> None:
         """Waits while too much of the bytes made so far is unread, unless others wait for the place of this file."""
         began = monotonic()
-        while (
-            self._is_read and self.waiting + made - self.total > UNREAD_MB * 2**20
-        ):  # a range is read when all is made
+        # A range is read when all is made.
+        while self._is_read and self.waiting + made - self.total > UNREAD_MB * 2**20:
             self._read.wait(POLL_SECONDS)
             self._read.clear()
             self._check()
@@ -286,7 +272,6 @@ class Production:
             raise ClientLeftError
 
     def _put(self, content: bytes) -> None:
-        """Buffers the requested part of the next bytes."""
         before, self.total, self._made = self.total, self.total + len(content), self._made + 1
         wanted = memoryview(content)[max(0, self._start - before) :]
         if self._stop is not None:

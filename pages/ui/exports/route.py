@@ -85,8 +85,6 @@ def _end() -> None:
 
 
 class _Exports:
-    """The ASGI app that answers with files or error messages."""
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
 
@@ -131,7 +129,6 @@ async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _deliver(scope: Scope, headers: Headers, send: Send, wanted: _RequestedFile, known: dict[str, str]) -> None:
-    """Waits for the file and sends it, or only the requested range."""
     address = address_of(scope)
     start, stop = _range(headers, wanted.tag)
     file = Production(address, start or 0, stop)
@@ -165,17 +162,12 @@ def _range(headers: Headers, tag: str) -> tuple[int | None, int | None]:
 
 
 def _content_disposition(name: str) -> dict[str, str]:
-    """The Content-Disposition header, with which the browser saves the file under this name."""
     plain = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)
     return {"Content-Disposition": f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name)}"}
 
 
 async def _unless_left(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """Runs the coroutine, and cancels it if the client leaves.
-
-    Raises:
-        ClientLeftError: the client has left.
-    """
+    """Runs the coroutine; cancels it and raises ClientLeftError if the client leaves."""
 
     async def left() -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -195,15 +187,7 @@ async def _unless_left(receive: Receive, work: Coroutine[Any, Any, None]) -> Non
 
 @dataclass(frozen=True)
 class _RequestedFile:
-    """A requested file.
-
-    Attributes:
-        name: the name of the file in the URL.
-        media_type: the media type of the file.
-        pieces: makes the file for a visitor: yields its name in the browser, and then its content.
-        tab: the requesting tab, if there is one.
-        tag: the ETag, equal for equal bytes; empty if unknown.
-    """
+    """A file by its name in the URL: `pieces` yields its name in the browser and then its content; `tag` is its ETag, empty if unknown."""
 
     name: str
     media_type: str
@@ -300,12 +284,7 @@ _productions = WeakSet[Production]()
 
 
 async def _send_file(send: Send, file: Production, status: int, headers: Mapping[str, str]) -> None:
-    """Sends the headers and then the file piece by piece.
-
-    Raises:
-        ClientLeftError: the client reads too slowly.
-        Exception: the exception of the file's production.
-    """
+    """Sends the headers and then the file piece by piece; a client that reads too slowly has left."""
     clock, allowed = asyncio.get_running_loop().time, PATIENCE
     await _begin_answer(send, status, headers)
     while piece := await file.take():
@@ -320,6 +299,5 @@ async def _send_file(send: Send, file: Production, status: int, headers: Mapping
 
 
 async def _begin_answer(send: Send, status: int, headers: Mapping[str, Any]) -> None:
-    """Sends the status and the headers of an answer."""
     encoded = [(key.lower().encode("latin-1"), str(value).encode("latin-1")) for key, value in headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": encoded})

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -16,20 +14,18 @@ from streamlit.errors import StreamlitPageNotFoundError
 from attention.base.errors import AttentionError, FileError
 from attention.files.archives import quote
 from attention.formula.names import Cell
-from attention.lessons import link_codec
 from attention.lessons.lesson import MAX_WORDS, Lesson
-from attention.lessons.markdown import MAX_LINE, MAX_OPTION, read_many, to_markdown
+from attention.lessons.markdown import LINK_KEY, MAX_LINE, MAX_OPTION, read_many, to_link, to_markdown
 from attention.lessons.templates import templates, with_answer
 from attention.sources import Source, second_state
 from attention.sources.link import source_of
 from attention.trace.trace import Trace
 from pages.ui.exports.links import small_download
-from pages.ui.page import copy_buttons
+from pages.ui.page.share import copy_buttons
 from pages.ui.server import assets
 from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import trace_of, traces_of_both
 from pages.ui.state import knob_state
-from pages.ui.state.knob_state import is_locked
 from pages.ui.state.notices import show_error
 from pages.ui.state.session import session
 
@@ -49,7 +45,6 @@ _LESSON_HTML = """
   <nav aria-label="The path of lessons"><p></p><ol></ol></nav>
 </div>
 """
-_LESSON_STYLE = (Path(__file__).parent / "lesson.css").read_text()
 _KEY = "lesson"
 _BARS_HTML = """
 <div class="softmax-bars">
@@ -57,22 +52,6 @@ _BARS_HTML = """
   <div class="lines"></div>
   <p role="status"></p>
 </div>
-"""
-_BARS_STYLE = """
-.softmax-bars { font-size: 0.875rem; font-variant-numeric: tabular-nums; }
-.softmax-bars label { display: flex; flex-wrap: wrap; gap: 0.3rem 0.6rem; align-items: center; margin-bottom: 0.5rem; }
-.softmax-bars input { flex: 1; min-width: 8rem; max-width: 24rem; accent-color: var(--st-primary-color); touch-action: pan-y; }
-.softmax-bars input:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 2px; }
-.softmax-bars output { min-width: 2.6rem; color: var(--st-primary-color); font-weight: 600; }
-.softmax-bars .lines { display: grid; gap: 0.15rem 2rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 26rem), 1fr)); }
-.softmax-bars .lines.few { grid-template-columns: minmax(0, 50rem); }
-.softmax-bars .line { display: grid; grid-template-columns: 3.5rem 8.5rem 1fr 4.5rem; gap: 0.5rem; align-items: center; }
-.softmax-bars .line > :not(.bar) { text-align: right; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.softmax-bars .bar { height: 1.1rem; background: var(--st-secondary-background-color); border-radius: 2px; }
-.softmax-bars .bar i { display: block; height: 100%; background: #3d8bc9; border-radius: 2px; }
-.softmax-bars p { margin: 0.5rem 0 0; font-size: inherit; }
-@media (max-width: 640px) { .softmax-bars .line { grid-template-columns: 3rem 7.5rem 1fr 4.2rem; gap: 0.3rem; } }
-@media (forced-colors: active) { .softmax-bars .bar i { background: CanvasText; forced-color-adjust: none; } }
 """
 _WRONG = 3  # wrong options
 _REPLY = 280  # characters of a reply
@@ -115,20 +94,15 @@ def open_file(name: str, content: bytes) -> None:
     """
     kept, ours = session().of(LessonsOfTab), session()
     kept.lessons, kept.file = read_many(content), quote(name)
-    knob_state.hold({OPENED: next(iter(kept.lessons)), link_codec.KEY: None})
+    knob_state.hold({OPENED: next(iter(kept.lessons)), LINK_KEY: None})
     ours.next_page = "Lessons"
 
 
 def first_lesson() -> None:
     """Draws the link to the first lesson for new users."""
-    if not (st.context.is_embedded or is_locked()):
+    if not (st.context.is_embedded or knob_state.is_locked()):
         with st.container(key="first_lesson", width="content"), suppress(StreamlitPageNotFoundError):
             st.page_link("pages/lessons.py", label="New here? Start with lesson 1", width="content")
-
-
-@cache
-def _component() -> Any:
-    return assets.component("lesson", "attention_lesson", _LESSON_HTML, _LESSON_STYLE)
 
 
 def draw_lesson(
@@ -144,7 +118,6 @@ def draw_lesson(
 
     Args:
         message: the lesson's content from `attention.lessons.grading.lesson_message`; None if it cannot be shown, so that only the list is.
-        name: the name of the lesson.
         path: the name and title of every lesson, in order.
         lab: the address of its state in the Lab; empty before the answer is shown.
         watch: the address of the Training page for its model; empty if it has no trained model.
@@ -161,32 +134,23 @@ def draw_lesson(
         on_go(str(st.session_state[_KEY].go))
 
     data = {"message": message, "name": name, "path": tuple(path), "lab": lab, "watch": watch}
-    _component()(key=_KEY, data=data, on_answer_change=answered, on_go_change=went, height="content")
+    mount = assets.component("lesson", "attention_lesson", _LESSON_HTML)
+    mount(key=_KEY, data=data, on_answer_change=answered, on_go_change=went, height="content")
 
 
 def ask(source: Source, cell: Cell, missing: str) -> None:
-    """Draws the form for a question, folded; arguments as for `_question_form`."""
+    """Draws the form for a question about the cell, folded; `missing`: the sentence about the part of the state that no link has."""
     with st.expander("Ask about this", key="asking", on_change="rerun") as opened:
         if opened.open:
             _question_form(trace_of(source), cell, missing)
 
 
 def _question_form(trace: Trace, cell: Cell, missing: str) -> None:
-    """Draws the form for a question and, when it is submitted, the link and the file.
-
-    Args:
-        trace: the trace of the shown state.
-        cell: the chosen cell.
-        missing: the sentence about the part of the state that no link has; empty if the link is complete.
-    """
     if missing:
         show_error(f"A question needs a state that fits into its link, but {missing}")
         return
     # Without row and column, which would reveal the cell that the question is about.
-    drafts = {
-        template.label: template.lesson
-        for template in templates(trace, cell, second_state.compared_state(knob_state.shown_texts()))
-    }
+    drafts = dict(templates(trace, cell, second_state.compared_state(knob_state.shown_texts())))
     kind = st.selectbox("Kind of question", list(drafts), key="ask_kind")
     draft = drafts[kind]
     with st.form("ask_form", border=False):
@@ -255,11 +219,6 @@ def _options(draft: Lesson) -> tuple[Lesson, str]:
 
 
 def _offer(lesson: Lesson, locked: bool) -> None:
-    """Draws the buttons for the link and the file of the question.
-
-    Raises:
-        AttentionError: the question cannot be shown on this server.
-    """
     from attention.lessons import grading
 
     file = to_markdown(lesson)
@@ -267,8 +226,8 @@ def _offer(lesson: Lesson, locked: bool) -> None:
     grading.lesson_message(read, context_of(read), ())
     st.markdown("**The question is ready.** Students see the correct answer after they have answered.")
     try:
-        query = {link_codec.KEY: link_codec.encode(file), **({"lock": "1"} if locked else {})}
-        copy_buttons.copy_buttons("ask", "try", key="copy_ask", ask=urlencode(query))
+        query = {LINK_KEY: to_link(file), **({"lock": "1"} if locked else {})}
+        copy_buttons("ask", "try", key="copy_ask", ask=urlencode(query))
     except AttentionError as error:
         show_error(str(error))
     small_download("Save as a lesson (.md)", file, "lesson.md", "text/markdown", "share_lesson.md")
@@ -278,7 +237,6 @@ def _offer(lesson: Lesson, locked: bool) -> None:
 
 
 def _line(text: str | None) -> str:
-    """The text as one line."""
     return " ".join((text or "").split())
 
 
@@ -286,5 +244,5 @@ def softmax_slider(row: tuple[float, ...], key: str) -> None:
     """Draws a row of numbers and its softmax, with a temperature slider that works in the browser."""
     from attention.lessons.softmax import MAX_TEMPERATURE, MIN_TEMPERATURE  # imports pandas
 
-    mount = assets.component("softmax_bars", "attention_softmax_bars", _BARS_HTML, _BARS_STYLE)
+    mount = assets.component("softmax_bars", "attention_softmax_bars", _BARS_HTML)
     mount(key=key, data={"row": row, "low": MIN_TEMPERATURE, "high": MAX_TEMPERATURE}, height="content")

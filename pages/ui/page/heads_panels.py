@@ -27,14 +27,7 @@ from attention.metrics.find_rule import (
     find_heads,
 )
 from attention.metrics.metric import BY_DISTANCE, ON_THIS_TEXT, UNIFORM
-from attention.metrics.table import (
-    describe_head,
-    describe_metric,
-    estimated_seconds,
-    frame,
-    heading,
-    similarity_frame,
-)
+from attention.metrics.table import describe_head, describe_metric, estimated_seconds, frame, heading, similarity_frame
 from attention.pictures import charts, view
 from attention.pictures.derived_heatmap import derived_map_json
 from attention.pictures.message import Surroundings
@@ -103,7 +96,6 @@ def metrics_section(
 
 
 def _similar_heads(page: Page, open_head: Callable[[int, int], None]) -> None:
-    """Draws the heads most similar to the chosen one."""
     layer, head = page.cell.layer, page.cell.head
     st.markdown(f"**Heads similar to L{layer} H{head}**, {ON_THIS_TEXT}: smallest Jensen–Shannon distance between rows")
     seconds = estimated_seconds(page.trace, layer, head)
@@ -120,20 +112,14 @@ def _similar_heads(page: Page, open_head: Callable[[int, int], None]) -> None:
 
 
 def _aggregate_knob() -> Knob:
-    """The choice of a map of several heads as one."""
     formulas = {each.name: each.step.formula for each in aggregates.AGGREGATES}
     formulas |= {each.name: each.formula for each in _head_maps().values()}
-    help_ = " ".join(
-        (
-            "The Lab never averages heads unless you choose it here.",
-            *(f"{name}: {text}." for name, text in formulas.items()),
-        )
-    )
+    sentences = (f"{name}: {text}." for name, text in formulas.items())
+    help_ = " ".join(("The Lab never averages heads unless you choose it here.", *sentences))
     return Knob("aggregate", _NONE, Choice((_NONE, *formulas)), "Several heads as one map", help_)
 
 
 def _head_maps() -> dict[str, HeadMap]:
-    """The maps of features, by name."""
     return {each.name: each for feature in panels() for each in feature.head_maps}
 
 
@@ -147,23 +133,13 @@ def aggregates_section(page: Page, knobs: Knobs) -> None:
         of_feature = _head_maps().get(name)
         derived = of_feature.make(page) if of_feature else aggregates.find_aggregate(name)
         if derived is not None:
-            _derived_map(page, derived, "heads_together", has_export=of_feature is None)
+            _derived_map(page, derived, has_export=of_feature is None)
     except AttentionError as error:
         show_error(str(error))
 
 
-def _derived_map(page: Page, derived: DerivedMap, key: str, has_export: bool = True) -> None:
-    """Draws a derived map of the weights with its definition, the chosen cell, and all of its numbers.
-
-    Args:
-        page: the page.
-        derived: the map.
-        key: the key of its figure.
-        has_export: whether an export has its name; without one, the file comes with the page.
-
-    Raises:
-        AttentionError: the layer does not have the steps that the map needs.
-    """
+def _derived_map(page: Page, derived: DerivedMap, has_export: bool) -> None:
+    """Draws a derived map of the weights with its definition, the chosen cell, and all of its numbers; without an export of its name, its file comes with the page."""
     layer, cell = page.cell.layer, page.cell
     with scheduler.without_turn():  # computes and caches the matrix
         derived.matrix(page.trace, layer, cell.head)
@@ -181,19 +157,11 @@ def _derived_map(page: Page, derived: DerivedMap, key: str, has_export: bool = T
     figure = derived_map_json(page.trace, derived, cell, knob_state.current_value("colors"))
     picture, words = st.columns([3, 2], vertical_alignment="center")
     with picture:
-        show.figures([figure], key, choose, around, knob_state.apply_controls)
+        show.figures([figure], "heads_together", choose, around, knob_state.apply_controls)
     with words:
         show.arithmetic(explanation)
-    if not has_export:
-        show.table_in_page(
-            lambda: tables.derived_frame(page.trace, derived, layer, cell.head), weights[1] * weights[2], derived.name
-        )
-        return
-    show.table(
-        lambda: tables.derived_frame(page.trace, derived, layer, cell.head),
-        weights[1] * weights[2],
-        f"{derived.name}.csv",
-    )
+    draw, name = (show.table, f"{derived.name}.csv") if has_export else (show.table_in_page, derived.name)
+    draw(lambda: tables.derived_frame(page.trace, derived, layer, cell.head), weights[1] * weights[2], name)
 
 
 def find_section(page: Page, knobs: Knobs, open_cell: Callable[[Cell], None]) -> None:
@@ -206,7 +174,8 @@ def find_section(page: Page, knobs: Knobs, open_cell: Callable[[Cell], None]) ->
             of_pair = PAIR_EXAMPLES if view.has_pair(page.layer) else ()
             of_tokens = (*PICTURE_EXAMPLES, EXAMPLES[-1]) if has_patches else EXAMPLES
             for i, example in enumerate((*of_pair, *of_tokens)):
-                st.button(plain(example), key=f"heads_find_{i}", type="tertiary", on_click=_suggest, args=(example,))
+                change = ({_FIND.key: example},)
+                st.button(plain(example), key=f"heads_find_{i}", type="tertiary", on_click=knob_state.hold, args=change)
     if not text:
         return
     try:
@@ -232,7 +201,6 @@ def find_section(page: Page, knobs: Knobs, open_cell: Callable[[Cell], None]) ->
 
 
 def _found_frame(page: Page, found: tuple[FoundHead, ...]) -> pd.DataFrame:
-    """The heads as a table."""
     return pd.DataFrame({
         "head": [f"L{each.layer} H{each.head}" for each in found],
         "mean weight": [each.value for each in found],
@@ -252,7 +220,3 @@ def _cell_words(page: Page, each: FoundHead) -> str:
 
 def _strongest_cell(each: FoundHead) -> Cell:
     return Cell(each.layer, WEIGHTS, each.head, each.query, each.key)
-
-
-def _suggest(rule: str) -> None:
-    knob_state.hold({_FIND.key: rule})

@@ -24,8 +24,7 @@ from attention.trace.layer import Layer
 from attention.trace.trace import Prediction, Trace
 from pages.ui.features import panels
 from pages.ui.server.traces import unchanged_predictions
-from pages.ui.state import knob_state, knob_table
-from pages.ui.state.knob_state import is_locked
+from pages.ui.state import knob_state
 from pages.ui.state.notices import plain, show_later
 from pages.ui.state.session import session
 
@@ -38,16 +37,16 @@ def intervention_bar(source: Source | None, trace: Trace | None, cell: Cell | No
     interventions = _interventions()
     codes = [change.code for change in interventions]
     listed = list(dict.fromkeys([*codes, *session().switched_off]))
-    if not isinstance(source, Intervenable) or (is_locked() and not interventions):
+    if not isinstance(source, Intervenable) or (knob_state.is_locked() and not interventions):
         return
     line: dict[str, Any] = {"horizontal": True, "vertical_alignment": "center", "gap": "small"}
     with st.container(key="changed", **line):
         with st.container(key="changed_row", width="content", **line):
-            if cell is not None and trace is not None and not is_locked():
+            if cell is not None and trace is not None and not knob_state.is_locked():
                 _forms(cell, trace, codes, source)
             for code in listed:
                 _switch(code, code in codes)
-            if listed and not is_locked():
+            if listed and not knob_state.is_locked():
                 if isinstance(source, Patchable):
                     _frozen()
                 st.button("Reset", key="changed_reset", type="tertiary", on_click=_set_interventions, args=([],), help="Removes all interventions: the model as published.")  # fmt: skip
@@ -77,13 +76,10 @@ def shown_prediction(trace: Trace) -> Prediction:
 
     Without a choice it is the prediction at the chosen query, or the first.
     """
-    predicted, chosen, row = (
-        trace.predictions,
-        knob_state.current_value(PREFIX_LEN.key, knob_state.edited()),
-        knob_state.current_value(knob_table.QUERY.key),
-    )
+    predicted = trace.predictions
     if continues_text(trace):
         return predicted[-1]
+    row, chosen = knob_state.current_value("q"), knob_state.current_value(PREFIX_LEN.key, knob_state.edited())
     if chosen is None:
         return next((prediction for prediction in predicted if prediction.position == row), predicted[0])
     return predicted[min(int(chosen), len(predicted) - 1)]
@@ -102,15 +98,13 @@ def _interventions() -> tuple[Intervention, ...]:
 
 
 def _switch(code: str, on: bool) -> None:
-    """Draws the check box that switches one intervention off and on."""
     (change,) = intervention.parse_codes(code)
     key = f"do_{code}"
     st.session_state[key] = on
-    st.checkbox(plain(change.label), key=key, on_change=_toggle, args=(code,), help=plain(change.words), disabled=is_locked(), width="content")  # fmt: skip
+    st.checkbox(plain(change.label), key=key, on_change=_toggle, args=(code,), help=plain(change.words), disabled=knob_state.is_locked(), width="content")  # fmt: skip
 
 
 def _forms(cell: Cell, trace: Trace, codes: list[str], source: Source) -> None:
-    """Draws a button for the most frequent intervention, and popovers for all others."""
     zero = Intervention(layer=cell.layer, head=cell.head, ablate="zero")
     st.button(
         f"Ablate (silence) L{cell.layer} H{cell.head}", key="silence", on_click=_add, args=(zero,), disabled=zero.code in codes,
@@ -131,16 +125,13 @@ def _forms(cell: Cell, trace: Trace, codes: list[str], source: Source) -> None:
 def _choose(
     label: str, key: str, kinds: list[InterventionKind], cell: Cell, source: Source, of: Layer, **more: Any
 ) -> None:
-    """Draws the popover in which the user chooses an intervention of one of these kinds, and where it acts."""
     with st.popover(label, key=key, on_change="rerun", **more) as opened:
         if not opened.open:
             return
         this_head = f"Head {cell.head} of layer {cell.layer}"
         places = {this_head: (cell.layer, cell.head), f"All heads of layer {cell.layer}": (cell.layer, None), "All heads of all layers": (None, None)}  # fmt: skip
         labels = {f"{kind.name} ({kind.term})": kind for kind in kinds}
-        kind: InterventionKind = (
-            labels[st.selectbox("What", tuple(labels), key=f"{key}_what")] if len(kinds) > 1 else kinds[0]
-        )
+        kind = labels[st.selectbox("What", tuple(labels), key=f"{key}_what")] if len(kinds) > 1 else kinds[0]
         fields = _FORMS[kind.fields[0]](cell, of)
         if fields is None:
             return
@@ -153,19 +144,13 @@ def _choose(
 
 def _ablation_form(_: Cell, __: Layer) -> dict[str, Any]:
     ways = {"0 (zero ablation)": "zero", "its average over positions (mean ablation)": "mean"}
-    way = st.radio("Its output becomes", tuple(ways), key="changing_silence")
-    return {
-        "ablate": ways[way],
-        "strength": st.slider("Strength, from 0 (no effect) to 1", 0.0, 1.0, 1.0, 0.05, key="changing_strength"),
-    }
+    way = ways[st.radio("Its output becomes", tuple(ways), key="changing_silence")]
+    strength = st.slider("Strength, from 0 (no effect) to 1", 0.0, 1.0, 1.0, 0.05, key="changing_strength")
+    return {"ablate": way, "strength": strength}
 
 
 def _temperature_form(_: Cell, __: Layer) -> dict[str, Any]:
     return {"temperature": st.number_input("Temperature", TEMPERATURE.low, TEMPERATURE.high, 0.2, 0.1, key="changing_temperature", help="The scores are also divided by this number. Below 1 the rows become sharper.")}  # fmt: skip
-
-
-def _unscaled_form(_: Cell, __: Layer) -> dict[str, Any]:
-    return {"scaled": False}
 
 
 def _mask_form(cell: Cell, layer: Layer) -> dict[str, Any] | None:
@@ -194,9 +179,10 @@ def _cell_form(cell: Cell, _: Layer) -> dict[str, Any]:
     step = st.radio("The cell", (WEIGHTS, SCORES), default, key=f"changing_step_{default}", format_func={WEIGHTS: "its weight, after the softmax", SCORES: "its score, before the softmax"}.__getitem__)  # fmt: skip
     st.caption(f"Query {cell.row}, key {cell.column}. Click another cell of the map to choose it.")
     if step == SCORES:
-        return {"cells": (SetCell(step, cell.row, cell.column, float(st.number_input("Becomes", value=0.0, key="changing_score"))),)}  # fmt: skip
-    value = st.number_input("Becomes", 0.0, 1.0, 0.0, 0.1, key="changing_weight")
-    rescaled = st.toggle("Rescale the rest of the row to keep its sum", key="changing_rescaled")
+        value, rescaled = st.number_input("Becomes", value=0.0, key="changing_score"), False
+    else:
+        value = st.number_input("Becomes", 0.0, 1.0, 0.0, 0.1, key="changing_weight")
+        rescaled = st.toggle("Rescale the rest of the row to keep its sum", key="changing_rescaled")
     return {"cells": (SetCell(step, cell.row, cell.column, float(value), rescaled),)}
 
 
@@ -206,7 +192,7 @@ def _patch_form(_: Cell, __: Layer) -> dict[str, Any]:
 
 
 _FORMS: dict[str, Callable[[Cell, Layer], dict[str, Any] | None]] = {
-    "ablate": _ablation_form, "temperature": _temperature_form, "scaled": _unscaled_form, "mask": _mask_form, "cells": _cell_form, "patch": _patch_form,
+    "ablate": _ablation_form, "temperature": _temperature_form, "scaled": lambda *_: {"scaled": False}, "mask": _mask_form, "cells": _cell_form, "patch": _patch_form,
 }  # fmt: skip
 """The form of each kind of intervention, by the kind's first field; None while its input is none."""
 
@@ -246,7 +232,6 @@ def _add(new: Intervention, other: str = "") -> None:
 
 
 def _toggle(code: str) -> None:
-    """Switches one intervention off, or on again."""
     codes, off = [change.code for change in _interventions()], session().switched_off
     if code in codes:
         off.append(code)

@@ -13,36 +13,25 @@ from streamlit.delta_generator import DeltaGenerator
 from pages.ui.server import heavy, scheduler
 from pages.ui.state.session import session
 
-Result_co = TypeVar("Result_co", covariant=True)
 
-
-class Progress(Protocol[Result_co]):
-    """One report of a computation: the finished runs, of `total`, and in the last report the result."""
+class _Progress(Protocol):
+    """One report of a computation: the finished runs, all runs, the estimated remaining time, and in the last report the result."""
 
     @property
-    def done(self) -> int:
-        """The finished runs."""
-
+    def done(self) -> int: ...
     @property
-    def total(self) -> int:
-        """All runs."""
-
+    def total(self) -> int: ...
     @property
-    def seconds(self) -> float:
-        """The estimated remaining time."""
-
+    def seconds(self) -> float: ...
     @property
-    def result(self) -> Result_co | None:
-        """The result, in the last report only."""
+    def result(self) -> object | None: ...
 
 
-Report = TypeVar("Report", bound=Progress[object])
+_Report = TypeVar("_Report", bound=_Progress)
 
 
 @dataclass
 class _Requests:
-    """The computations that the user of a tab has requested, by their names."""
-
     by_name: dict[str, object] = field(default_factory=dict)
 
 
@@ -64,12 +53,12 @@ def _forget(name: str) -> None:
 
 def finish(
     place: DeltaGenerator,
-    label: Callable[[Report], str],
+    label: Callable[[_Report], str],
     name: str,
     key: str,
-    function: Callable[..., Iterator[Report]],
+    function: Callable[..., Iterator[_Report]],
     *args: Any,
-) -> Report | None:
+) -> _Report | None:
     """Runs a computation to its end, and returns its last report; None if it ended without a result.
 
     Args:
@@ -78,7 +67,6 @@ def finish(
         name: the name of the request, which Stop forgets.
         key: the key of the stop button.
         function: yields the reports. The first one comes at once; if the result is cached, it has it.
-        args: its arguments.
     """
     with scheduler.without_turn():
         first = next(function(*args))

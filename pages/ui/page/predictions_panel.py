@@ -22,7 +22,6 @@ from pages.ui.page import show
 from pages.ui.page.interventions import continues_text, shown_prediction
 from pages.ui.server.traces import unchanged_predictions
 from pages.ui.state import knob_state
-from pages.ui.state.knob_state import is_locked
 from pages.ui.state.notices import plain, show_error
 from pages.ui.state.widgets import Knobs
 
@@ -79,7 +78,7 @@ def _scrubber(page: Page) -> None:
     trace, predicted = page.trace, page.trace.predictions
     generates = continues_text(trace)
     last = trace.generated + len(trace.continuation) if generates else len(predicted) - 1
-    if last and not is_locked():
+    if last and not knob_state.is_locked():
         st.session_state["said_step"] = trace.generated if generates else predicted.index(shown_prediction(trace))
         st.select_slider(
             "Generated tokens" if generates else "Prediction", tuple(range(last + 1)), key="said_step", on_change=_step, args=(page, last),
@@ -103,10 +102,7 @@ def _step(page: Page, last: int) -> None:
 
 
 def _position_button(page: Page) -> None:
-    """Draws a button that predicts after the chosen query, or one that returns to the default position."""
-    if not isinstance(page.source, Model) or is_locked():
-        return
-    if page.trace.predictions[-1].classifies:
+    if not isinstance(page.source, Model) or knob_state.is_locked() or page.trace.predictions[-1].classifies:
         return
     row, rows_are_tokens = page.cell.row, len(page.trace.input_tokens) == len(page.layer.tokens)
     if knob_state.current_value("predict"):
@@ -126,23 +122,14 @@ def _generated_text(trace: Trace, prediction: Prediction) -> str:
             if pieces[-1:] != [_PICTURE]:
                 pieces.append(_PICTURE)
             continue
-        kind = (
-            "current"
-            if position == prediction.position + 1
-            else "upcoming"
-            if position > prediction.position
-            else "previous"
-        )
+        after = position - prediction.position
+        kind = "previous" if after <= 0 else "current" if after == 1 else "upcoming"
         pieces.append(f"<span class='{kind}'>{label(token)}</span>")
     return f"<p class='generated'>… {' '.join(pieces)}</p>"
 
 
 def _token(source: Source, prediction: Prediction, text: str) -> tuple[int, str]:
-    """The id and label of the token in a text: one of the likeliest, or the source's tokenization.
-
-    Raises:
-        TextError: the text is not exactly one token.
-    """
+    """The id and label of the token in a text: one of the likeliest, or the source's tokenization."""
     labels = [label(token, escape=False) for token in prediction.tokens]
     if labels.count(text) == 1:
         index = labels.index(text)
@@ -171,7 +158,6 @@ def typed_token(source: Source, prediction: Prediction, knob: Knob) -> tuple[int
 
 
 def _table(rows: Sequence[TokenPrediction], watched: set[int]) -> str:
-    """An HTML table of tokens with their probabilities, before and after, as bars and digits."""
     compared = any(row.before for row in rows)
     most = max(state.probability for row in rows for state in (row, row.before) if state)
     what = "class" if any(isinstance(row.token, ClassName) for row in rows) else "token"
@@ -195,7 +181,6 @@ def _row(token: TokenPrediction, watched: bool, most: float) -> str:
 
 
 def _bar_width(value: float, most: float) -> str:
-    """The width of a bar in percent; the largest value has the full width."""
     return f"{100 * value / (most or 1):.2f}%"
 
 

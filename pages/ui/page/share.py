@@ -1,4 +1,4 @@
-"""The Share menu of every page, built when it is opened: links, the program, the numbers, and the state file, which holds what is too long for a link.
+"""Buttons that copy links, and the Share menu of every page, built when it is opened: links, the program, the numbers, and the state file, which holds what is too long for a link.
 
 `upload_field` opens state files, and what features open beside them.
 """
@@ -22,8 +22,7 @@ from attention.sources.matrices import UPLOADED, Matrices
 from attention.sources.split_heads import SYMBOLS
 from pages.ui.exports.links import Link, Offer, download_links, offer_link
 from pages.ui.features import Opener, panels
-from pages.ui.page import copy_buttons
-from pages.ui.server import scheduler, uploads
+from pages.ui.server import assets, scheduler, uploads
 from pages.ui.server.limits import EXPORT_MB, FRAME_ANCESTORS, STATE_FILE_MB
 from pages.ui.server.traces import trace_of
 from pages.ui.state import control_row, knob_state
@@ -31,27 +30,55 @@ from pages.ui.state.knob_table import COMPARE_KEYS, DEFAULTS, KNOBS
 from pages.ui.state.notices import plain
 from pages.ui.state.session import session
 
+_HTML = "<div class='links'><span role='status'></span></div>"
 _MARK = "attention lab"  # the first key of the file; its value is the version of the format
 _OF_A_PAGE = re.compile(r"[a-z]{1,40}_[a-z0-9_]{1,40}")  # the keys of a page's own knobs begin with its name
 _KEY = "open_state"
 _STRING = re.compile(r'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)  # a JSON string, also an unterminated one
 _MOST_STRINGS = 1000  # in a file, which has two for each knob
 _MOST_STRUCTURE = 10_000  # characters outside of strings
+_BUTTONS = {
+    "link": ("Copy link", "Link"),
+    "lock": ("Copy locked link", "Link without knobs"),
+    "present": ("Copy link for a projector", "Link"),
+    "iframe": ("Copy code for a web page", "Code"),
+    "open": ("Open in Attention Lab ↗", ""),
+    "ask": ("Copy the link", "Link"),
+    "try": ("Preview as a student ↗", ""),
+}
+"""Every button by its kind: its label, and the noun in the message that confirms the copy."""
+
+
+def copy_buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave_open: str = "", ask: str = "") -> None:
+    """Draws the buttons of these `kinds`.
+
+    Args:
+        kinds: keys of `_BUTTONS`.
+        missing: the part of the state that is not in the link, and what to do, as the continuation of a sentence after "but";
+            empty if the link is complete.
+        page: the title of the page. One component on each page has it, and manages menu, focus and connection.
+        leave_open: for "present": the names of the usable knobs, separated by dots.
+        ask: for "ask" and "try": the query of the Lessons page with the question.
+    """
+    # A tuple, because Streamlit imports pandas to check whether a list is a table.
+    drawn = tuple((kind, *_BUTTONS[kind]) for kind in kinds)
+    data = {"buttons": drawn, "missing": missing, "page": page, "open": leave_open, "ask": ask}
+    assets.component("share_buttons", "attention_share_buttons", _HTML)(key=key, data=data, height="content")
 
 
 def share_bar(title: str, source: Source | None, cell: Cell | None, asks: bool) -> None:
     """Draws the buttons next to the title.
 
     Args:
-        title: the title of the page.
         source: the source of the numbers; None on a page that shows numbers without one.
         cell: the chosen cell; None if the page does not use the source's numbers, which it then does not offer.
         asks: whether the menu offers to create a question about the cell.
     """
-    copy_buttons.copy_buttons("link", missing=_missing(source), key="copy_link", page=title)
+    missing = _missing(source)
+    copy_buttons("link", missing=missing, key="copy_link", page=title)
     with st.popover("Share", key="sharing", on_change="rerun") as opened:
         if opened.open:
-            _menu(title, source, cell, asks)
+            _menu(title, source, cell, asks, missing)
 
 
 def _missing(source: Source | None) -> str:
@@ -65,13 +92,13 @@ def _missing(source: Source | None) -> str:
     return f"{', '.join(left_out)} {verb} not in the link: send the state file instead (Share)." if left_out else ""
 
 
-def _menu(title: str, source: Source | None, cell: Cell | None, asks: bool) -> None:
+def _menu(title: str, source: Source | None, cell: Cell | None, asks: bool, missing: str) -> None:
     st.markdown("**A link or a file that opens exactly this state**")
     frames_allowed = ("iframe",) if FRAME_ANCESTORS else ()
-    copy_buttons.copy_buttons("lock", *frames_allowed, missing=_missing(source), key="copy_more")
+    copy_buttons("lock", *frames_allowed, missing=missing, key="copy_more")
     if asks and source is not None and cell is not None:
         for feature in panels():
-            feature.share(source, cell, _missing(source))
+            feature.share(source, cell, missing)
     open_only = "" if cell is None else ", and only the knobs that you choose here"
     st.markdown(f"**For a projector**: large digits, no sidebar{open_only}")
     open_knobs: list[str] = []
@@ -80,9 +107,7 @@ def _menu(title: str, source: Source | None, cell: Cell | None, asks: bool) -> N
         names += [key for key in COMPARE_KEYS if title == "Compare" and KNOBS[key].label]
         default = ["temperature", "mask", "head"]
         open_knobs = st.pills("Usable knobs", names, selection_mode="multi", default=default, key="share_open")
-    copy_buttons.copy_buttons(
-        "present", missing=_missing(source), key="copy_projected", leave_open=".".join(open_knobs)
-    )
+    copy_buttons("present", missing=missing, key="copy_projected", leave_open=".".join(open_knobs))
     state = {key: text for key, text in knob_state.shown_texts(early=True).items() if key != UPLOADED}
     offer = Offer("application/json", "attention.json", partial(_write_state, title, state))
     download_links("share_state", offer_link("Save the state (.json)", "state.json", offer))
@@ -91,7 +116,6 @@ def _menu(title: str, source: Source | None, cell: Cell | None, asks: bool) -> N
 
 
 def _numbers(source: Source, cell: Cell) -> None:
-    """Draws the links to the numbers of the source, and the program that computes them."""
     st.markdown("**The numbers**")
     trace = trace_of(source)
     one_layer = len(trace.layers) > 1 and st.toggle(f"Only layer {cell.layer}", key="share_layer")
@@ -125,11 +149,7 @@ def _numbers(source: Source, cell: Cell) -> None:
 
 
 def _write_state(page: str, state: dict[str, str]) -> str:
-    """The text of a state file: the page's title, and the URL values of the knobs that differ from their defaults.
-
-    Raises:
-        FileError: the file would be too large to open again.
-    """
+    """The text of a state file: the page's title, and the URL values of the knobs that differ from their defaults."""
     text = json.dumps({_MARK: 1, "page": page, "state": state}, ensure_ascii=False, indent=1)
     if len(text.encode(errors="replace")) > STATE_FILE_MB * 2**20:
         raise FileError(
@@ -139,11 +159,7 @@ def _write_state(page: str, state: dict[str, str]) -> str:
 
 
 def _read_state(content: bytes) -> tuple[str, dict[str, str]]:
-    """The page's title and the knobs of a state file; unknown knobs are ignored.
-
-    Raises:
-        FileError: it is not a state file.
-    """
+    """The page's title and the knobs of a state file; unknown knobs are ignored."""
     if len(content) > STATE_FILE_MB * 2**20:
         raise FileError(
             f"A state file has at most {STATE_FILE_MB} MB; got {len(content):,} bytes: open a file that was saved with Share."
@@ -179,7 +195,6 @@ def upload_field() -> None:
 
 
 def _openers() -> dict[str, Opener]:
-    """What opens files other than those of states, by the extension of the files."""
     return {feature.opener.ending: feature.opener for feature in panels() if feature.opener}
 
 

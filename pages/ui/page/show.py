@@ -21,7 +21,6 @@ from pages.ui.features import panels
 from pages.ui.server.assets import NO_SIDEBAR, STYLES
 from pages.ui.server.limits import MOST_CELLS
 from pages.ui.state import knob_state
-from pages.ui.state.knob_state import is_locked
 from pages.ui.state.session import session
 
 if TYPE_CHECKING:
@@ -50,7 +49,6 @@ def figures(
 
     Args:
         drawn: the figures. Figures without panels ignore clicks.
-        key: the key of the component.
         on_click: called with (step, x, y) of a clicked cell, before the page runs again.
         around: the controls, step strip and cell line around the figures.
         on_turn: called with the name and value of a changed control. The enclosing fragment runs first, then the page.
@@ -77,11 +75,11 @@ def figures(
     figure.component()(
         key=key,
         data=message,
-        on_acts_change=lambda: None,  # see `pages.ui.state.user_actions`
+        on_acts_change=lambda: None,  # see `pages.ui.address`
         on_cut_change=zoomed,
         height=_reserved_height(drawn, around),
     )
-    if drawn and not (is_locked() or st.context.is_embedded):
+    if drawn and not (knob_state.is_locked() or st.context.is_embedded):
         for feature in panels():
             feature.below_figures(files or (lambda: drawn), key, export)
 

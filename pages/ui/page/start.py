@@ -16,16 +16,15 @@ from attention.base.knobs import Knob
 from attention.pictures.live_inputs import live_inputs
 from attention.pictures.message import Surroundings
 from attention.pictures.steps_view import OverPicture, available_views, cell_line, step_strip
-from attention.pictures.view import has_pair
+from attention.pictures.view import HEAT, OVER, has_pair
 from attention.sources.link import source_of
 from pages.ui import address, figure, process
 from pages.ui.features import Sourceless
-from pages.ui.page import copy_buttons, interventions, share, show
+from pages.ui.page import interventions, share, show
 from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import compute_head, trace_of
-from pages.ui.state import control_row, knob_state, sidebar, user_actions
-from pages.ui.state.knob_state import is_locked, is_presented
-from pages.ui.state.knob_table import EDITING, HEAT, OVER
+from pages.ui.state import control_row, knob_state, sidebar
+from pages.ui.state.knob_table import EDITING
 from pages.ui.state.notices import Notes, plain, progress_bar
 from pages.ui.state.session import session
 
@@ -35,12 +34,9 @@ class Page:
     """The state of a page.
 
     Attributes:
-        source: the source of the numbers.
-        cell: the chosen cell.
         notes: the place for messages at the top.
         cached_trace: returns the trace, or None if it has not been computed or is no longer cached.
         about: the container under the title that describes the trace.
-        title: the title of the page.
     """
 
     source: Source
@@ -71,8 +67,6 @@ class Page:
         """The parts around the maps.
 
         Args:
-            steps: whether to draw the strip of steps.
-            line: whether to draw the line of the chosen cell.
             overview: the steps of the overview, with which the strip begins.
             follow: whether the browser recomputes the maps while a control moves.
             only: the names of the controls that the page uses; None for all.
@@ -92,7 +86,7 @@ class Page:
             strip=step_strip(layer, cell.step, knob_state.current_value("view"), overview, views) if steps else None,
             line=cell_line(self.trace, cell) if line else None,
             defaults=control_row.defaults(),
-            large=is_presented(),
+            large=knob_state.is_presented(),
         )
 
     def with_pending_changes(self) -> Page:
@@ -109,7 +103,7 @@ class Page:
 
     def for_fragment(self) -> Page:
         """The same for a fragment of maps; it reruns the whole page if the changes need a full run."""
-        if user_actions.apply_actions(widgets_too=False):
+        if address.apply_actions(widgets_too=False):
             st.rerun(scope="app")
         try:
             return self.with_pending_changes()
@@ -140,7 +134,6 @@ def start(
     If the knobs describe no trace, the page shows the error and stops.
 
     Args:
-        title: the title of the page.
         intro: the sentence under the title.
         maps: whether the page shows maps of the trace; otherwise its knobs are in an expander.
         own: whether the page shows numbers of its own, so that the trace is computed only when it is used.
@@ -149,8 +142,8 @@ def start(
     """
     st.set_page_config(page_title=f"{title} · Attention Lab", page_icon="🔬", layout="wide")
     embedded = bool(st.context.is_embedded)
-    show.styles(sidebar=not (embedded or is_locked()))
-    user_actions.apply_actions()
+    show.styles(sidebar=not (embedded or knob_state.is_locked()))
+    address.apply_actions()
     _open_page(title)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="page_head"):
         st.title("Attention Lab" if title == "Lab" else title, anchor=False)
@@ -166,14 +159,14 @@ def start(
     about.caption(instead.intro if instead else intro, width="content")
     notes = Notes()
     wide = st.container()
-    with st.expander("Knobs") if embedded and has_source and not is_locked() else st.sidebar:
+    with st.expander("Knobs") if embedded and has_source and not knob_state.is_locked() else st.sidebar:
         source = None
         try:
-            with nullcontext() if embedded or is_locked() or not has_source else _fold(maps, more):
+            with nullcontext() if embedded or knob_state.is_locked() or not has_source else _fold(maps, more):
                 source = sidebar.source(notes, wide) if has_source else _kept_source()
         except AttentionError as error:
             notes.show_refusal(error)
-        if not (embedded or is_locked()):
+        if not (embedded or knob_state.is_locked()):
             share.upload_field()
     trace = None if own else _computed(source, notes, about)
     if source is None or (trace is None and not own):
@@ -181,7 +174,7 @@ def start(
         show.controls(Surroundings(controls=control_row.control_row(None), defaults=control_row.defaults()))
         _draw_menu(menu, embedded)
         with tools:
-            copy_buttons.mount_without_buttons(title)
+            share.copy_buttons(key="copy_link", page=title)  # none, but its script manages menu, focus and connection
         with about:
             address.send_state(title, failed=True)
         st.stop()
@@ -192,13 +185,13 @@ def start(
         interventions.intervention_bar(source, trace, cell)
     _draw_menu(menu, embedded)
     with tools:
-        if embedded or is_locked():
-            copy_buttons.copy_buttons("open", key="copy_link", page=title)
+        if embedded or knob_state.is_locked():
+            share.copy_buttons("open", key="copy_link", page=title)
         else:
             share.share_bar(
                 title, source if has_source else None, None if own else cell, maps and not _edits_second(more)
             )
-    return Page(source, cell, notes, _no_trace if trace is None else ref(trace), about, title)
+    return Page(source, cell, notes, (lambda: None) if trace is None else ref(trace), about, title)
 
 
 def _kept_source() -> Source:
@@ -208,43 +201,26 @@ def _kept_source() -> Source:
     return source
 
 
-def _no_trace() -> None:
-    """Stands for the weak reference to a trace that has not been computed."""
-
-
 def _fold(maps: bool, more: Sequence[Knob]) -> AbstractContextManager[object]:
-    """The expander around the knobs of the source, if the page has one."""
     if _edits_second(more):
         return st.expander("A, the first state")
     return nullcontext() if maps else st.expander("The source and its knobs")
 
 
 def _cell_of(trace: Trace, title: str, notes: Notes, about: DeltaGenerator) -> Cell:
-    """The chosen cell of a trace. Shows the notes and the description of the trace."""
     notes.show(trace.notes)
-    _about(trace, about)
+    if trace.random:
+        about.caption("**Random weights:** this shows the mechanism, not language.", width="content")
+    if trace.caption:
+        about.caption(plain(trace.caption), width="content")
+    for sentence in dict.fromkeys(seen.sentence for seen in trace.pictures):
+        about.caption(plain(sentence), width="content")
     cell = knob_state.chosen_cell(notes, trace)
-    if title == "Lab":
-        _show_rank(cell)
-    compute_head(trace.layers[cell.layer], cell.head)
-    return cell
-
-
-def _show_rank(cell: Cell) -> None:
-    """Shows the rank among all heads of a head that the user clicked on Heads."""
-    if session().head_rank:
+    if title == "Lab" and session().head_rank:  # of a head that the user clicked on Heads
         st.toast(f"L{cell.layer} H{cell.head} is {session().head_rank}.", duration="long")
         session().head_rank = ""
-
-
-def _about(trace: Trace, place: DeltaGenerator) -> None:
-    """Describes the trace in the line under the title."""
-    if trace.random:
-        place.caption("**Random weights:** this shows the mechanism, not language.", width="content")
-    if trace.caption:
-        place.caption(plain(trace.caption), width="content")
-    for sentence in dict.fromkeys(seen.sentence for seen in trace.pictures):
-        place.caption(plain(sentence), width="content")
+    compute_head(trace.layers[cell.layer], cell.head)
+    return cell
 
 
 def _edits_second(more: Sequence[Knob]) -> bool:
@@ -254,7 +230,7 @@ def _edits_second(more: Sequence[Knob]) -> bool:
 
 def _draw_menu(place: DeltaGenerator, embedded: bool) -> None:
     """Draws the links to all pages. menu.js adds the state to a link when it is about to be used."""
-    if embedded or is_locked():
+    if embedded or knob_state.is_locked():
         return
     # A page that runs alone, as in AppTest, has no other pages to link to.
     with place, suppress(StreamlitPageNotFoundError):

@@ -18,10 +18,11 @@ from attention.pictures import heatmap
 from attention.pictures.layout import Spec
 from attention.pictures.message import to_plotly, without_outlines
 from attention.pictures.steps_view import OverPicture, lab_maps
+from attention.pictures.view import HEAT, OVER, PAIR, VIEW
 from pages.ui.exports.links import Link, Offer, download_links, offer_link
 from pages.ui.exports.request import ExportFile, Request
 from pages.ui.state import knob_state
-from pages.ui.state.knob_table import COLORS, HEAT, OVER, PAIR, VIEW
+from pages.ui.state.knob_table import COLORS
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -1,6 +1,6 @@
 """Counts the parts of socket messages that are not complete, in the budget of bytes in flight.
 
-Replaces: `WebSocketsSansIOProtocol.__new__` of uvicorn, so that each socket is a `CountedSocket`.
+Replaces: `WebSocketsSansIOProtocol.__new__` of uvicorn, so that each socket is a `_CountedSocket`.
 Why: uvicorn keeps the parts of an unfinished message of any number of sockets, and no middleware sees them: 117 sockets that sent all but
     the last byte of 7 MB ended a server of 1 GiB. uvicorn chooses its class by name before it imports the app.
 Canary: `tests/pages/server/test_in_flight.py`, test_sockets_of_streamlit_are_counted.
@@ -21,7 +21,7 @@ _MOST_FRAMES = 2000
 _PIECE = 2**12  # bytes that are read at once: a chunk of the network may be 40,000 frames
 
 
-class CountedSocket(WebSocketsSansIOProtocol):
+class _CountedSocket(WebSocketsSansIOProtocol):
     """uvicorn's socket, with the parts of a message that is not complete counted in the budget, a deadline for the rest, and bounded frames."""
 
     _part: Part | None = None
@@ -29,7 +29,6 @@ class CountedSocket(WebSocketsSansIOProtocol):
     _frames_until, _n_frames = 0.0, 0
 
     def handle_connect(self, event: Any) -> None:
-        """Begins to count, by the address of the visitor."""
         forwarded = ",".join(event.headers.get_all("X-Forwarded-For"))
         self._part = Part(
             scheduler.request_address(self.client[0] if self.client else "", forwarded), self.transport_abort
@@ -38,7 +37,6 @@ class CountedSocket(WebSocketsSansIOProtocol):
         super().handle_connect(event)
 
     def data_received(self, data: bytes) -> None:
-        """Counts what has arrived of a message."""
         for start in range(0, len(data), _PIECE):
             super().data_received(data[start : start + _PIECE])
             if self._n_frames > _MOST_FRAMES:
@@ -53,20 +51,17 @@ class CountedSocket(WebSocketsSansIOProtocol):
             self._deadline.begin()
 
     def handle_events(self) -> None:
-        """Counts the frames that have arrived."""
         if (now := self.loop.time()) > self._frames_until:
             self._frames_until, self._n_frames = now + SECONDS, 0
         self._n_frames += len(self.conn.events)
         super().handle_events()
 
     def send_receive_event_to_app(self) -> None:
-        """A complete message: the clock starts anew with the next one."""
-        if self._deadline is not None:
+        if self._deadline is not None:  # the message is complete: the clock starts anew with the next one
             self._deadline.stop()
         super().send_receive_event_to_app()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stops counting."""
         if self._deadline is not None:
             self._deadline.stop()
         if self._part is not None:
@@ -81,5 +76,5 @@ class CountedSocket(WebSocketsSansIOProtocol):
 
 
 def apply() -> None:
-    """Makes every socket a `CountedSocket`."""
-    WebSocketsSansIOProtocol.__new__ = lambda *_, **__: object.__new__(CountedSocket)  # type: ignore[assignment,method-assign]  # the patch
+    """Makes every socket a `_CountedSocket`."""
+    WebSocketsSansIOProtocol.__new__ = lambda *_, **__: object.__new__(_CountedSocket)  # type: ignore[assignment,method-assign]  # the patch

@@ -83,7 +83,6 @@ def routes() -> list[Route]:
 
 
 def _answer(request: Request) -> Response:
-    """Answers with a script, compressed if the browser accepts that."""
     folder, _, file = request.path_params["path"].partition("/")
     name = file.removesuffix(".js")
     if folder != version() or file != f"{name}.js" or name not in scripts():
@@ -99,8 +98,13 @@ def _gzipped(name: str) -> bytes:
 
 
 @cache
-def component(name: str, key: str, html: str, css: str) -> Any:
-    """The function that mounts a component with the script called `name`; registers it once per process."""
+def component(name: str, key: str, html: str, css: str | None = None) -> Any:
+    """The function that mounts a component with the script called `name`; registers it once per process.
+
+    Without `css`, its styles are those of the CSS file with the name of the script, if there is one.
+    """
+    if css is None:
+        css = "".join(path.read_text(encoding="utf-8") for path in _UI.glob(f"*/{name}.css"))
     loader = f"""
         const script = import(new URL({json.dumps(script(name))}, document.baseURI).href);
         export default (args) => {{ script.then((module) => module.default(args)); }};
@@ -130,7 +134,6 @@ def _page(more: str) -> str:
 
 @cache
 def _encoded(more: str, zipped: bool) -> tuple[bytes, str]:
-    """The body of the answer and its ETag."""
     page = _page(more).encode()
     body = gzip.compress(page, 6) if zipped else page
     return body, f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
@@ -150,29 +153,23 @@ def _answer_page(scope: Scope, caching: str) -> Response:
     return Response(b"" if scope["method"] == "HEAD" else body, headers=headers, media_type="text/html")
 
 
-class IndexPage:
+async def our_index_page(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Middleware that replaces Streamlit's index page by ours.
 
     Streamlit sends styles and sidebar as messages after the first paint, so that the page would jump. It has no setting for the content of
     its index page. This middleware therefore replaces every answer that is Streamlit's index page, recognized by its ETag, on the path of
     every page and below any prefix. `tests/pages/server/test_first_paint.py` fails when a newer Streamlit answers differently.
     """
+    is_index = False
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    async def send_index(message: Message) -> None:
+        nonlocal is_index
+        if message["type"] == "http.response.start":
+            headers = Headers(raw=message["headers"])
+            if is_index := headers.get("ETag", "").removeprefix("W/") == _ETAG:
+                await _answer_page(scope, headers.get("Cache-Control", "no-cache"))(scope, receive, send)
+        if not is_index:
+            await send(message)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forwards the request. An answer with Streamlit's index page is replaced; only its Cache-Control header stays."""
-        is_index = False
-
-        async def send_index(message: Message) -> None:
-            nonlocal is_index
-            if message["type"] == "http.response.start":
-                headers = Headers(raw=message["headers"])
-                if is_index := headers.get("ETag", "").removeprefix("W/") == _ETAG:
-                    await _answer_page(scope, headers.get("Cache-Control", "no-cache"))(scope, receive, send)
-            if not is_index:
-                await send(message)
-
-        is_page_request = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
-        await self.app(scope, receive, send_index if is_page_request else send)
+    is_page_request = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
+    await app(scope, receive, send_index if is_page_request else send)

@@ -29,24 +29,22 @@ from pages.ui.server.in_flight import BUDGET, Budget, Part, address_of
 
 _MOST = 500  # messages of one socket, as many as Streamlit keeps
 _CLOSING = 5.0  # seconds for the last message to a socket that reads nothing
-PAUSE = 60.0  # seconds between two lines
+_PAUSE = 60.0  # seconds between two lines
 _TRY_LATER = 1013  # WebSocket close code: try again later
 _UNSUPPORTED = 1003  # WebSocket close code: unsupported data
 _REFUSED = 1008  # WebSocket close code: policy violation
 
 _TEXT = "A socket received a text message; it accepts only binary messages."
 _FAILED = "Error processing back message"  # a readable message: the first one in a minute keeps its traceback
-_UNREADABLE = frozenset(
-    {
-        _TEXT,
-        "Error deserializing back message",
-        _FAILED,
-        'No handler for "%s"',
-        "Client tried to disconnect websocket when not in development mode or e2e testing.",
-        "Client tried to shut down runtime when not in development mode or e2e testing.",
-        "Client WebSocket message size %s bytes exceeds the limit of %s bytes; closing connection.",
-    }
-)
+_UNREADABLE = {
+    _TEXT,
+    "Error deserializing back message",
+    _FAILED,
+    'No handler for "%s"',
+    "Client tried to disconnect websocket when not in development mode or e2e testing.",
+    "Client tried to shut down runtime when not in development mode or e2e testing.",
+    "Client WebSocket message size %s bytes exceeds the limit of %s bytes; closing connection.",
+}
 """The format strings that Streamlit 1.67 logs for unreadable messages. `benchmarks/garbage.py` sends such messages."""
 _LOGGERS = ("streamlit.web.server.starlette.starlette_websocket", "streamlit.runtime.app_session", __name__)
 _INSIDE = ("/_stcore/metrics", "/_stcore/script-health-check")
@@ -82,38 +80,26 @@ _HEADERS = {
 REPLICA = {"Lab-Replica": limits.REPLICA} if limits.REPLICA else {}
 
 
-class Backpressure:
+async def backpressure(app: ASGIApp, scope: Scope, receive: Receive, send: Send, budget: Budget = BUDGET) -> None:
     """Middleware that limits the unread bytes of all sockets together (backpressure).
 
     Streamlit queues 500 messages for each socket, about seven runs of a page: up to 10 MB with a table, for every client that opens a
     socket and does not read. It has no setting for that, so this middleware accepts each message at once and queues it
     itself. When more is unread than the budget of bytes in flight allows, it closes the socket with the largest queue. A page that was only slow reconnects.
     """
-
-    def __init__(self, app: ASGIApp, budget: Budget = BUDGET) -> None:
-        self.app, self._budget = app, budget
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forwards requests; sockets get a limited queue."""
-        if scope["type"] != "websocket":
-            await self.app(scope, receive, send)
-            return
-        socket = _Socket(receive, send)
-        socket.unread = Part(address_of(scope), socket.give_up, self._budget)
-        try:
-            await self.app(scope, socket.receive, socket.send)
-        finally:
-            await socket.end()
+    if scope["type"] != "websocket":
+        await app(scope, receive, send)
+        return
+    socket = _Socket(receive, send)
+    socket.unread = Part(address_of(scope), socket.give_up, budget)
+    try:
+        await app(scope, socket.receive, socket.send)
+    finally:
+        await socket.end()
 
 
 class _Socket:
-    """A socket with its own send queue.
-
-    Attributes:
-        unread: the bytes in the queue, including the message being sent.
-    """
-
-    unread: Part
+    unread: Part  # the bytes in the queue, including the message being sent
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive, self._send = receive, send
@@ -125,11 +111,7 @@ class _Socket:
         self._given_up = False  # closed because the client does not read
 
     async def send(self, message: Message) -> None:
-        """Queues a message. A message that opens or closes the socket is sent at once if the queue is empty.
-
-        Raises:
-            OSError: the socket is closed.
-        """
+        """Queues a message. A message that opens or closes the socket is sent at once if the queue is empty."""
         if self._closed:
             raise OSError("the socket is closed")
         self._closed = message["type"] == "websocket.close"
@@ -156,7 +138,6 @@ class _Socket:
         self._close()
 
     async def receive(self) -> Message:
-        """The next message of the browser, or a disconnect message if the socket was given up."""
         message: Message = {"type": "websocket.disconnect", "code": _TRY_LATER}
         if not self._given_up:
             try:
@@ -202,7 +183,7 @@ def _size(message: Message) -> int:
     return len(message.get("bytes") or message.get("text") or b"")
 
 
-class OneLineAMinute(logging.Filter):
+class _OneLineAMinute(logging.Filter):
     """A log filter that passes one line a minute about unreadable messages, with their number and the last one, without tracebacks.
 
     Streamlit closes a socket that sends unreadable bytes and logs a traceback for each message. It is not patched: a filter limits its loggers.
@@ -214,7 +195,6 @@ class OneLineAMinute(logging.Filter):
         self._count, self._next = 0, float("-inf")
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to log the record. Adds the count to a record that is logged."""
         if record.msg not in _UNREADABLE:
             return True
         with self._lock:
@@ -222,39 +202,34 @@ class OneLineAMinute(logging.Filter):
             now = self._clock()
             if now < self._next:
                 return False
-            count, self._count, self._next = self._count, 0, now + PAUSE
+            count, self._count, self._next = self._count, 0, now + _PAUSE
         if record.msg != _FAILED:
             record.exc_info = None
-        record.msg = (
-            f"{count} unreadable socket messages since the last line like this; the last: {record.getMessage()}"
+        last = record.getMessage()
+        record.msg, record.args = (
+            f"{count} unreadable socket messages since the last line like this; the last: {last}",
+            (),
         )
-        record.args = ()
         return True
 
 
-class BinaryOnly:
+async def binary_only(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Middleware that closes a socket when it sends text, which makes Streamlit fail."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    async def receive_bytes() -> Message:
+        message = await receive()
+        if message["type"] != "websocket.receive" or message.get("bytes") is not None:
+            return message
+        get_logger(__name__).warning(_TEXT)
+        await send({"type": "websocket.close", "code": _UNSUPPORTED})
+        return {"type": "websocket.disconnect", "code": _UNSUPPORTED}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forwards everything except text messages of sockets."""
-
-        async def receive_bytes() -> Message:
-            message = await receive()
-            if message["type"] != "websocket.receive" or message.get("bytes") is not None:
-                return message
-            get_logger(__name__).warning(_TEXT)
-            await send({"type": "websocket.close", "code": _UNSUPPORTED})
-            return {"type": "websocket.disconnect", "code": _UNSUPPORTED}
-
-        await self.app(scope, receive_bytes if scope["type"] == "websocket" else receive, send)
+    await app(scope, receive_bytes if scope["type"] == "websocket" else receive, send)
 
 
 def bound_log() -> None:
     """Installs the log filter for unreadable messages."""
-    log_filter = OneLineAMinute()
+    log_filter = _OneLineAMinute()
     for name in _LOGGERS:
         get_logger(name).addFilter(log_filter)
 
@@ -265,28 +240,22 @@ def _relative_location(path: str, location: str) -> str:
     return "../" * (len(path) - len(path.rstrip("/"))) + page.rpartition("/")[2] + mark + query
 
 
-class WithHeaders:
+async def with_headers(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Middleware that adds our headers to every answer and hides the operators' paths from visitors."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] in ("http.response.start", "websocket.accept"):
+            headers = MutableHeaders(scope=message)
+            headers.update(_HEADERS | REPLICA)
+            if headers.get("Location", "").startswith("/") and scope["path"].endswith("/"):
+                headers["Location"] = _relative_location(scope["path"], headers["Location"])
+        await send(message)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forwards every request except visitors' requests for the operators' paths."""
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] in ("http.response.start", "websocket.accept"):
-                headers = MutableHeaders(scope=message)
-                headers.update(_HEADERS | REPLICA)
-                if headers.get("Location", "").startswith("/") and scope["path"].endswith("/"):
-                    headers["Location"] = _relative_location(scope["path"], headers["Location"])
-            await send(message)
-
-        # Proxies set X-Forwarded-For; probes and operators connect without a proxy.
-        if scope["type"] == "http" and scope["path"].endswith(_INSIDE) and "X-Forwarded-For" in Headers(scope=scope):
-            await PlainTextResponse("Not found", 404)(scope, receive, send_with_headers)
-        else:
-            await self.app(scope, receive, send_with_headers)
+    # Proxies set X-Forwarded-For; probes and operators connect without a proxy.
+    if scope["type"] == "http" and scope["path"].endswith(_INSIDE) and "X-Forwarded-For" in Headers(scope=scope):
+        await PlainTextResponse("Not found", 404)(scope, receive, send_with_headers)
+    else:
+        await app(scope, receive, send_with_headers)
 
 
 def _is_allowed(site: str, host: str) -> bool | None:
@@ -308,61 +277,49 @@ def _is_allowed(site: str, host: str) -> bool | None:
     }
 
 
-class AllowedOrigins:
+async def allowed_origins(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Middleware that rejects sockets from pages of sites that are not allowed.
 
     Streamlit accepts a socket from another site if that site has this machine's external address, which Streamlit requests from a service.
     This middleware decides first, with Streamlit's own options but without that address. It removes the Origin header of allowed
     sockets, so that Streamlit makes no comparison of its own.
     """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forwards allowed sockets and all other requests."""
-        if scope["type"] != "websocket" or not st.get_option("server.enableCORS"):
-            await self.app(scope, receive, send)
-            return
-        headers = Headers(scope=scope)
-        site, host = headers.get("Origin"), headers.get("Host", "")
-        allowed = None if site is None else _is_allowed(site, host)
-        if allowed is False:
-            get_logger(__name__).warning("A page of %r may not open a socket to %r.", site, host)
-            await send({"type": "websocket.close", "code": _REFUSED})
-            return
-        if allowed:
-            scope = {**scope, "headers": [header for header in scope["headers"] if header[0].lower() != b"origin"]}
-        await self.app(scope, receive, send)
+    if scope["type"] != "websocket" or not st.get_option("server.enableCORS"):
+        await app(scope, receive, send)
+        return
+    headers = Headers(scope=scope)
+    site, host = headers.get("Origin"), headers.get("Host", "")
+    allowed = None if site is None else _is_allowed(site, host)
+    if allowed is False:
+        get_logger(__name__).warning("A page of %r may not open a socket to %r.", site, host)
+        await send({"type": "websocket.close", "code": _REFUSED})
+        return
+    if allowed:
+        scope = {**scope, "headers": [header for header in scope["headers"] if header[0].lower() != b"origin"]}
+    await app(scope, receive, send)
 
 
-class AllowedHosts:
+async def allowed_hosts(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Middleware that answers only to names of this machine, where users may open any folder of it.
 
     A page of another site whose name is made to resolve to 127.0.0.1 (DNS rebinding) has that name in Host. Any port is allowed,
     since containers and SSH forward to others.
     """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forwards requests to this machine's own names, and everything where only listed models are opened."""
-        if scope["type"] == "lifespan" or not limits.ALLOW_LOCAL_MODELS:
-            await self.app(scope, receive, send)
-            return
-        host = Headers(scope=scope).get("Host", "")
-        try:
-            name = urlsplit(f"//{host}").hostname
-        except ValueError:
-            name = None
-        if name in {*_LOCAL, *limits.ALLOWED_HOSTS}:
-            await self.app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": _REFUSED})
-        else:
-            sentence = (
-                f"This Lab may open folders of its machine, so it answers to {', '.join(_LOCAL)} and the names in LAB_ALLOWED_HOSTS; "
-                f"got {host[:100]!r}: open it as localhost, or add the name."
-            )
-            await PlainTextResponse(sentence, 421)(scope, receive, send)
+    if scope["type"] == "lifespan" or not limits.ALLOW_LOCAL_MODELS:
+        await app(scope, receive, send)
+        return
+    host = Headers(scope=scope).get("Host", "")
+    try:
+        name = urlsplit(f"//{host}").hostname
+    except ValueError:
+        name = None
+    if name in {*_LOCAL, *limits.ALLOWED_HOSTS}:
+        await app(scope, receive, send)
+    elif scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": _REFUSED})
+    else:
+        sentence = (
+            f"This Lab may open folders of its machine, so it answers to {', '.join(_LOCAL)} and the names in LAB_ALLOWED_HOSTS; "
+            f"got {host[:100]!r}: open it as localhost, or add the name."
+        )
+        await PlainTextResponse(sentence, 421)(scope, receive, send)

@@ -20,26 +20,13 @@ from attention.base import jobs
 from attention.base.errors import BusyError
 from attention.base.progress import Watcher, watching
 from attention.models.library import LIBRARY, in_job
-from pages.ui.server import scheduler, traces
-from pages.ui.server.limits import (
-    FILES_AT_ONCE,
-    JOB_MB,
-    JOB_SECONDS,
-    JOBS_AT_ONCE,
-    JOBS_WAITING,
-    JOBS_WAITING_OF_ADDRESS,
-)
+from pages.ui.server import limits, scheduler, traces
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 
-LIGHT_SECONDS = 0.5
-"""Work that takes less is done here, since a process is not worth it."""
-_LONG_SECONDS = (
-    20.0  # after which a job keeps nobody waiting: the next one begins beside it, and the system shares the processor
-)
+_LIGHT_SECONDS = 0.5  # work that takes less is done here, since a process is not worth it
+_LONG_SECONDS = 20.0  # after which a job keeps nobody waiting: the next one begins beside it
 _LEAST_BYTES, _GOOD_BYTES = 96 * 2**20, 384 * 2**20  # of memory for a job, and for one beside another
-
-
 _SHUTTING_DOWN = "This server is shutting down, and another one replaces it: try again in a moment."
 
 
@@ -48,11 +35,7 @@ class QueueFullError(BusyError):
 
 
 def _job_bytes(granted: int) -> int:
-    """The memory of the next job: two thirds of what is free, the rest is for another one; 0 if it must wait until another ends.
-
-    Raises:
-        BusyError: there is none.
-    """
+    """The memory of the next job: two thirds of what is free, the rest is for another one; 0 if it must wait until another ends."""
     if not granted:
         traces.make_room(_GOOD_BYTES)  # old traces leave, which can be computed again
     free = traces.room() - granted
@@ -60,7 +43,7 @@ def _job_bytes(granted: int) -> int:
         if granted:
             return 0
         traces.make_room_for(_LEAST_BYTES, "This needs")
-    return min(JOB_MB * 2**20, max(_LEAST_BYTES, free * 2 // 3))
+    return min(limits.JOB_MB * 2**20, max(_LEAST_BYTES, free * 2 // 3))
 
 
 class _Line:
@@ -75,19 +58,13 @@ class _Line:
         self._closed = False
 
     def close(self) -> None:
-        """Refuses everybody from now on."""
         with self._change:
             self._closed = True
             self._change.notify_all()
 
     @contextmanager
     def turn(self, visitor: Watcher, tell: Callable[[str], object] = str) -> Iterator[int]:
-        """Waits for the visitor's turn, tells them meanwhile how many are before them, and gives what is granted, such as the bytes of a job.
-
-        Raises:
-            QueueFullError: too many jobs of this visitor, or of their address, wait already.
-            BusyError: the server ends, or has no memory.
-        """
+        """Waits for the visitor's turn, tells them meanwhile how many are before them, and gives what is granted, such as the bytes of a job."""
         with self._change:
             self._join(visitor)
         try:
@@ -119,19 +96,15 @@ class _Line:
             raise BusyError(_SHUTTING_DOWN)
         of_visitor = sum(other.key == visitor.key for other in self._waiting)
         of_address = sum(other.group == visitor.group for other in self._waiting)
-        if of_visitor >= JOBS_WAITING or of_address >= JOBS_WAITING_OF_ADDRESS:
+        if of_visitor >= limits.JOBS_WAITING or of_address >= limits.JOBS_WAITING_OF_ADDRESS:
             raise QueueFullError(
-                f"At most {JOBS_WAITING} of your files may wait, and {JOBS_WAITING_OF_ADDRESS} of your network, since they are made one after the other; "
+                f"At most {limits.JOBS_WAITING} of your files may wait, and {limits.JOBS_WAITING_OF_ADDRESS} of your network, since they are made one after the other; "
                 "got one more: try again in a moment."
             )
         self._waiting.append(visitor)
 
     def _begin(self, visitor: Watcher) -> tuple[Watcher, int, float] | None:
-        """The visitor with what is granted to them, if it is their turn.
-
-        Raises:
-            BusyError: the server ends, or has no memory.
-        """
+        """The visitor with what is granted to them, if it is their turn."""
         with self._change:
             if self._closed:
                 raise BusyError(_SHUTTING_DOWN)
@@ -163,13 +136,13 @@ class _Line:
         return bool(self._waiting)
 
 
-LINE = _Line(JOBS_AT_ONCE, _job_bytes)
-FILES = _Line(FILES_AT_ONCE, lambda _: 1)
+LINE = _Line(limits.JOBS_AT_ONCE, _job_bytes)
+FILES = _Line(limits.FILES_AT_ONCE, lambda _: 1)
 """Files that are made here, since they are small. A model may be trained for one first, so there are several places."""
 
 
-def run(function: Callable[..., Result], *args: Any, seconds: float, words: str) -> Result:
-    """What a function returns, here if it takes less than `LIGHT_SECONDS`, and else in a process. What it adds to the cache is kept here.
+def run(function: Callable[..., _Result], *args: Any, seconds: float, words: str) -> _Result:
+    """What a function returns, here if it takes less than half a second, and else in a process. What it adds to the cache is kept here.
 
     Args:
         function: at the top of a module that does not import Streamlit.
@@ -180,7 +153,7 @@ def run(function: Callable[..., Result], *args: Any, seconds: float, words: str)
     Raises:
         AttentionError: the function raised it, it took too much, or the server is busy.
     """
-    if seconds < LIGHT_SECONDS or _is_trained_here(args):
+    if seconds < _LIGHT_SECONDS or _is_trained_here(args):
         with scheduler.without_turn():
             return function(*args)
     place = st.empty()
@@ -192,14 +165,14 @@ def run(function: Callable[..., Result], *args: Any, seconds: float, words: str)
 
 
 def stream(
-    function: Callable[..., Iterator[Result]],
+    function: Callable[..., Iterator[_Result]],
     *args: Any,
     words: str,
     tell: Callable[[str], object] = str,
     visitor: Watcher | None = None,
     prepare: Callable[[], object] = int,
     keep: bool = True,
-) -> Generator[Result]:
+) -> Generator[_Result]:
     """What a function yields in a process.
 
     Args:
@@ -223,7 +196,7 @@ def stream(
         models, _alive = LIBRARY.for_jobs()
         call = LIBRARY.settings.for_jobs(), models, function, *args
         try:
-            yield from jobs.stream(in_job, *call, n_bytes=n_bytes, seconds=JOB_SECONDS, keep=keep)
+            yield from jobs.stream(in_job, *call, n_bytes=n_bytes, seconds=limits.JOB_SECONDS, keep=keep)
         except jobs.JobError as error:
             raise BusyError(
                 f"{words}: this {error}, so it was ended. Choose a shorter text or fewer heads, or try again in a minute."
@@ -239,11 +212,8 @@ def _is_trained_here(args: Sequence[Any]) -> bool:
 def turn(words: str) -> Iterator[int]:
     """Waits for the turn of the visitor of this script run, and gives the bytes that their process may take; called in `scheduler.without_turn`.
 
-    Args:
-        words: what happens, for the visitor.
-
     Raises:
-        BusyError: as for `LINE.turn`.
+        BusyError: too many wait, the server ends, or it has no memory.
     """
     place, visitor = st.empty(), _script()
     try:
@@ -254,7 +224,7 @@ def turn(words: str) -> Iterator[int]:
         place.empty()
 
 
-def _once(function: Callable[..., Result], *args: Any) -> Iterator[Result]:
+def _once(function: Callable[..., _Result], *args: Any) -> Iterator[_Result]:
     yield function(*args)
 
 

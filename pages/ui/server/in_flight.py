@@ -18,8 +18,8 @@ from pages.ui.server import scheduler
 from pages.ui.server.limits import IN_FLIGHT_MB, IN_FLIGHT_MB_OF_ADDRESS
 
 SECONDS = 10.0
-"""In which a message or a body must be complete, or go on by `PROGRESS`."""
-PROGRESS = 2**16  # bytes
+"""In which a message or a body must be complete, or go on by `_PROGRESS`."""
+_PROGRESS = 2**16  # bytes
 
 
 class Budget:
@@ -126,7 +126,7 @@ class Deadline:
             self._timer.cancel()
             self._timer = None
             self._waited += self._loop.time() - self._began
-        if not arrived or arrived >= self._reached + PROGRESS:
+        if not arrived or arrived >= self._reached + _PROGRESS:
             self._waited, self._reached = 0.0, arrived
 
     def _expire(self) -> None:
@@ -152,61 +152,55 @@ async def whole_body(scope: Scope, receive: Receive, most: int) -> bytes | None:
     return bytes(body) if len(body) <= most else None
 
 
-class BoundedBodies:
+async def bounded_bodies(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Middleware that counts the bodies of requests until they are answered, and refuses those that are too much or too slow."""
+    if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
+        await app(scope, receive, send)
+        return
+    begun, complete, arrived = False, False, 0
+    declared = _declared_bytes(scope)
+    dropped = asyncio.Event()
+    task = asyncio.current_task()
+    assert task is not None
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    def drop() -> None:
+        dropped.set()
+        task.cancel()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forwards everything. A request without a body costs nothing."""
-        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
-            await self.app(scope, receive, send)
-            return
-        begun, complete, arrived = False, False, 0
-        declared = _declared_bytes(scope)
-        dropped = asyncio.Event()
-        task = asyncio.current_task()
-        assert task is not None
+    part = Part(address_of(scope), drop)
+    deadline = Deadline(part)
 
-        def drop() -> None:
-            dropped.set()
-            task.cancel()
+    async def receive_counted() -> Message:
+        nonlocal complete, arrived
+        if complete:
+            return await receive()  # that the client leaves
+        part.resize(max(part.size, declared))  # before a byte of it is read
+        deadline.begin()
+        message = await receive()
+        arrived += len(message.get("body", b""))
+        part.resize(max(arrived, declared))
+        deadline.stop(arrived)
+        complete = not message.get("more_body", False)
+        return message
 
-        part = Part(address_of(scope), drop)
-        deadline = Deadline(part)
+    async def send_noted(message: Message) -> None:
+        nonlocal begun
+        begun = True
+        await send(message)
 
-        async def receive_counted() -> Message:
-            nonlocal complete, arrived
-            if complete:
-                return await receive()  # that the client leaves
-            part.resize(max(part.size, declared))  # before a byte of it is read
-            deadline.begin()
-            message = await receive()
-            arrived += len(message.get("body", b""))
-            part.resize(max(arrived, declared))
-            deadline.stop(arrived)
-            complete = not message.get("more_body", False)
-            return message
-
-        async def send_noted(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
-        try:
-            await self.app(scope, receive_counted, send_noted)
-        except asyncio.CancelledError:
-            if not dropped.is_set():
-                raise
-            task.uncancel()
-            if not begun:
-                status, sentence = (
-                    (408, "The upload has stalled and was stopped: send it again.")
-                    if deadline.expired
-                    else (429, "This server has no room for more now: try again in a minute.")
-                )
-                await PlainTextResponse(sentence, status, {"Connection": "close"})(scope, receive, send)
-        finally:
-            deadline.stop()
-            part.resize(0)
+    try:
+        await app(scope, receive_counted, send_noted)
+    except asyncio.CancelledError:
+        if not dropped.is_set():
+            raise
+        task.uncancel()
+        if not begun:
+            status, sentence = (
+                (408, "The upload has stalled and was stopped: send it again.")
+                if deadline.expired
+                else (429, "This server has no room for more now: try again in a minute.")
+            )
+            await PlainTextResponse(sentence, status, {"Connection": "close"})(scope, receive, send)
+    finally:
+        deadline.stop()
+        part.resize(0)

@@ -18,7 +18,7 @@ from attention.base.knobs import Limits
 
 _GROWTH = 2**26  # bytes
 _released = [0]  # resident bytes after the last release
-SMALLEST_MB, LARGEST_MB = 128, 4096  # bounds of the automatic trace budget
+_SMALLEST_MB, _LARGEST_MB = 128, 4096  # bounds of the automatic trace budget
 
 _C = ctypes.CDLL(None) if os.name == "posix" else None
 # M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h. One heap for all threads, since each heap retains its freed memory.
@@ -35,9 +35,9 @@ def trace_mb(available: int | None, cache_mb: int | None = None) -> int:
         cache_mb: the size of the cache if the operator has set it.
 
     Returns:
-        From `SMALLEST_MB`, also the value for unknown memory, to `LARGEST_MB`; at most half of `cache_mb`.
+        From `_SMALLEST_MB`, also the value for unknown memory, to `_LARGEST_MB`; at most half of `cache_mb`.
     """
-    budget = SMALLEST_MB if available is None else min(max(available // 4 // 2**20, SMALLEST_MB), LARGEST_MB)
+    budget = _SMALLEST_MB if available is None else min(max(available // 4 // 2**20, _SMALLEST_MB), _LARGEST_MB)
     return budget if cache_mb is None else max(1, min(budget, cache_mb // 2))
 
 
@@ -69,10 +69,8 @@ def process_memory(mb: int, root: Path = Path("/")) -> tuple[int | None, str]:
     if installed is None:
         return None, f"No memory limit: {what_to_do}"
     most = installed // 4 * 3
-    return (
-        most,
-        f"No memory limit: this server takes up to {most / 2**20:,.0f} MB, three quarters of the machine's; {what_to_do}",
-    )
+    amount = f"{most / 2**20:,.0f} MB"
+    return most, f"No memory limit: this server takes up to {amount}, three quarters of the machine's; {what_to_do}"
 
 
 def resident_bytes(root: Path = Path("/"), process: str | int = "self") -> int | None:
@@ -153,7 +151,6 @@ _BOOLEANS = {"yes": True, "true": True, "1": True, "no": False, "false": False, 
 
 
 def _variable(name: str, default: str) -> str:
-    """The value of the environment variable LAB_`name`, or the default."""
     _READ.add(f"LAB_{name}")
     return os.environ.get(f"LAB_{name}", default)
 
@@ -169,11 +166,7 @@ def _warn_of_unknown() -> None:
 
 
 def _limit(name: str, default: int, low: int, high: int, other: str = "") -> int:
-    """The integer in the environment variable LAB_`name`.
-
-    Raises:
-        SystemExit: it is not an integer from `low` to `high`. The server does not start with a misread limit.
-    """
+    """The integer in the environment variable LAB_`name`. The server does not start with a misread limit."""
     text = _variable(name, str(default))
     number = int(text) if text.isascii() and text.strip().isdigit() else low - 1
     if not low <= number <= high:
@@ -190,14 +183,10 @@ MAX_HEADS = _limit("MAX_HEADS", 32, 1, 128)
 
 
 def _trace_mb() -> int:
-    """The integer in LAB_MAX_TRACE_MB, or, for "auto", the budget that the memory of this machine allows.
-
-    Raises:
-        SystemExit: it is neither.
-    """
+    """The integer in LAB_MAX_TRACE_MB, or, for "auto", the budget that the memory of this machine allows."""
     if _variable("MAX_TRACE_MB", "") != "auto":  # `make run` says auto
         return _limit("MAX_TRACE_MB", 128, 1, 65_536, "auto, or ")
-    cache = _limit("TRACE_CACHE_MB", 2 * SMALLEST_MB, 2, 131_072) if "LAB_TRACE_CACHE_MB" in os.environ else None
+    cache = _limit("TRACE_CACHE_MB", 2 * _SMALLEST_MB, 2, 131_072) if "LAB_TRACE_CACHE_MB" in os.environ else None
     return trace_mb(available(), cache)
 
 
@@ -213,11 +202,7 @@ MEMORY_MB = _limit("MEMORY_MB", 0, 0, 1_048_576)  # of this process; 0: see `pro
 
 
 def _origins(name: str) -> str:
-    """The origins in the environment variable LAB_`name`, in the syntax of a content security policy.
-
-    Raises:
-        SystemExit: a part is not an origin. It could otherwise inject another rule into the policy.
-    """
+    """The origins in LAB_`name`, in the syntax of a content security policy. Another part could inject another rule into the policy."""
     text = _variable(name, "")
     for origin in text.split():
         if not re.fullmatch(r"\*|https?://(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)*(:(\d+|\*))?", origin):
@@ -234,11 +219,7 @@ ALLOWED_HOSTS = frozenset(_variable("ALLOWED_HOSTS", "").lower().split())
 
 
 def _folder(name: str, default: Path) -> Path:
-    """The folder in the environment variable LAB_`name`. The default folder need not exist.
-
-    Raises:
-        SystemExit: the folder does not exist.
-    """
+    """The folder in LAB_`name`. The default folder need not exist."""
     text = _variable(name, "")
     if text and not Path(text).is_dir():
         raise SystemExit(
@@ -248,11 +229,7 @@ def _folder(name: str, default: Path) -> Path:
 
 
 def _yes(name: str) -> bool:
-    """The boolean in the environment variable LAB_`name`, in upper or lower case; false where it is not set.
-
-    Raises:
-        SystemExit: it is no boolean.
-    """
+    """The boolean in LAB_`name`, in upper or lower case; false where it is not set."""
     text = _variable(name, "no")
     if text.lower() not in _BOOLEANS:
         raise SystemExit(
@@ -262,11 +239,7 @@ def _yes(name: str) -> bool:
 
 
 def _hub(name: str) -> bool | dict[str, str]:
-    """The models of the Hugging Face hub that LAB_`name` allows: False for none, True for all, or revisions by id.
-
-    Raises:
-        SystemExit: it is none of these, or has two revisions of one id.
-    """
+    """The models of the Hugging Face hub that LAB_`name` allows: False for none, True for all, or revisions by id."""
     text = _variable(name, "no")
     if text.lower() in _BOOLEANS:
         return _BOOLEANS[text.lower()]
@@ -318,9 +291,7 @@ EXPORT_MB = 64  # of all steps in one file; beyond that the file has one head
 LARGEST_FILE_MB = 128  # of an export
 UNREAD_MB = 32  # of one file that its browser has not read yet; beyond that its production waits for the browser
 MOST_CELLS = 512 * 512  # of a table on a page
-IN_FLIGHT_MB = (
-    128  # of messages and bodies that have not arrived completely, and of messages that pages have not yet read
-)
+IN_FLIGHT_MB = 128  # of messages and bodies that have not arrived completely, and of messages that are not yet read
 IN_FLIGHT_MB_OF_ADDRESS = 96  # the same for one IP address, such as a school's
 METRIC_SECONDS = 2  # of computing the metrics of all heads; longer ones wait for the user's request
 METRIC_SECONDS_OF_FILE = 60  # the same for an export

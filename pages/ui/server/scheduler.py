@@ -150,27 +150,17 @@ def watcher() -> Watcher:
     def present() -> bool:
         return not runtime.exists() or runtime.get_instance().is_active_session(session)
 
-    return Watcher(session, address(), present)
+    forwarded = ",".join(st.context.headers.get_all("X-Forwarded-For"))
+    return Watcher(session, request_address(st.context.ip_address or "", forwarded), present)
 
 
-def address() -> str:
-    """The IP address of the visitor, for IPv6 their network; empty for this machine.
+def request_address(peer: str, forwarded: str) -> str:
+    """The IP address of a visitor, for IPv6 their network; empty for this machine.
 
     Behind a proxy it is the last entry of X-Forwarded-For. The header is trusted only if the peer
     is in a private network, as proxies are; other clients can forge it.
     """
-    peer = st.context.ip_address or ""  # empty for this machine
-    forwarded = ",".join(st.context.headers.get_all("X-Forwarded-For"))
-    return _client_address(peer, forwarded)
-
-
-def request_address(peer: str, forwarded: str) -> str:
-    """The same for an HTTP request, from its peer address and its X-Forwarded-For header."""
-    return _client_address("" if peer in ("127.0.0.1", "::1") else peer, forwarded)
-
-
-def _client_address(peer: str, forwarded: str) -> str:
-    """The visitor's address from a peer address and an X-Forwarded-For header, each possibly empty."""
+    peer = "" if peer in ("127.0.0.1", "::1") else peer
     last = forwarded.rpartition(",")[2].strip()
     try:
         if last and (not peer or ip_address(peer).is_private):

@@ -29,34 +29,21 @@ from attention.sources.model import Model
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 from pages.ui.server import limits, scheduler
-from pages.ui.server.limits import (
-    ALLOW_LOCAL_MODELS,
-    HF_ALLOW,
-    MAX_MODEL_MB,
-    MAX_TRACE_MB,
-    MEMORY_MB,
-    MODEL_CACHE_MB,
-    MODELS,
-    TRACE_CACHE_MB,
-    resident_bytes,
-    trim,
-)
+from pages.ui.server.limits import resident_bytes, trim
 from pages.ui.server.scheduler import watcher
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 
 _RESERVE = 96 * 2**20
 """Bytes for uncounted memory: copies of a trace for drawing, and concurrent allocations of other sessions."""
 
-MAX_PAIR_MB = MAX_TRACE_MB * 3 // 2  # of two compared states together; each may have up to MAX_TRACE_MB
+_MAX_PAIR_MB = limits.MAX_TRACE_MB * 3 // 2  # of two compared states together; each may have up to limits.MAX_TRACE_MB
 _LARGE = 16 * 2**20  # bytes
-_FORKER_BYTES = (
-    2**29
-)  # of room with which the process that forks jobs begins before it is needed: its own, and those of a job
+_FORKER_BYTES = 2**29  # of room with which the process that forks jobs begins early: its own, and those of a job
 _LOCKS: dict[str, Lock] = {}  # one computation at a time for each kind of source: a slow model delays only models
 
 
-LIMIT, _ = limits.process_memory(MEMORY_MB)
+LIMIT, _ = limits.process_memory(limits.MEMORY_MB)
 """The memory limit of this process in bytes; None if unknown."""
 
 
@@ -106,8 +93,18 @@ def _mb(nbytes: int) -> str:
     return f"{nbytes / 2**20:,.0f}"
 
 
-CACHE.reset(TRACE_CACHE_MB * 2**20)
-LIBRARY.hold(Settings(MODELS, ALLOW_LOCAL_MODELS, HF_ALLOW, MAX_MODEL_MB, MODEL_CACHE_MB, make_room, shared=True))
+CACHE.reset(limits.TRACE_CACHE_MB * 2**20)
+LIBRARY.hold(
+    Settings(
+        limits.MODELS,
+        limits.ALLOW_LOCAL_MODELS,
+        limits.HF_ALLOW,
+        limits.MAX_MODEL_MB,
+        limits.MODEL_CACHE_MB,
+        make_room,
+        shared=True,
+    )
+)
 
 
 def _key(source: Source, what: str = "trace") -> bytes:
@@ -150,21 +147,16 @@ def trace_of(source: Source) -> Trace:
     return trace
 
 
-def is_cached(source: Source) -> bool:
-    """Whether the trace of a source is cached."""
-    return CACHE.get(_key(source.base if isinstance(source, Configurable) else source)) is not None
-
-
 def traces_of_both(first: Source, other: Source) -> tuple[Trace, Trace]:
     """The traces of two compared states.
 
     Raises:
-        AttentionError: one of them has no trace, or both need more than `MAX_PAIR_MB` together.
+        AttentionError: one of them has no trace, or both need more than `_MAX_PAIR_MB` together.
     """
     bases = {_key(source.base): source.memory_bytes() for source in (first, other) if isinstance(source, Configurable)}
-    if sum(bases.values()) > MAX_PAIR_MB * 2**20:
+    if sum(bases.values()) > _MAX_PAIR_MB * 2**20:
         raise SizeError(
-            f"Two states together may need at most {MAX_PAIR_MB:,} MB here; got {sum(bases.values()) / 2**20:,.0f} MB: "
+            f"Two states together may need at most {_MAX_PAIR_MB:,} MB here; got {sum(bases.values()) / 2**20:,.0f} MB: "
             "choose a shorter text in one of them, or raise the limit (LAB_MAX_TRACE_MB)."
         )
     return trace_of(first), trace_of(other)
@@ -203,7 +195,7 @@ def compute_head(layer: Layer, head: int) -> None:
         CACHE.get_or_compute(ready, everything)
 
 
-def derived_of(source: Source, what: str, make: Callable[[], Result]) -> Result:
+def derived_of(source: Source, what: str, make: Callable[[], _Result]) -> _Result:
     """What `make` derives of a source, cached like its trace; `what` names it, and one is made at a time.
 
     Raises:
@@ -233,12 +225,12 @@ def _lock(kind: str) -> Lock:
     return _LOCKS.setdefault(kind, Lock())
 
 
-def _cached(key: bytes, make: Callable[[], Result], kind: str) -> Result:
-    cached: Result | None = CACHE.get(key)
+def _cached(key: bytes, make: Callable[[], _Result], kind: str) -> _Result:
+    cached: _Result | None = CACHE.get(key)
     if cached is not None:
         return cached
 
-    def make_with_lock() -> Result:
+    def make_with_lock() -> _Result:
         with _lock(kind) if kind else nullcontext():
             return make()
 

@@ -28,8 +28,7 @@ from attention.base.errors import FileError
 from pages.ui.server.in_flight import address_of, whole_body
 from pages.ui.server.limits import UPLOADED_MB, UPLOADED_MB_OF_ADDRESS, UPLOADED_MB_OF_ONE
 
-MOST = 16
-"""Upload URLs of one session at a time."""
+_MOST = 16  # upload URLs of one session at a time
 _GONE = "This server no longer has the uploaded file: upload it again."
 _UPLOAD_URL = re.compile(r"/_stcore/upload_file/([^/]+)/([^/]+)$")
 """The path of an upload URL: a session id and a file id."""
@@ -38,24 +37,21 @@ _LONGEST_HEAD = 2**13  # bytes before the file: the boundary and the headers of 
 
 
 class _Visitor(NamedTuple):
-    """The address of a session, and the files that it may upload."""
-
     address: str
     files: deque[str]
 
 
 _visitors: dict[str, _Visitor] = {}  # by session
-_session_files: WeakValueDictionary[tuple[str, str], Content] = (
-    WeakValueDictionary()
-)  # by session and place; the session itself owns the files
+# By session and place; the session itself owns the files.
+_session_files: WeakValueDictionary[tuple[str, str], _Content] = WeakValueDictionary()
 
 
-def register(session: str, file: str, address: str) -> None:
+def _register(session: str, file: str, address: str) -> None:
     """Registers an upload URL that was given to a session, whose page is open at this address."""
-    _visitors.setdefault(session, _Visitor(address, deque(maxlen=MOST))).files.append(file)
+    _visitors.setdefault(session, _Visitor(address, deque(maxlen=_MOST))).files.append(file)
 
 
-def consume(session: str, file: str) -> bool:
+def _consume(session: str, file: str) -> bool:
     """Whether the session was given this upload URL. Each URL is valid once."""
     if is_known := session in _visitors and file in _visitors[session].files:
         _visitors[session].files.remove(file)
@@ -63,14 +59,14 @@ def consume(session: str, file: str) -> bool:
 
 
 def _with_few_names(message: bytes) -> bytes:
-    """The message with at most `MOST` requested upload URLs."""
+    """The message with at most `_MOST` requested upload URLs."""
     try:
         request = BackMsg.FromString(message)
     except DecodeError:
         return message  # Streamlit reports the error
-    if len(request.file_urls_request.file_names) <= MOST:
+    if len(request.file_urls_request.file_names) <= _MOST:
         return message
-    del request.file_urls_request.file_names[MOST:]
+    del request.file_urls_request.file_names[_MOST:]
     return bytes(request.SerializeToString())
 
 
@@ -83,17 +79,14 @@ def _urls_in(message: bytes) -> list[tuple[str, str]]:
     return [(match[1], match[2]) for match in matches if match]
 
 
-class Content(Protocol):
+class _Content(Protocol):
     """An uploaded file that a session keeps."""
 
     @property
-    def content(self) -> bytes:
-        """Its bytes."""
+    def content(self) -> bytes: ...
 
 
 class _RefusedError(Exception):
-    """A refused upload: its HTTP status and the reason."""
-
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
         self.status = status
@@ -143,98 +136,93 @@ def content(file: UploadedFile | DeletedFile) -> bytes:
     return data
 
 
-def count_file(file: Content, place: str = "file") -> None:
+def count_file(file: _Content, place: str = "file") -> None:
     """Counts this file of the session as one of its uploads, instead of the previous one of the same `place`."""
     if context := get_script_run_ctx():
         _session_files[context.session_id, place] = file
 
 
 def _session_file_sizes() -> dict[str, int]:
-    """The bytes of the files of each session."""
     sizes: Counter[str] = Counter()
     for (session, _), file in [*_session_files.items()]:
         sizes[session] += len(file.content)
     return dict(sizes)
 
 
-class BoundedUploads:
+async def bounded_uploads(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Middleware that registers the upload URLs of active sessions, and accepts uploads to them within the limits.
 
     A page requests upload URLs over its socket in a message of Streamlit's protocol, and the answer contains them: both are read.
     """
+    if scope["type"] == "websocket":
+        await _connect(app, scope, receive, send)
+        return
+    place = _UPLOAD_URL.search(scope["path"]) if scope["type"] == "http" and scope["method"] == "PUT" else None
+    if place is None or not runtime.get_instance().is_active_session(place[1]):
+        await app(scope, receive, send)  # Streamlit refuses an upload without a session
+        return
+    try:
+        most = st.get_option("server.maxUploadSize")
+        form = await whole_body(scope, receive, most * 2**20 + _LONGEST_HEAD)
+        if form is None:
+            raise _RefusedError(413, f"A file has at most {most} MB; got more: upload a smaller one.")
+        answer = await _store(app, place[1], place[2], form, scope)
+    except ClientDisconnect:  # no client to answer
+        return
+    except _RefusedError as error:
+        await PlainTextResponse(str(error), error.status, {"Connection": "close"})(scope, receive, send)
+        return
+    for message in answer:
+        await send(message)
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forwards everything but uploads of active sessions. Limits each request for upload URLs to `MOST`."""
-        if scope["type"] == "websocket":
-            await self._connect(scope, receive, send)
-            return
-        place = _UPLOAD_URL.search(scope["path"]) if scope["type"] == "http" and scope["method"] == "PUT" else None
-        if place is None or not runtime.get_instance().is_active_session(place[1]):
-            await self.app(scope, receive, send)  # Streamlit refuses an upload without a session
-            return
+async def _connect(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    async def receive_few() -> Message:
+        message = await receive()
+        return {**message, "bytes": _with_few_names(message["bytes"])} if message.get("bytes") else message
+
+    async def send_noted(message: Message) -> None:
+        for session, file in _urls_in(message.get("bytes") or b""):
+            _register(session, file, address_of(scope))
+        await send(message)
+
+    try:
+        await app(scope, receive_few, send_noted)
+    finally:
+        kept = _sizes()  # also of sessions whose page may come back
+        for session in [session for session in _visitors if session not in kept]:
+            if not runtime.get_instance().is_active_session(session):
+                del _visitors[session]
+
+
+async def _store(app: ASGIApp, session: str, file: str, form: bytes, scope: Scope) -> list[Message]:
+    """The answer of Streamlit to the upload with an empty file, to which the content is added where there is room.
+
+    Streamlit would store a file of more than 1 MB in the temporary folder until it is complete.
+    """
+    if not _consume(session, file):
+        raise _RefusedError(404, "This upload address is unknown or already used: upload the file again.")
+    if (parts := _form_parts(form)) is None:
+        raise _RefusedError(400, "An upload must be a form with one file; got something else: send only the file.")
+    head, content, tail = parts
+    answer: list[Message] = []
+
+    async def receive_empty() -> Message:
+        return {"type": "http.request", "body": head + tail, "more_body": False}
+
+    async def collect(message: Message) -> None:
+        answer.append(message)
+
+    await app(scope, receive_empty, collect)
+    manager = _manager()
+    for taken in manager.get_files(session, [file]):  # none where Streamlit refuses the upload
         try:
-            most = st.get_option("server.maxUploadSize")
-            form = await whole_body(scope, receive, most * 2**20 + _LONGEST_HEAD)
-            if form is None:
-                raise _RefusedError(413, f"A file has at most {most} MB; got more: upload a smaller one.")
-            answer = await self._store(place[1], place[2], form, scope)
-        except ClientDisconnect:  # no client to answer
-            return
-        except _RefusedError as error:
-            await PlainTextResponse(str(error), error.status, {"Connection": "close"})(scope, receive, send)
-            return
-        for message in answer:
-            await send(message)
-
-    async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def receive_few() -> Message:
-            message = await receive()
-            return {**message, "bytes": _with_few_names(message["bytes"])} if message.get("bytes") else message
-
-        async def send_noted(message: Message) -> None:
-            for session, file in _urls_in(message.get("bytes") or b""):
-                register(session, file, address_of(scope))
-            await send(message)
-
-        try:
-            await self.app(scope, receive_few, send_noted)
-        finally:
-            kept = _sizes()  # also of sessions whose page may come back
-            for session in [session for session in _visitors if session not in kept]:
-                if not runtime.get_instance().is_active_session(session):
-                    del _visitors[session]
-
-    async def _store(self, session: str, file: str, form: bytes, scope: Scope) -> list[Message]:
-        """The answer of Streamlit to the upload with an empty file, to which the content is added where there is room.
-
-        Streamlit would store a file of more than 1 MB in the temporary folder until it is complete.
-        """
-        if not consume(session, file):
-            raise _RefusedError(404, "This upload address is unknown or already used: upload the file again.")
-        if (parts := _form_parts(form)) is None:
-            raise _RefusedError(400, "An upload must be a form with one file; got something else: send only the file.")
-        head, content, tail = parts
-        answer: list[Message] = []
-
-        async def receive_empty() -> Message:
-            return {"type": "http.request", "body": head + tail, "more_body": False}
-
-        async def collect(message: Message) -> None:
-            answer.append(message)
-
-        await self.app(scope, receive_empty, collect)
-        manager = _manager()
-        for taken in manager.get_files(session, [file]):  # none where Streamlit refuses the upload
-            try:
-                _check_room(session, len(content))  # nobody else's file is stored before this one
-            except _RefusedError:
-                manager.remove_file(session, file)
-                raise
-            manager.add_file(session, taken._replace(data=content))
-        return answer
+            _check_room(session, len(content))  # nobody else's file is stored before this one
+        except _RefusedError:
+            manager.remove_file(session, file)
+            raise
+        manager.add_file(session, taken._replace(data=content))
+    return answer
 
 
 def _form_parts(form: bytes) -> tuple[bytes, bytes, bytes] | None:

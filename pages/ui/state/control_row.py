@@ -15,14 +15,8 @@ from attention.pictures.view import HEAD, HEAT, LAYER, OVER, PAIR, describe_cont
 from attention.sources.registry import source_kinds
 from attention.sources.state import State
 from pages.ui.server.limits import LIMITS
-from pages.ui.state.knob_state import (
-    brings_own_formula,
-    current_knobs,
-    current_value,
-    inline_knobs_of_source,
-    open_knobs,
-)
-from pages.ui.state.knob_table import COLORS, COMPARE_KEYS, INLINE_KEYS, KNOBS, knobs_above_maps
+from pages.ui.state.knob_state import current_value, open_knobs, standing
+from pages.ui.state.knob_table import COLORS, COMPARE_KEYS, INLINE_KEYS, KNOBS, knobs_above_maps, knobs_of, layer_knobs
 from pages.ui.state.session import session
 
 CONTROL_NAMES = tuple(
@@ -46,8 +40,6 @@ def control_row(
 
     Args:
         layer: the shown layer; None if the knobs describe no trace and the user must change them.
-        layers: all layers of the trace.
-        cell: the chosen cell.
         only: the `CONTROL_NAMES` of the controls that the page uses; None for all.
         more: knobs that only this page has.
         of: the state to show, if it is not that of the address.
@@ -89,18 +81,18 @@ def override_line(layer: Layer, where: str = "", changed: str = "") -> OverrideN
     is_overridden = bool(view.override_words(layer))
     sentence = (
         view.override_line(layer, f"the {source_kinds()[current_value('source')].label}'s", where)
-        if brings_own_formula() and (is_overridden or not changed)
+        if standing("source") in SOURCES_WITH_FORMULA and (is_overridden or not changed)
         else ""
     )
     if not (sentence or changed):
         return None
-    defaults = {knob.key: knob.default for knob in inline_knobs_of_source() if is_overridden}
+    defaults = {knob.key: knob.default for knob in layer_knobs(standing("source")) if knob.inline and is_overridden}
     return {"text": f"{changed} {sentence}".strip(), "reset": defaults, "changed": bool(changed)}
 
 
 def defaults(more: Sequence[Knob] = ()) -> dict[str, str]:
     """The URL defaults of the inline knobs and of `more`; the page itself writes their changes into the address."""
-    known, chosen = current_knobs(), current_value("source")
+    known, chosen = knobs_of(standing("source")), current_value("source")
     keys = [key for key in INLINE_KEYS if key not in COMPARE_KEYS and chosen in (known[key].sources or (chosen,))]
     return {key: to_text(known[key].default) for key in (*keys, *(knob.key for knob in more))}
 
@@ -116,7 +108,7 @@ def with_buttons(controls: Sequence[Control], name: str, buttons: list[str] | No
 def with_mask_buttons(controls: Sequence[Control]) -> list[Control]:
     """The controls with the usual masks as buttons; custom only if cells were clicked, and always the current mask."""
     usual = [
-        *[override.SOURCE_MASK] * brings_own_formula(),
+        *[override.SOURCE_MASK] * (standing("source") in SOURCES_WITH_FORMULA),
         "none",
         "causal",
         "window",

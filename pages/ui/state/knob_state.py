@@ -10,8 +10,8 @@ import streamlit as st
 from attention import AttentionError, Cell, Layer, Trace
 from attention.base.knobs import Knob, Real, to_text
 from attention.files.matrix import Matrix, Stack
-from attention.formula.config import SOURCES_WITH_FORMULA
 from attention.pictures import view
+from attention.pictures.view import COLUMN, HEAD, HEAT, LAYER, OVER, PAIR, STEP, VIEW
 from attention.sources import Source
 from attention.sources.link import read_source
 from attention.sources.matrices import UPLOADED, uploaded_sizes
@@ -21,22 +21,7 @@ from attention.sources.second_state import KEY, compared_state, differences
 from attention.sources.split_heads import SYMBOLS, Shape
 from attention.sources.state import DISPLAY, LONGEST_IN_LINK, Action, Go, Open, Restore, Set, Settle, State, apply
 from pages.ui.server.limits import LIMITS
-from pages.ui.state.knob_table import (
-    COLORS,
-    COLUMN,
-    COMPARE_KEYS,
-    HEAD,
-    HEAT,
-    INLINE_KEYS,
-    KNOBS,
-    LAYER,
-    OVER,
-    PAIR,
-    STEP,
-    VIEW,
-    knobs_of,
-    layer_knobs,
-)
+from pages.ui.state.knob_table import COLORS, COMPARE_KEYS, INLINE_KEYS, KNOBS, knobs_of
 from pages.ui.state.notices import Notes
 from pages.ui.state.session import count_action, session
 
@@ -152,15 +137,10 @@ def standing(key: str) -> str:
     return session().state.texts.get(key, "")
 
 
-def current_knobs(state: State | None = None) -> dict[str, Knob]:
-    """Every knob by key, with the ranges and defaults of the chosen source."""
-    return knobs_of((state or session().state).texts.get("source", ""))
-
-
 def current_value(key: str, of: State | None = None) -> Any:
     """The value of a knob: in the state of the tab, or in another one such as B."""
     state = of or session().state
-    knob = current_knobs(state)[key]
+    knob = knobs_of(state.texts.get("source", ""))[key]
     if key not in state.texts:
         return knob.default
     return knob.read(state.texts[key], knob.on_pages(LIMITS), knob.default)[0]
@@ -175,16 +155,6 @@ def edited() -> State:
 def _changed_by(to: str) -> State:
     """The state that an action changes, see `attention.sources.state.Set`."""
     return edited() if not to else session().state.other if to == "B" else session().state
-
-
-def brings_own_formula() -> bool:
-    """Whether the chosen source brings its own formula."""
-    return standing("source") in SOURCES_WITH_FORMULA
-
-
-def inline_knobs_of_source() -> list[Knob]:
-    """The inline knobs of the chosen source's layer."""
-    return [knob for knob in layer_knobs(standing("source")) if knob.inline]
 
 
 def read_view(notes: Notes, more: Sequence[Knob] = ()) -> None:
@@ -214,17 +184,7 @@ def requested_cell(notes: Notes) -> Cell:
 
 def current_cell(trace: Trace) -> Cell:
     """The cell that was clicked last, limited to the sizes of the trace."""
-    index = view.layer_range(trace).nearest(current_value("layer"))
-    layer = trace.layers[index]
-    names = [step.name for step in layer.steps]
-    step = current_value("step") if current_value("step") in names else names[-1]
-    rows, columns = layer.shape(step)[-2:]
-    sides = view.position_knobs(step, current_value("column"))
-    head, row, column = (
-        max(0, min(current_value(key) or 0, size - 1))
-        for key, size in (("head", layer.n_heads), (sides[0].key, rows), (sides[1].key, columns))
-    )
-    return Cell(index, step, head, row, column)
+    return view.read_cell(reader().knob, trace)
 
 
 # Changing. Only in a callback, or at the beginning of a run.

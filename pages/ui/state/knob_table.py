@@ -13,9 +13,6 @@ from attention.sources import layer_knobs as declared
 from attention.sources import registry
 from attention.sources.second_state import SECOND
 
-LAYER, HEAD, STEP, VIEW = view.LAYER, view.HEAD, view.STEP, view.VIEW
-QUERY, _KEY, COLUMN = view.QUERY, view.KEY, view.COLUMN
-OVER, HEAT, PAIR = view.OVER, view.HEAT, view.PAIR
 COLORS = Knob(
     "colors", "stretched", Choice(scales.COLORS, ("0 to 1", "brightest", "log")), "Colours",
     "Brightest: the largest number that is drawn.",
@@ -35,20 +32,8 @@ KNOBS = {
     knob.key: knob
     for knob in (
         *registry.all_knobs(),
-        LAYER,
-        HEAD,
-        STEP,
-        QUERY,
-        _KEY,
-        COLUMN,
-        VIEW,
-        COLORS,
-        OVER,
-        HEAT,
-        PAIR,
-        SECOND,
-        EDITING,
-        AUTOSCALE,
+        *(view.LAYER, view.HEAD, view.STEP, view.QUERY, view.KEY, view.COLUMN, view.VIEW),
+        *(COLORS, view.OVER, view.HEAT, view.PAIR, SECOND, EDITING, AUTOSCALE),
     )
 }
 """All knobs by key."""

@@ -18,12 +18,7 @@ from attention.files.matrix import Matrix, ParsedText, Stack, as_stack, rounding
 from attention.files.matrix_text import EXTENSIONS, file_text, format_matrix, parse_text
 from attention.formula.names import QUERY, SCORES
 from attention.formula.steps import PARAMETERS
-from attention.sources.matrices import (
-    LABELS,
-    MATRIX_KIND,
-    MAX_MATRIX_CHARACTERS,
-    OPTIONAL_MATRIX_FIELDS,
-)
+from attention.sources.matrices import LABELS, MATRIX_KIND, MAX_MATRIX_CHARACTERS, OPTIONAL_MATRIX_FIELDS
 from attention.sources.matrix_fields import (
     describe_sizes,
     field_of_label,
@@ -38,7 +33,7 @@ from attention.sources.state import Set
 from pages.ui.server import scheduler, uploads
 from pages.ui.state.knob_state import act, current_value, forget_size, sizes_in_link, too_long
 from pages.ui.state.knob_table import KNOBS
-from pages.ui.state.notices import Notes
+from pages.ui.state.notices import show_error
 from pages.ui.state.session import Drawn, count_action, session
 from pages.ui.state.widgets import is_late
 
@@ -50,13 +45,8 @@ _MEANINGS = {parameter.name: parameter.meaning for parameter in PARAMETERS} | {
 }
 
 
-def matrix_editor(fields: Mapping[str, Field], notes: Notes) -> AttentionError | None:
-    """The error of the first matrix without numbers. Draws a tab for each, with a grid, a text field and an upload field.
-
-    Args:
-        fields: the matrices as they were read, by name.
-        notes: the place for messages.
-    """
+def matrix_editor(fields: Mapping[str, Field]) -> AttentionError | None:
+    """The error of the first matrix without numbers. Draws a tab for each, with a grid, a text field and an upload field."""
     problems = {name: field.value for name, field in fields.items() if isinstance(field.value, AttentionError)}
     parsed = {name: field.value for name, field in fields.items() if name not in problems}
     # Errors of uploads; a matrix that was there before remains in use.
@@ -72,20 +62,18 @@ def matrix_editor(fields: Mapping[str, Field], notes: Notes) -> AttentionError |
                 args=(resized,),
                 help="Changes the sizes of the other matrices. Numbers keep their places; new cells are 0.",
             )
-        _tabs([name for name in fields if name not in _OPTIONAL], parsed, problems, notes)
+        _tabs([name for name in fields if name not in _OPTIONAL], parsed, problems)
     optional = [name for name in fields if name in _OPTIONAL]
     has_problem = any(name in problems for name in optional)
     with st.expander(f"More: {', '.join(SYMBOLS[name] for name in optional)}", expanded=has_problem):
-        _tabs(optional, parsed, problems, notes)
+        _tabs(optional, parsed, problems)
     return next((problems[name] for name in fields if name in problems and not parsed.get(name)), None)
 
 
-def _tabs(
-    names: list[str], matrices: dict[str, Matrix | Stack], problems: dict[str, AttentionError], notes: Notes
-) -> None:
+def _tabs(names: list[str], matrices: dict[str, Matrix | Stack], problems: dict[str, AttentionError]) -> None:
     for tab, name in zip(st.tabs([SYMBOLS[name] for name in names]), names, strict=True):
         with tab:
-            _matrix_tab(name, matrices.get(name, ()), problems.get(name), notes)
+            _matrix_tab(name, matrices.get(name, ()), problems.get(name))
 
 
 def _editor(sizes: str, has_problem: bool) -> DeltaGenerator:
@@ -102,14 +90,14 @@ def _editor(sizes: str, has_problem: bool) -> DeltaGenerator:
     return st.expander(f"Your matrices: {sizes}" if sizes else "Your matrices", key=EDITOR, on_change="rerun")
 
 
-def _matrix_tab(name: str, matrix: Matrix | Stack, problem: AttentionError | None, notes: Notes) -> None:
+def _matrix_tab(name: str, matrix: Matrix | Stack, problem: AttentionError | None) -> None:
     symbol = SYMBOLS[name]
     grid, field = st.columns(2)
     with grid:
         if not matrix and name in _MEANINGS:
             st.caption(f"Empty. {symbol}: {_MEANINGS[name]}.")
         if problem and not _ask(name):
-            notes.error(str(problem), here=True)
+            show_error(str(problem))
         for note in dict.fromkeys((*_notes_of(name), rounding_note(matrix))):
             if note:
                 st.caption(note)
@@ -120,7 +108,7 @@ def _matrix_tab(name: str, matrix: Matrix | Stack, problem: AttentionError | Non
     with field:
         if len(full_text(name)) > MAX_MATRIX_CHARACTERS:
             st.caption(f"{symbol} was uploaded. It is too large for the link, so it stays in this browser tab.")
-            st.button("Remove", key=f"matrices_remove_{name}", on_click=remove, args=(name,))
+            st.button("Remove", key=f"matrices_remove_{name}", on_click=_remove, args=(name,))
         else:
             _field(name)
         st.file_uploader(
@@ -162,7 +150,7 @@ def _field(name: str) -> None:
         "height": 120,
         "max_chars": MAX_MATRIX_CHARACTERS,
     }
-    if _is_missing(name):
+    if name in sizes_in_link() and name not in session().state.texts:  # a link has only its size
         st.text_area(key=f"matrices_again_{name}", on_change=_paste_again, args=(name,), **arguments)
         return
     if name not in session().drawn or st.session_state.get(name) != text:
@@ -205,14 +193,12 @@ def full_text(name: str) -> str:
     return session().state.texts.get(name, str(KNOBS[name].default))
 
 
-def _is_missing(name: str) -> bool:
-    """Whether only the size of the matrix is known, from a link."""
-    return name in sizes_in_link() and name not in session().state.texts
+# A browser whose server was lost sends the fields that it still shows to another one. Streamlit then also calls back for a field that the
+# new server does not have, and whose value is None.
 
 
 def _paste_again(name: str) -> None:
-    """Stores the text pasted for a matrix of which the link had only the size."""
-    text = _value(f"matrices_again_{name}")
+    text = st.session_state.get(f"matrices_again_{name}")
     if text is None:
         return
     count_action()
@@ -221,7 +207,7 @@ def _paste_again(name: str) -> None:
 
 def paste(name: str) -> None:
     """Stores pasted text in the short notation if it can be parsed; otherwise unchanged, and its tab shows the error."""
-    value = _value(name)
+    value = st.session_state.get(name)
     if value is None or is_late(name, str(value)):
         return
     count_action()
@@ -236,7 +222,7 @@ def paste(name: str) -> None:
 def upload(name: str) -> None:
     """Reads the uploaded file of a matrix. An error is stored for its tab."""
     count_action()
-    file = _value(f"matrices_file_{name}")
+    file = st.session_state.get(f"matrices_file_{name}")
     session().upload_problems.pop(name, None)
     if file is None:
         return
@@ -247,25 +233,12 @@ def upload(name: str) -> None:
             reading = parse_text(text, SYMBOLS[name])
         _store_parsed(name, text, reading)
     except AttentionError as error:
-        session().upload_problems[name] = type(error)(
-            str(error)
-        )  # a copy, since the traceback references the whole text
-
-
-def _value(key: str) -> Any:
-    """The value of a field whose change called back; None if the field is not there.
-
-    A browser whose server was lost sends the fields that it still shows to another one. Streamlit then also calls back for a
-    field that the new server no longer has.
-    """
-    return st.session_state.get(key)
+        # A copy, since the traceback references the whole text.
+        session().upload_problems[name] = type(error)(str(error))
 
 
 def _store_parsed(name: str, text: str, reading: ParsedText, pick: str | None = None) -> None:
-    """Stores the parsed matrix. An ambiguous text is stored unchanged until the user picks an answer.
-
-    If the text has several matrices named after fields, each goes into its own field.
-    """
+    """Stores the parsed matrix, or each of several in its own field. An ambiguous text is stored unchanged until the user picks an answer."""
     if pick is None and _fill(name, reading):
         return
     notes = reading.notes
@@ -277,7 +250,7 @@ def _store_parsed(name: str, text: str, reading: ParsedText, pick: str | None = 
 
 
 def _fill(name: str, reading: ParsedText) -> bool:
-    """Fills the fields named by the matrices of a text. Returns whether there are any."""
+    """Fills the fields that the matrices of a text name. Returns whether there are any."""
     matrices = matrices_by_field(reading)
     kind = kind_of_fields(matrices, str(current_value(MATRIX_KIND.key))) if matrices else ""
     if not kind:
@@ -305,9 +278,8 @@ def _name_tokens(name: str, matrix: Matrix | Stack, reading: ParsedText) -> tupl
 
 
 def _answer_question(name: str) -> None:
-    """Parses an ambiguous text with the answer that the user picked."""
     count_action()
-    text, pick = full_text(name), _value(f"matrices_choice_{name}")
+    text, pick = full_text(name), st.session_state.get(f"matrices_choice_{name}")
     if pick is not None:
         _store_parsed(name, text, parse_text(text, SYMBOLS[name]), pick)
 
@@ -318,14 +290,12 @@ def _notes_of(name: str) -> tuple[str, ...]:
     return notes if text and text == full_text(name) else ()
 
 
-def remove(name: str) -> None:
-    """Removes the matrix. For callbacks."""
+def _remove(name: str) -> None:
     count_action()
     store(name, "")
 
 
 def _store_resized(matrices: Mapping[str, Matrix | Stack]) -> None:
-    """Stores resized matrices by name. For callbacks."""
     count_action()
     for name, matrix in matrices.items():
         store(name, format_matrix(matrix))

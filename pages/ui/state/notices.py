@@ -49,9 +49,9 @@ class Notes:
         else:
             self.error(str(error))
 
-    def error(self, text: str, here: bool = False) -> None:
-        """Shows an error at the top of the page or, with `here`, at the current place of the page."""
-        (st if here else self._place).error(plain(text))
+    def error(self, text: str) -> None:
+        """Shows an error."""
+        self._place.error(plain(text))
 
     def _draw(self, button: bool = True) -> None:
         messages = session().notes

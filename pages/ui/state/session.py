@@ -18,19 +18,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _KEY = "session"
-Slot = TypeVar("Slot")
+_Slot = TypeVar("_Slot")
 Handlers = tuple[Callable[[str, int, int], None] | None, Callable[[dict[str, Any]], None] | None]
 """The callbacks for a clicked cell (step, x, y) and for changed controls."""
 
 
 @dataclass(frozen=True)
 class UploadedPicture:
-    """An uploaded picture.
-
-    Attributes:
-        picture: the picture.
-        preview: a small PNG of it.
-    """
+    """An uploaded picture, and a small PNG of it as a preview."""
 
     picture: Picture
     preview: bytes = field(repr=False)
@@ -63,85 +58,61 @@ class Drawn(NamedTuple):
 
 @dataclass
 class Session:
-    """The state of one browser tab.
+    """The state of one browser tab."""
 
-    Attributes:
-        state: what the tab shows: the only place of the knobs' values, see `attention.sources.state`.
-        drawn: every widget of a knob as it was drawn last, by its key.
-        replaced: the earlier texts of widgets that Back replaced, by key. The page may send them until it has seen answer
-            number `replaced_in`.
-        runs: the number of full runs of pages.
-        read: the keys of the knobs that this run has read; they depend on the source.
-        kept: those of the run before, and those that wait.
-        last_action: the number of the last applied action of the page, see `pages.ui.state.user_actions`.
-        server_actions: the number of user actions that reached the server through widgets, which have no such number.
-        applying_action: whether a numbered action is being applied.
-        answers_sent: the number of answers sent to the page.
-        handlers: the callbacks of each figure component, by its key.
-        defaults: the default of every knob drawn so far, as in the URL.
-        has_waited: whether the user has waited for a trace; from then on the last picture stays until the next.
-        notes: messages about bad links, shown until they are dismissed.
-        next_page: the title of the page to open next; empty for none.
-        state_files: the number of opened state files.
-        state_file_problem: the error of the last state file.
-        switched_off: codes of the interventions that were switched off and can be switched on again.
-        head_opened: whether a head was clicked that the Lab must now open.
-        head_rank: the rank of that head among all heads, shown in the Lab.
-        upload_problems: the error of the last upload of each matrix, by name.
-        matrix_notes: the text of each pasted or uploaded matrix and the notes about how it was parsed, by name.
-        file: the uploaded attention file.
-        file_problem: the error of the last uploaded file.
-        uploaded_pictures: the uploaded pictures by their values of `image`, the oldest first.
-        opened_for_problem: whether the matrix editor was unfolded to show an error.
-        recent_states: the comparable state before the last change and the one now.
-        name: the random id of this session.
-        pictures: the number of pictures shown by each film, by component key.
-        windows: the zoom window of each map, [top, bottom, left, right), by component and ``layout.uirevision``.
-        grids: the initial table of each editable grid and the number of grids before it, by key.
-        exports: the tab's export token and offers, see `pages.ui.exports.links`.
-        slots: what single panels keep, by their own class, see `of`.
-    """
-
+    # What the tab shows: the only place of the knobs' values, see `attention.sources.state`.
     state: State = field(default_factory=State)
-    drawn: dict[str, Drawn] = field(default_factory=dict)
+    drawn: dict[str, Drawn] = field(default_factory=dict)  # every widget of a knob as it was drawn last, by its key
+    # The earlier texts of widgets that Back replaced, by key. The page may send them until it has seen answer number `replaced_in`.
     replaced: dict[str, set[str]] = field(default_factory=dict)
-    runs: int = 0
+    runs: int = 0  # the number of full runs of pages
+    # The keys of the knobs that this run has read; they depend on the source.
     read: set[str] = field(default_factory=set)
-    kept: set[str] = field(default_factory=set)
-    last_action: int = 0
+    kept: set[str] = field(default_factory=set)  # those of the run before, and those that wait
+    last_action: int = 0  # the number of the last applied action of the page, see `pages.ui.address`
+    # The number of user actions that reached the server through widgets, which have no such number.
     server_actions: int = 0
-    applying_action: bool = False
-    answers_sent: int = 0
-    handlers: dict[str, Handlers] = field(default_factory=dict)
-    replaced_in: int = 0
-    defaults: dict[str, str] = field(default_factory=dict)
+    applying_action: bool = False  # whether a numbered action is being applied
+    answers_sent: int = 0  # the number of answers sent to the page
+    handlers: dict[str, Handlers] = field(default_factory=dict)  # the callbacks of each figure component, by its key
+    replaced_in: int = 0  # the number of the answer that the page must have seen
+    defaults: dict[str, str] = field(default_factory=dict)  # the default of every knob drawn so far, as in the URL
+    # Whether the user has waited for a trace; from then on the last picture stays until the next.
     has_waited: bool = False
-    notes: list[str] = field(default_factory=list)
-    next_page: str = ""
-    state_files: int = 0
-    state_file_problem: str = ""
+    notes: list[str] = field(default_factory=list)  # messages about bad links, shown until they are dismissed
+    next_page: str = ""  # the title of the page to open next; empty for none
+    state_files: int = 0  # the number of opened state files
+    state_file_problem: str = ""  # the error of the last state file
+    # Codes of the interventions that were switched off and can be switched on again.
     switched_off: list[str] = field(default_factory=list)
-    head_opened: bool = False
-    head_rank: str = ""
+    head_opened: bool = False  # whether a head was clicked that the Lab must now open
+    head_rank: str = ""  # the rank of that head among all heads, shown in the Lab
+    # The error of the last upload of each matrix, by name.
     upload_problems: dict[str, AttentionError] = field(default_factory=dict)
+    # The text of each pasted or uploaded matrix and the notes about how it was parsed, by name.
     matrix_notes: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
-    file: File | None = None
-    file_problem: str = ""
+    file: File | None = None  # the uploaded attention file
+    file_problem: str = ""  # the error of the last uploaded file
+    # The uploaded pictures by their values of `image`, the oldest first.
     uploaded_pictures: dict[str, UploadedPicture] = field(default_factory=dict)
-    opened_for_problem: bool = False
+    opened_for_problem: bool = False  # whether the matrix editor was unfolded to show an error
+    # The comparable state before the last change and the one now.
     recent_states: list[dict[str, str]] = field(default_factory=list)
-    name: str = field(default_factory=lambda: secrets.token_hex(4))
+    name: str = field(default_factory=lambda: secrets.token_hex(4))  # the random id of this session
+    # The number of pictures shown by each film, by component key.
     pictures: Counter[str] = field(default_factory=Counter)
+    # The zoom window of each map, [top, bottom, left, right), by component and ``layout.uirevision``.
     windows: dict[str, dict[str, list[int] | None]] = field(default_factory=dict)
+    # The initial table of each editable grid and the number of grids before it, by key.
     grids: dict[str, tuple[pd.DataFrame, int]] = field(default_factory=dict)
-    exports: Any = None
-    slots: dict[type, Any] = field(default_factory=dict)
+    exports: Any = None  # the tab's export token and offers, see `pages.ui.exports.links`
+    slots: dict[type, Any] = field(default_factory=dict)  # what single panels keep, by their own class, see `of`
 
-    def of(self, kind: type[Slot]) -> Slot:
+    def of(self, kind: type[_Slot]) -> _Slot:
         """What a panel keeps in this tab: one object of its own class, made without arguments at first use."""
         if kind not in self.slots:
             self.slots[kind] = kind()
-        slot: Slot = self.slots[kind]
+        slot: _Slot = self.slots[kind]
         return slot
 
 

@@ -1,18 +1,24 @@
-"""The sidebar: the source of the numbers, and a widget for each knob that was read for it; on Compare also for those of B."""
+"""The sidebar: the source of the numbers, and a widget for each knob that was read for it; on Compare also for those of B.
+
+An uploaded attention file stays in the session; the address has its name and digest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from attention import AttentionError, File, Source
+from attention.base.errors import AxesError
 from attention.base.knobs import Choice, Integer
-from attention.sources.file_source import FILE
+from attention.files.archives import quote
+from attention.files.labelled import EXTENSIONS
+from attention.sources.file_source import FILE, link_name
 from attention.sources.layer_knobs import TEXT
 from attention.sources.link import read_source
 from attention.sources.matrices import MATRICES
@@ -21,13 +27,19 @@ from attention.sources.reader import Field
 from attention.sources.registry import SOURCE
 from attention.sources.split_heads import SYMBOLS
 from pages.ui.features import panels
-from pages.ui.state import knob_state, uploaded_file, widgets
+from pages.ui.server import scheduler, uploads
+from pages.ui.server.limits import ALLOW_LOCAL_MODELS, LIMITS
+from pages.ui.state import knob_state, widgets
 from pages.ui.state.knob_table import KNOBS
 from pages.ui.state.matrices import matrix_editor
-from pages.ui.state.notices import Notes
+from pages.ui.state.notices import Notes, plain, progress_bar, show_error, show_later
 from pages.ui.state.session import session
 from pages.ui.vision.picture_field import picture_field
 
+_KEY = "file_upload"
+_LONGEST_NAME = 200  # characters in the address
+_PLAN_LINES = 30
+_apply_to_second = partial(knob_state.apply_controls, to="B")
 _MATRICES = {knob.key for knob in MATRICES}
 
 
@@ -51,25 +63,24 @@ def source(notes: Notes, wide: DeltaGenerator) -> Source:
         if key == IMAGE.key:
             picture_field(field, key, wide=wide, locked=locked)
         elif key == FILE.key:
-            uploaded_file.attention_file(field.value, wide, locked)
+            _attention_file(field.value, wide, locked)
         elif key not in _MATRICES and not (locked or field.knob.inline):
             folds = folds or (_folds(read.fields[SOURCE.key].value) if field.knob.section else {})
             _widget(field, folds, read.fields)
     if matrices and not locked:
         with wide:
-            problem = matrix_editor(matrices, notes) or problem
+            problem = matrix_editor(matrices) or problem
     if problem is not None:
         raise problem
     assert found is not None
     for feature in panels():
         feature.below_source(found)
     if isinstance(found, File) and not locked:
-        uploaded_file.show_plan(found)
+        _show_plan(found)
     return found
 
 
 def _widget(field: Field, folds: Mapping[str, DeltaGenerator], fields: Mapping[str, Field]) -> None:
-    """Draws the widget of a knob, in its expander, and words about its value."""
     knob, value = field.knob, field.value
     if _is_only_one(field):
         return
@@ -102,8 +113,8 @@ def _folds(chosen: str) -> dict[str, DeltaGenerator]:
     }
 
 
-def second_source(notes: Callable[[str], None]) -> None:
-    """Draws the widgets of B, the second state; `notes` receives the error if they describe no source."""
+def second_source() -> None:
+    """Draws the widgets of B, the second state, and the error if they describe no source."""
     st.markdown("**B**, the second state")
     read, problem = knob_state.reader(session().state.other), ""
     try:
@@ -123,7 +134,7 @@ def second_source(notes: Callable[[str], None]) -> None:
                 text = {"value": read.texts.get(key, field.default)} if key in SYMBOLS else {}
                 widgets.draw(replace(field, **text), "B")
     if problem:
-        notes(problem)
+        show_error(problem)
 
 
 def missing_fields() -> None:
@@ -135,6 +146,58 @@ def missing_fields() -> None:
         picture_field(read.fields[IMAGE.key], f"second_{IMAGE.key}", _apply_to_second, locked=True)
 
 
-def _apply_to_second(values: Mapping[str, Any]) -> None:
-    """Changes knobs of B; values out of range are ignored. Only in a callback."""
-    knob_state.apply_controls(values, "B")
+def _attention_file(asked: str, wide: DeltaGenerator, locked: bool) -> None:
+    """Draws the upload field of the attention file, `asked` for as name:digest: in `wide`, above the maps, while it is missing."""
+    uploaded = session().file
+    is_present = uploaded is not None and asked == link_name(uploaded)
+    if not (is_present and locked):
+        with nullcontext() if is_present else wide:
+            st.file_uploader(
+                "Another file" if is_present else "Attention file",
+                key=_KEY,
+                type=[ending.removeprefix(".") for ending in EXTENSIONS],
+                on_change=_uploaded,
+                help="Weights under any of their usual names, of one layer or all, of one sentence or several; or query, key and value; or scores; a table with or without labels (.csv, .tsv, .txt); an alignment of words; or a file exported from Attention Lab.",
+            )
+            if problem := session().file_problem:
+                st.error(plain(problem))
+    if uploaded is not None and is_present and not locked:
+        size = f"{len(uploaded.content):,} bytes"
+        st.caption(
+            plain(f"{quote(uploaded.name)} ({size}) stays in this browser tab. The link has only its name and digest.")
+        )
+
+
+def _show_plan(file: File) -> None:
+    """Draws what each array of the file is, in an expander; nothing if that is unknown, which the page then says."""
+    with suppress(AttentionError):  # the page says it
+        lines = file.plan().text().split("\n")
+        with st.expander("How the file is read"):
+            st.caption(plain("\n\n".join(lines[:_PLAN_LINES] + ["…"] * (len(lines) > _PLAN_LINES))))
+
+
+def _uploaded() -> None:
+    """Stores the uploaded file, unless the names and sizes of its arrays show that it cannot be used."""
+    chosen, ours = st.session_state[_KEY], session()
+    ours.file_problem = ""
+    if chosen is None:
+        return
+    try:
+        content = uploads.content(chosen)
+        with scheduler.without_turn(), progress_bar():  # any large file takes a moment to read
+            uploaded = File.of(_short(chosen.name), content, LIMITS.trace_bytes, LIMITS.tokens, ALLOW_LOCAL_MODELS)
+            with suppress(AxesError):  # the page asks for the names of the axes
+                uploaded.memory_bytes()
+    except AttentionError as error:
+        ours.file_problem = str(error)
+        return
+    name, _, digest = str(knob_state.current_value(FILE.key)).rpartition(":")
+    if ours.file is None and name == uploaded.name and digest != uploaded.digest:
+        show_later(f"The uploaded {quote(name)} is not the same file as in the link. The page shows the uploaded one.")
+    ours.file = uploaded
+    uploads.count_file(uploaded)
+    knob_state.hold({FILE.key: link_name(uploaded)})
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME // 2]}…{name[-_LONGEST_NAME // 2 :]}"

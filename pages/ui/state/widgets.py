@@ -6,25 +6,17 @@ user. Streamlit changes a widget only where its value was changed by something e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import streamlit as st
 
 from attention.base.knobs import Choice, Integer, Knob, NameOrText, Range, Real, Switch, Text, to_text
 from attention.sources.reader import Field
+from attention.sources.state import Set
 from pages.ui.state import knob_state
 from pages.ui.state.notices import Notes
-from pages.ui.state.session import Drawn, session
-
-
-class Change(NamedTuple):
-    """A change by the user: the key of the knob, the new text (None: the default), and the state that has the knob."""
-
-    key: str
-    text: str | None
-    of: str
+from pages.ui.state.session import Drawn, count_action, session
 
 
 @dataclass(frozen=True)
@@ -34,17 +26,15 @@ class Knobs:
     notes: Notes
     locked: bool = field(default_factory=knob_state.is_locked)
 
-    def value(self, knob: Knob, within: Range | None = None, fixed: str = "", **more: Any) -> Any:
+    def value(self, knob: Knob, within: Range | None = None, **more: Any) -> Any:
         """The value of a knob. Draws its widget if it has one; a locked page has none.
 
         Args:
-            knob: the knob.
             within: the allowed values, if they are not those that the knob declares.
-            fixed: the text shown in a knob that has no effect now; its widget is disabled.
             more: further arguments of the widget.
         """
         reader = knob_state.reader()
-        value = reader.knob(knob, within, fixed)
+        value = reader.knob(knob, within)
         knob_state.take(reader, self.notes)
         if not (self.locked or knob.inline):
             draw(reader.fields[knob.key], **more)
@@ -63,18 +53,19 @@ def draw(shown: Field, of: str = "A", **more: Any) -> None:
     if before is None or before.arguments != drawn.arguments or st.session_state.get(key, st) != value:
         st.session_state[key] = value
     ours.drawn[key] = drawn
-    widget(shown, **{"key": key, **more})
+    _widget(shown, **{"key": key, **more})
 
 
-def changes() -> Iterator[Change]:
-    """What the user has changed in widgets since they were drawn."""
+def apply_changes() -> None:
+    """Applies what the user has changed in widgets since they were drawn."""
     # One copy: each access to the session state costs as much as drawing a line of text.
     ours, held = session(), st.session_state.to_dict()
     for key, drawn in [*ours.drawn.items()]:
         text = to_text(held[key]) if key in held else drawn.text
         if text == drawn.text or not drawn.of or is_late(key, text):
             continue
-        yield Change(drawn.knob, None if text == drawn.default else text, drawn.of)
+        knob_state.act(Set({drawn.knob: None if text == drawn.default else text}, "B" if drawn.of == "B" else "A"))
+        count_action()
         ours.drawn[key] = drawn._replace(text=text)  # only now: Streamlit may stop the run while the change is applied
 
 
@@ -87,8 +78,7 @@ def is_late(key: str, text: str) -> bool:
     return False
 
 
-def widget(shown: Field, **more: Any) -> Any:
-    """Draws the widget of a range and returns its value; `more` has the key and further arguments of the widget."""
+def _widget(shown: Field, **more: Any) -> Any:
     knob, within, default, fixed = shown.knob, shown.within, shown.default, shown.fixed
     more = {"label": knob.label, "help": knob.help or None, "disabled": bool(fixed), **more}
     typed = {"value": default, "placeholder": fixed or knob.placeholder or None}

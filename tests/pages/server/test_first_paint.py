@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from functools import partial
 
 import pytest
 from starlette.applications import Starlette
@@ -12,7 +13,7 @@ from starlette.testclient import TestClient
 from streamlit.web.server.starlette.starlette_gzip_middleware import SelectiveGZipMiddleware
 from streamlit.web.server.starlette.starlette_static_routes import create_streamlit_static_assets_routes
 
-from pages.ui.server.assets import INDEX, IndexPage, _index_page
+from pages.ui.server.assets import INDEX, _index_page, our_index_page
 
 PLAIN = {"Accept-Encoding": "identity"}
 PAGES = ["", "heads", "no/such/page", "?lock=1", "heads?text=a&embed=true"]
@@ -20,7 +21,7 @@ PAGES = ["", "heads", "no/such/page", "?lock=1", "heads?text=a&embed=true"]
 
 def client(base: str = "", root_path: str = "") -> TestClient:
     """Streamlit's own pages, below the base path, with our middleware around them."""
-    middleware = [Middleware(IndexPage), Middleware(SelectiveGZipMiddleware, base_url=base)]
+    middleware = [Middleware(partial(partial, our_index_page)), Middleware(SelectiveGZipMiddleware, base_url=base)]
     app = Starlette(routes=create_streamlit_static_assets_routes(base), middleware=middleware)
     return TestClient(app, root_path=root_path, headers=PLAIN, follow_redirects=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import pytest
 from starlette.applications import Starlette
@@ -21,19 +22,19 @@ def record(text: str, *args: object) -> logging.LogRecord:
 
 def test_unreadable_messages_log_one_line_a_minute_with_their_count() -> None:
     clock = [0.0]
-    one_line = guard.OneLineAMinute(lambda: clock[0])
+    one_line = guard._OneLineAMinute(lambda: clock[0])
     first = record("Error deserializing back message")
     assert one_line.filter(first)
     assert first.getMessage().startswith("1 unreadable socket messages")
     assert first.exc_info is None
-    clock[0] = guard.PAUSE - 1
+    clock[0] = guard._PAUSE - 1
     assert not any(one_line.filter(record('No handler for "%s"', "x")) for _ in range(100))
     failed = record(guard._FAILED)
     assert not one_line.filter(failed)
     other = record("Something else")
     assert one_line.filter(other)
     assert other.exc_info is not None
-    clock[0] = guard.PAUSE
+    clock[0] = guard._PAUSE
     later = record('No handler for "%s"', "y")
     assert one_line.filter(later)
     assert (
@@ -53,7 +54,7 @@ def test_text_closes_the_socket_and_bytes_arrive() -> None:
         except WebSocketDisconnect as end:
             received.append(str(end.code).encode())
 
-    app = Starlette(routes=[WebSocketRoute("/", echo)], middleware=[Middleware(guard.BinaryOnly)])
+    app = Starlette(routes=[WebSocketRoute("/", echo)], middleware=[Middleware(partial(partial, guard.binary_only))])
     with TestClient(app).websocket_connect("/") as socket:
         socket.send_bytes(b"one")
         socket.send_text("two")
@@ -64,7 +65,7 @@ def test_text_closes_the_socket_and_bytes_arrive() -> None:
 
 
 def test_failing_readable_message_logs_its_traceback_once_a_minute() -> None:
-    one_line, first = guard.OneLineAMinute(lambda: 0.0), record(guard._FAILED)
+    one_line, first = guard._OneLineAMinute(lambda: 0.0), record(guard._FAILED)
     assert one_line.filter(first)
     assert first.exc_info is not None
     assert not one_line.filter(record(guard._FAILED))

@@ -125,7 +125,7 @@ def test_session_and_network_have_few_jobs_in_line(join: Join, monkeypatch: pyte
     refused = join(line, "b", "school")
     refused.join(60)
     assert isinstance(refused.error, heavy.QueueFullError)
-    monkeypatch.setattr(heavy, "JOBS_WAITING_OF_ADDRESS", limits.JOBS_WAITING)
+    monkeypatch.setattr(limits, "JOBS_WAITING_OF_ADDRESS", limits.JOBS_WAITING)
     refused = join(line, "c", "school")
     refused.join(60)
     assert isinstance(refused.error, heavy.QueueFullError)

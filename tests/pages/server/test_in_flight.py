@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit.web.server.starlette import starlette_server
 from test_harm import finished
 from uvicorn import Config
@@ -16,9 +17,9 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
 from pages.ui.patches import counted_socket
-from pages.ui.patches.counted_socket import CountedSocket
+from pages.ui.patches.counted_socket import _CountedSocket
 from pages.ui.server import in_flight
-from pages.ui.server.in_flight import BoundedBodies, Budget, Part
+from pages.ui.server.in_flight import Budget, Part, bounded_bodies
 
 MB = 2**20
 
@@ -49,7 +50,7 @@ def test_sockets_of_streamlit_are_counted() -> None:
 
     async def opens() -> None:
         assert config.ws_protocol_class is not None
-        assert isinstance(config.ws_protocol_class(config=config, server_state=state, app_state={}), CountedSocket)
+        assert isinstance(config.ws_protocol_class(config=config, server_state=state, app_state={}), _CountedSocket)
 
     finished(opens())
 
@@ -68,7 +69,7 @@ class Server:
     def __init__(self, budget: Budget, monkeypatch: pytest.MonkeyPatch) -> None:
         self.received: list[int] = []
         monkeypatch.setattr(counted_socket, "Part", lambda address, drop: Part(address, drop, budget))
-        self.config = Config(self._app, interface="asgi3", ws=CountedSocket, ws_max_size=8 * MB, log_config=None)
+        self.config = Config(self._app, interface="asgi3", ws=_CountedSocket, ws_max_size=8 * MB, log_config=None)
         self.config.load()
         self.state = SimpleNamespace(connections=set(), tasks=set(), default_headers=[], total_requests=0)
 
@@ -82,7 +83,7 @@ class Server:
         loop = asyncio.get_running_loop()
         server: Any = self.state
         self._server = await loop.create_server(
-            lambda: CountedSocket(config=self.config, server_state=server, app_state={}), "127.0.0.1", 0
+            lambda: _CountedSocket(config=self.config, server_state=server, app_state={}), "127.0.0.1", 0
         )
         host, port = self._server.sockets[0].getsockname()
         return f"ws://{host}:{port}/"
@@ -173,7 +174,7 @@ def test_message_that_stays_incomplete_is_cut(monkeypatch: pytest.MonkeyPatch) -
     finished(use())
 
 
-async def _post(app: BoundedBodies, pieces: asyncio.Queue[Message], address: str) -> list[Message]:
+async def _post(app: ASGIApp, pieces: asyncio.Queue[Message], address: str) -> list[Message]:
     """The answer to a POST whose body comes from a queue."""
     answer: list[Message] = []
 
@@ -211,7 +212,7 @@ def test_slow_bodies_are_refused_and_others_are_answered(monkeypatch: pytest.Mon
     monkeypatch.setattr(in_flight, "Part", lambda address, drop: Part(address, drop, budget))
 
     async def use() -> None:
-        app = BoundedBodies(_reads_body)
+        app = partial(bounded_bodies, _reads_body)
         slow = [asyncio.Queue[Message]() for _ in range(12)]
         answers = [asyncio.create_task(_post(app, pieces, "198.51.100.7")) for pieces in slow]
         for pieces in slow:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from starlette.applications import Starlette
@@ -14,7 +15,7 @@ from streamlit import config, net_util
 from streamlit.web.server.starlette.starlette_websocket import create_websocket_routes
 
 from pages.ui.server import guard, limits
-from pages.ui.server.guard import AllowedHosts, AllowedOrigins
+from pages.ui.server.guard import allowed_hosts, allowed_origins
 
 
 class Runtime:
@@ -40,7 +41,7 @@ def opens(origin: str | None) -> bool:
     app = Starlette(routes=create_websocket_routes(Runtime(), None))
     headers = {"Host": "lab.example:8501", **({"Origin": origin} if origin is not None else {})}
     try:
-        with TestClient(AllowedOrigins(app)).websocket_connect("/_stcore/stream", headers=headers):
+        with TestClient(partial(allowed_origins, app)).websocket_connect("/_stcore/stream", headers=headers):
             return True
     except WebSocketDisconnect as refused:
         return refused.code != 1008
@@ -103,8 +104,9 @@ def test_local_folders_are_opened_by_local_names_only(
 ) -> None:
     monkeypatch.setattr(limits, "ALLOW_LOCAL_MODELS", True)
     monkeypatch.setattr(limits, "ALLOWED_HOSTS", frozenset({"lab.box"}))
-    app = AllowedHosts(
-        Starlette(routes=[Route("/", lambda _: PlainTextResponse("page")), *create_websocket_routes(Runtime(), None)])
+    app = partial(
+        allowed_hosts,
+        Starlette(routes=[Route("/", lambda _: PlainTextResponse("page")), *create_websocket_routes(Runtime(), None)]),
     )
     client = TestClient(app)
     got = client.get("/", headers={"Host": host})

@@ -171,7 +171,7 @@ def test_streamlit_runs_its_scripts_in_turns() -> None:
     ("query", "key", "file", "reads"),
     [
         ({"source": "matrices"}, "matrices_file_x", "x.csv", "pages.ui.state.matrices.file_text"),
-        ({"source": "file"}, "file_upload", "x.json", "pages.ui.state.uploaded_file.File.of"),
+        ({"source": "file"}, "file_upload", "x.json", "pages.ui.state.sidebar.File.of"),
         ({}, "open_state_0", "x.json", "pages.ui.page.share._read_state"),
     ],
 )

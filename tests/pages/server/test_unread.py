@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from starlette.applications import Starlette
-from starlette.types import Message
+from starlette.types import ASGIApp, Message
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.runtime.session_manager import SessionClient, SessionClientDisconnectedError
 from streamlit.web.server.starlette.starlette_websocket import create_websocket_routes
@@ -19,7 +20,7 @@ from websockets.exceptions import ConnectionClosedError
 
 from benchmarks.session import Session
 from pages.ui.server import guard
-from pages.ui.server.guard import Backpressure
+from pages.ui.server.guard import backpressure
 from pages.ui.server.in_flight import Budget
 
 LARGE = ForwardMsg(script_finished=ForwardMsg.FINISHED_SUCCESSFULLY, hash="x" * 100_000)
@@ -29,7 +30,7 @@ SCOPE = {"type": "websocket", "path": "/_stcore/stream", "headers": [], "query_s
 class Browser:
     """A browser that reads as many messages as it `may`, and then nothing more; its socket to Streamlit's own endpoint."""
 
-    def __init__(self, app: Backpressure, clients: list[SessionClient], may: float) -> None:
+    def __init__(self, app: ASGIApp, clients: list[SessionClient], may: float) -> None:
         self.may, self.codes, self.read = may, list[int](), 0
         self._coming: asyncio.Queue[Message] = asyncio.Queue()
         self._coming.put_nowait({"type": "websocket.connect"})
@@ -67,7 +68,7 @@ class Sockets(SimpleNamespace):
             disconnect_session=lambda session, client: self.disconnected.append(client),
         )
         self.budget = Budget(most, most)
-        app = Backpressure(Starlette(routes=create_websocket_routes(runtime, None)), self.budget)
+        app = partial(backpressure, Starlette(routes=create_websocket_routes(runtime, None)), budget=self.budget)
         self.app, self.clients = app, clients
 
     def open(self, may: float) -> Browser:

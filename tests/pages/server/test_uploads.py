@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -22,8 +23,8 @@ from test_harm import finished
 from benchmarks.session import Session
 from benchmarks.wire import http, multipart
 from pages.ui.server import in_flight, uploads
-from pages.ui.server.in_flight import BoundedBodies
-from pages.ui.server.uploads import BoundedUploads
+from pages.ui.server.in_flight import bounded_bodies
+from pages.ui.server.uploads import bounded_uploads
 
 MATRIX = b"1,0,0\n0,1,0\n"
 LARGE = 2**20 + 1
@@ -108,11 +109,14 @@ def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upl
     runtime = SimpleNamespace(uploaded_file_mgr=manager, is_active_session=lambda _: True)
     monkeypatch.setattr("streamlit.runtime.get_instance", lambda: runtime)
     monkeypatch.setattr(starlette_routes, "is_xsrf_enabled", lambda: False)
-    app = BoundedBodies(BoundedUploads(Starlette(routes=starlette_routes.create_upload_routes(runtime, manager, None))))
+    app = partial(
+        bounded_bodies,
+        partial(bounded_uploads, Starlette(routes=starlette_routes.create_upload_routes(runtime, manager, None))),
+    )
 
     def upload(session: str, size: int = LARGE, content: bytes = b"", address: str = "") -> Upload:
         [place] = manager.get_upload_urls(session, ["x.csv"])
-        uploads.register(session, place.file_id, address)
+        uploads._register(session, place.file_id, address)
         return Upload(app, place.upload_url, content or b"1" * size, address)
 
     async def limited() -> None:
@@ -154,7 +158,7 @@ def test_page_gets_a_few_upload_places_at_a_time() -> None:
     asks = BackMsg()
     asks.file_urls_request.file_names.extend(["x.csv"] * 1000)
     few = BackMsg.FromString(uploads._with_few_names(asks.SerializeToString())).file_urls_request.file_names
-    assert len(few) == uploads.MOST
+    assert len(few) == uploads._MOST
     asks.rerun_script.query_string = "x"  # of several kinds the last counts
     for untouched in (asks.SerializeToString(), b"no message of Streamlit's"):
         assert uploads._with_few_names(untouched) is untouched
@@ -171,7 +175,7 @@ def test_upload_places_end_with_their_session(monkeypatch: pytest.MonkeyPatch) -
     async def ends(*_: object) -> None:
         pass
 
-    finished(BoundedUploads(ends)({"type": "websocket"}, ends, ends))
+    finished(partial(bounded_uploads, ends)({"type": "websocket"}, ends, ends))
     assert [*visitors] == ["there", "may come back"]
 
 
@@ -209,7 +213,7 @@ def test_too_long_upload_is_refused_before_it_is_read(monkeypatch: pytest.Monkey
         long = upload("s", 17 * 2**20)
         assert await long.run() == 413
         assert not long.reads.is_set()
-        assert uploads.consume("s", long.place.rpartition("/")[2])
+        assert uploads._consume("s", long.place.rpartition("/")[2])
 
     in_process(monkeypatch, use)
 
