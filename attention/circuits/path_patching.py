@@ -282,7 +282,7 @@ def _both_parts(a: ModelRun, b: ModelRun) -> tuple[RunParts, RunParts]:
     Raises:
         ConfigError: the two are of different models or lengths, or their parts cannot be patched.
     """
-    from attention.patching import validate
+    from attention.patching.forward import check_lengths
 
     parts, other = a.parts(), b.parts()
     if (parts.model, parts.n_heads) != (other.model, other.n_heads):
@@ -293,7 +293,7 @@ def _both_parts(a: ModelRun, b: ModelRun) -> tuple[RunParts, RunParts]:
     def suggestion() -> str:
         return other.text_of_length(parts.text, parts.lengths[0]) if len(parts.lengths) == 1 else ""
 
-    validate.check_lengths(parts.lengths, other.lengths, suggestion)
+    check_lengths(parts.lengths, other.lengths, suggestion)
     return parts, other
 
 

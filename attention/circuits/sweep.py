@@ -191,13 +191,13 @@ def ablate_group(
         ConfigError: a head does not exist, or it would take too long.
     """
     from attention.circuits import batched_heads
-    from attention.models import validate_patches
+    from attention.models import forward_pass
     from attention.patching.intervention import Intervention
 
     if ablation not in ABLATIONS:
         raise ConfigError(f"Heads are ablated by {' or '.join(ABLATIONS)}; got {ablation[:40]!r}: choose one of these.")
     loaded, inputs = load(model)
-    validate_patches.check_interventions(loaded, tuple(Intervention(*head, ablate="zero") for head in heads), ())
+    forward_pass.check_interventions(loaded, tuple(Intervention(*head, ablate="zero") for head in heads), ())
     model = replace(
         model,
         interventions=tuple(
@@ -274,13 +274,13 @@ def _other_run(model: Model, loaded: LoadedModel, inputs: TextInputs, kind: str)
     Raises:
         ConfigError: there is no other run, it has another length, or its activations take too much memory.
     """
-    from attention.models import validate_patches
+    from attention.models import forward_pass
     from attention.patching.intervention import Intervention
 
     if kind in ABLATIONS:
         return {}
     longest = max(ids.shape[-1] for ids in inputs.values())
-    nbytes = 4 * validate_patches.count_numbers(loaded, (Intervention(patch=kind),), False, longest)
+    nbytes = 4 * forward_pass.count_numbers(loaded, (Intervention(patch=kind),), False, longest)
     if nbytes > model.max_bytes:
         raise ConfigError(
             f"The {kind} of all heads of the other state may take {model.max_bytes / 2**20:,.0f} MB; they take "
@@ -296,7 +296,7 @@ def _estimate_runs(model: Model, loaded: LoadedModel, inputs: TextInputs, n_runs
         ConfigError: they take too long.
     """
     from attention.circuits import batched_heads
-    from attention.patching.validate import count_layers
+    from attention.patching.forward import count_layers
 
     n_patched = count_layers(loaded.layer_indices, model.interventions, model.frozen) + (kind not in ABLATIONS)
     return batched_heads.estimate_seconds(loaded, inputs, n_runs, n_patched)

@@ -11,23 +11,19 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from weakref import WeakSet
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from attention.formula.mask import Mask, detect_mask
 from attention.formula.scores import BLOCK_ROWS
+from attention.models.loaded import Site
 from attention.patching.forward import AttentionCall
 
-if TYPE_CHECKING:
-    from torch.nn import Module
-
-    from attention.models.loaded import Site
-
-
-EagerAttention = Callable[..., tuple[Tensor, Tensor | None]]
+_EagerAttention = Callable[..., tuple[Tensor, Tensor | None]]
 
 IMPLEMENTATION = "lab"
 """The name under which transformers knows the recorder with eager attention; models are loaded with it."""
@@ -37,34 +33,21 @@ SDPA_IMPLEMENTATION = "lab_sdpa"
 
 @dataclass(frozen=True, eq=False)
 class Call(AttentionCall):
-    """One call of attention, without the batch axis.
+    """One call of attention, without the batch axis."""
 
-    Attributes:
-        module: the attention module of the model.
-        mask: the mask as a rule, or as its cells [query_pos key_pos]; None if nothing is hidden.
-        bias: added to the scores, [head query_pos key_pos].
-        scaling: multiplies the scores.
-        cap: bound of the absolute value of the scores (softcap).
-        sinks: one extra score in every row, [head].
-        input: input of the module, [query_pos d_model].
-        memory: the other text in cross-attention, [key_pos d_model].
-        dtype: in which the model computes; the tensors of a call are float32, on the CPU.
-        has_own_weights: whether the attention of the model gives weights, as eager attention does.
-        rerun_in: the model's own attention, computed in a dtype: weights if it gives some, and head output.
-        attend_in: its family's eager attention of a slice of the queries, computed in a dtype.
-    """
-
-    module: Module
-    mask: Mask | Tensor | None
-    bias: Tensor | None
-    scaling: float
-    cap: float | None
-    sinks: Tensor | None
-    input: Tensor | None
-    memory: Tensor | None
-    dtype: torch.dtype
-    has_own_weights: bool
+    module: Module  # the attention module of the model
+    mask: Mask | Tensor | None  # the mask as a rule, or as its cells [query_pos key_pos]; None if nothing is hidden
+    bias: Tensor | None  # added to the scores, [head query_pos key_pos]
+    scaling: float  # multiplies the scores
+    cap: float | None  # bound of the absolute value of the scores (softcap)
+    sinks: Tensor | None  # one extra score in every row, [head]
+    input: Tensor | None  # input of the module, [query_pos d_model]
+    memory: Tensor | None  # the other text in cross-attention, [key_pos d_model]
+    dtype: torch.dtype  # in which the model computes; the tensors of a call are float32, on the CPU
+    has_own_weights: bool  # whether the attention of the model gives weights, as eager attention does
+    # The model's own attention, computed in a dtype: weights if it gives some, and head output.
     rerun_in: Callable[[torch.dtype, Tensor, Tensor, Tensor], tuple[Tensor | None, Tensor]]
+    # Its family's eager attention of a slice of the queries, computed in a dtype.
     attend_in: Callable[[torch.dtype, Tensor, Tensor, Tensor, slice], tuple[Tensor | None, Tensor]]
 
     def attend_rows(self, rows: slice, dtype: torch.dtype = torch.float32) -> tuple[Tensor | None, Tensor]:
@@ -74,20 +57,12 @@ class Call(AttentionCall):
 
 @dataclass(frozen=True, eq=False)
 class ModelCall:
-    """One call of attention as the model makes it: its tensors have a batch axis, and the gradients of the pass.
+    """One call of attention as the model makes it: its tensors have a batch axis, and the gradients of the pass."""
 
-    Attributes:
-        query: [batch head query_pos d_k].
-        key: [batch kv_head key_pos d_k].
-        value: [batch kv_head key_pos d_v].
-        attention: the attention function of the model, with all other arguments.
-        masks: the converted masks of the pass.
-    """
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    attention: OwnAttention
+    query: Tensor  # [batch head query_pos d_k]
+    key: Tensor  # [batch kv_head key_pos d_k]
+    value: Tensor  # [batch kv_head key_pos d_v]
+    attention: OwnAttention  # the attention function of the model, with all other arguments
     masks: MaskCache
 
     @property
@@ -118,14 +93,7 @@ class ModelCall:
     def detached(
         self, output: Tensor, weights: Tensor | None, x: Tensor | None = None, memory: Tensor | None = None
     ) -> Call:
-        """The recorded call of a batch of one text.
-
-        Args:
-            output: the head output, from `run`.
-            weights: the weights, from `run`.
-            x: the input of the module, [query_pos d_model].
-            memory: the other text in cross-attention, [key_pos d_model].
-        """
+        """The recorded call of a batch of one text, from the result of `run`; `x` and `memory` are the inputs of the module, [pos d_model]."""
         query, key, value = (in_float32(tensor[0]) for tensor in (self.query, self.key, self.value))
         own, eager = self.attention, self.masks.eager(self.attention, self.query, self.key)
         device, own_dtype = self.query.device, self.query.dtype
@@ -171,9 +139,8 @@ class ModelCall:
         )
 
 
-_MAX_WEIGHT_BYTES = (
-    2**22
-)  # of the weights of all heads in one call; larger calls are computed in blocks of `BLOCK_ROWS` queries
+# Of the weights of all heads in one call; larger calls are computed in blocks of `BLOCK_ROWS` queries.
+_MAX_WEIGHT_BYTES = 2**22
 _BYTES_PER_NUMBER = 4
 _ROW_BLOCK_MODULES: WeakSet[Module] = WeakSet()  # modules whose attention can be computed in blocks of queries
 
@@ -184,15 +151,10 @@ class OwnAttention:
 
     These are [batch head query_pos d_k], [batch kv_head key_pos d_k] and [batch kv_head key_pos d_v]. All methods return the head output
     [batch query_pos head d_v], and the weights [batch head query_pos key_pos] if the function gives some.
-
-    Attributes:
-        module: the attention module of the model.
-        args: positional arguments after the value: the mask, the scaling.
-        kwargs: named arguments.
     """
 
-    module: Module
-    args: tuple[Any, ...]
+    module: Module  # the attention module of the model
+    args: tuple[Any, ...]  # positional arguments after the value: the mask, the scaling
     kwargs: Mapping[str, Any]
 
     @property
@@ -299,15 +261,15 @@ def is_large(n_heads: int, n_queries: int, n_keys: int) -> bool:
     return n_heads * n_queries * n_keys * _BYTES_PER_NUMBER > _MAX_WEIGHT_BYTES
 
 
-def _eager_attention(module: Module) -> EagerAttention:
+def _eager_attention(module: Module) -> _EagerAttention:
     """The eager attention function of the module's model family; Llama's if the family has none."""
     for cls in type(module).__mro__:
         function = getattr(sys.modules.get(cls.__module__), "eager_attention_forward", None)
         if function is not None:
-            return cast(EagerAttention, function)
+            return cast(_EagerAttention, function)
     from transformers.models.llama.modeling_llama import eager_attention_forward
 
-    return cast(EagerAttention, eager_attention_forward)
+    return cast(_EagerAttention, eager_attention_forward)
 
 
 _HIDDEN_BELOW = -1e30  # an additive mask has a smaller number where a key is hidden

@@ -1,4 +1,4 @@
-"""Checks of a model folder, read from its small files before any weight is loaded."""
+"""A model folder by its small files, before any weight is loaded: what its model reads, and whether it may be loaded."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from pathlib import Path
-from typing import Any
+from stat import S_ISREG
+from typing import Any, NamedTuple
 
 from attention.base.errors import ModelError
+from attention.vision.families import FIRST_TOKENS, IN_TEXT, TWO_TOWERS
 
 _LARGEST_CONFIG = 2**20  # bytes of config.json
 _TEMPLATES = "additional_chat_templates/*"
@@ -27,19 +30,12 @@ _ALWAYS_ALLOWED = 256  # repeated parts; a config with more needs as many tensor
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder with a model that can be loaded.
-
-    Attributes:
-        path: of the folder.
-        config: the content of its config.json.
-        nbytes: size of its weights in memory, in single precision.
-        other_bytes: size of the other files, nearly all of them of the tokenizer.
-    """
+    """A folder with a model that can be loaded."""
 
     path: Path
-    config: dict[str, Any]
-    nbytes: int
-    other_bytes: int = 0
+    config: dict[str, Any]  # the content of its config.json
+    nbytes: int  # size of its weights in memory, in single precision
+    other_bytes: int = 0  # size of the other files, nearly all of them of the tokenizer
 
     @property
     def needs(self) -> int:
@@ -145,7 +141,6 @@ def _config(path: Path, name: str) -> dict[str, Any]:
 
 
 def _part_counts(value: Any, key: str = "") -> Iterator[int]:
-    """The counts of repeated parts in a config, such as its number of layers."""
     if isinstance(value, dict):
         for name, item in value.items():
             yield from _part_counts(item, name)
@@ -157,7 +152,6 @@ def _part_counts(value: Any, key: str = "") -> Iterator[int]:
 
 
 def _shapes(file: Path, name: str) -> list[list[int]]:
-    """The shapes of the tensors in a file of weights, from its header."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -165,3 +159,45 @@ def _shapes(file: Path, name: str) -> list[list[int]]:
             return [header.get_slice(key).get_shape() for key in list(header.keys())]
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{file.name} of {name} is truncated or not a safetensors file: download it again.") from error
+
+
+class DeclaredInputs(NamedTuple):
+    """What a model reads."""
+
+    text: bool  # whether it reads a text
+    picture: bool  # whether it reads a picture
+    continues: bool  # whether a text of it may have a continuation that it writes, or a second text
+    several_pictures: bool = False  # whether it reads several pictures, each at a place in its text
+
+
+TEXT_ALONE = DeclaredInputs(text=True, picture=False, continues=True)
+
+
+def declared_inputs(folder: Path) -> DeclaredInputs:
+    """What the model of a folder reads, by its family; one of another family counts as a model of texts until it is loaded."""
+    file = folder / "config.json"
+    try:
+        stat = file.stat()
+        is_read = S_ISREG(stat.st_mode) and stat.st_size <= _LARGEST_CONFIG  # a pipe of this name would be waited for
+        return _read(file, stat.st_mtime_ns) if is_read else TEXT_ALONE
+    except (OSError, ValueError, RecursionError):
+        return TEXT_ALONE
+
+
+@lru_cache(maxsize=256)
+def _read(file: Path, _changed: int) -> DeclaredInputs:
+    # Without transformers, which takes seconds to import, also in another thread at the same time.
+    config = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(config, dict):
+        return TEXT_ALONE
+    model_type, names = config.get("model_type"), config.get("architectures")
+    if not isinstance(model_type, str):
+        return TEXT_ALONE
+    if model_type in FIRST_TOKENS:
+        return DeclaredInputs(text=False, picture=True, continues=False)
+    if model_type in IN_TEXT:
+        return DeclaredInputs(text=True, picture=True, continues=True, several_pictures=True)
+    if model_type in TWO_TOWERS:
+        is_classifier = isinstance(names, list) and str(next(iter(names), "")).endswith("ForImageClassification")
+        return DeclaredInputs(text=not is_classifier, picture=True, continues=False)
+    return TEXT_ALONE

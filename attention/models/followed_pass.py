@@ -19,13 +19,10 @@ from torch.nn import Module
 from attention.base.errors import ModelError
 from attention.models import running
 from attention.models.attention_call import in_float32
-from attention.models.layer_numbers import Place, Visits, layer_names, listed_layers
+from attention.models.attention_sites import Place, Visits, layer_names, listed_layers, output_module
 from attention.models.loaded import LoadedModel, in_order, inputs_of_site
-from attention.models.recorded_layer import output_module
-from attention.recording.follower import Follower
-from attention.recording.places import Modules
-from attention.recording.products import Multiplication
-from attention.recording.trails import Trail
+from attention.recording.follower import Follower, Modules
+from attention.recording.trails import Multiplication, Trail
 
 _TOLERANCE = 1e-3  # of the sum of a row
 _VALUES = re.compile("v|value|value_global|v_proj")
@@ -33,28 +30,17 @@ _VALUE_TOLERANCE = 1e-4
 
 
 class FollowedLayer(NamedTuple):
-    """A layer of a followed pass.
+    """A layer of a followed pass."""
 
-    Attributes:
-        name: such as "layer 3".
-        weights: [text head query_pos key_pos]; None if the layer has none from token to token.
-        instead: what it has instead, in words.
-    """
-
-    name: str
-    weights: Tensor | None
-    instead: str = ""
+    name: str  # such as "layer 3"
+    weights: Tensor | None  # [text head query_pos key_pos]; None if the layer has none from token to token
+    instead: str = ""  # what it has instead, in words
 
 
 def run_followed(
     loaded: LoadedModel, model_inputs: Mapping[str, Tensor], **kwargs: Any
 ) -> tuple[Any, list[FollowedLayer]]:
-    """The output of one forward pass, and its layers as `following` finds them.
-
-    Args:
-        loaded: the model, with eager attention.
-        model_inputs: the ids of its texts.
-        kwargs: further arguments of the model.
+    """The output of one forward pass with eager attention, and its layers as `following` finds them.
 
     Raises:
         ModelError: the model does not read such ids.
@@ -79,9 +65,9 @@ def has_followed_layers(loaded: LoadedModel) -> bool:
 
 
 @contextmanager
-def following(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> Iterator[LayerFollower]:
+def following(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> Iterator[_LayerFollower]:
     """A context in which the pass of a model with these ids, in this thread, is followed."""
-    follower = LayerFollower(loaded, model_inputs)
+    follower = _LayerFollower(loaded, model_inputs)
     with follower.visits.of(loaded.model), ExitStack() as hooks:
         for path, module in loaded.model.named_modules():
             hook = module.register_forward_hook(partial(follower.leave, path), with_kwargs=True, prepend=True)
@@ -101,9 +87,8 @@ def no_weights_error(loaded: LoadedModel, left_out: Mapping[str, str]) -> ModelE
     own = {"transformers", "torch", type(loaded.model).__module__.partition(".")[0]}
     for path, module in loaded.model.named_modules():
         library, kind = type(module).__module__.partition(".")[0], type(module).__name__
-        if (
-            library not in own and re.search("attn|attention", path) and "Linear" not in kind
-        ):  # those, quantization replaces
+        # Linear layers are those that quantization replaces.
+        if library not in own and re.search("attn|attention", path) and "Linear" not in kind:
             why = f"its module {path} is a {kind} of {library}, which replaced the one of transformers"
             advice = "Load the model anew with from_pretrained(…), and give it before another library changes it."
             break
@@ -113,12 +98,8 @@ def no_weights_error(loaded: LoadedModel, left_out: Mapping[str, str]) -> ModelE
     return ModelError(f"{loaded.name} gives no attention weights from token to token: {why}. {advice}")
 
 
-class LayerFollower(Follower):
-    """Notes what a model multiplies by its values.
-
-    Attributes:
-        visits: the layers that the model enters.
-    """
+class _LayerFollower(Follower):
+    """Notes what a model multiplies by its values."""
 
     def __init__(self, loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> None:
         super().__init__(Modules(None))
@@ -169,7 +150,7 @@ class LayerFollower(Follower):
                 self._products.append((place, weights))
 
     def attend(self, trail: Trail, product: Multiplication, side: int, result: Tensor) -> Trail | None:
-        """Notes weights that are the left factor of a product."""
+        # Weights are the left factor of a product.
         factor, spec = product.left, product.spec
         if side == 0 and factor.ndim > 2 and self.visits.running:
             own = spec.only(0)
@@ -196,26 +177,23 @@ def _dense_weights(
         return None
     recorded: dict[str, Tensor] = {}
 
-    def changed(change: Callable[[str, Tensor], Tensor], name: str, _: Any, __: Any, made: Tensor) -> Tensor:
-        return change(name, made)
-
-    def run(change: Callable[[str, Tensor], Tensor]) -> Tensor:
+    def run(change: Callable[[str, Module, Any, Tensor], Tensor]) -> Tensor:
         """The heads' outputs, side by side [text query_pos d], with changed values."""
         outputs: list[Tensor] = []
         with ExitStack() as hooks:
             for name in names:
-                hooks.callback(module.get_submodule(name).register_forward_hook(partial(changed, change, name)).remove)
+                hooks.callback(module.get_submodule(name).register_forward_hook(partial(change, name)).remove)
             if w_o is not None:
                 hooks.callback(w_o.register_forward_pre_hook(lambda _, given: outputs.append(given[0])).remove)
             result = module.forward(*args, **kwargs)
             own: Tensor = outputs[0] if outputs else result[0] if isinstance(result, tuple) else result
             return own
 
-    def record(name: str, made: Tensor) -> Tensor:
+    def record(name: str, _: Module, __: Any, made: Tensor) -> Tensor:
         recorded[name] = made if made.shape[0] == n_texts else made.transpose(0, 1)
         return made
 
-    def at_keys(keys: Tensor, _: str, made: Tensor) -> Tensor:
+    def at_keys(keys: Tensor, _: str, __: Module, ___: Any, made: Tensor) -> Tensor:
         return keys if made.shape[0] == n_texts else keys.transpose(0, 1)
 
     own = run(record)

@@ -1,53 +1,34 @@
-"""One forward pass of a model as layers, with heads patched on the way; and its estimated time, before it runs."""
+"""One forward pass of a model as layers, with heads patched on the way; and before it runs, its estimated time, and checks of interventions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from itertools import product
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
 
 from attention.base.errors import ConfigError
 from attention.base.tokens import Generated
-from attention.formula.names import WEIGHTS
+from attention.formula.edit_kinds import LayerSize
+from attention.formula.formula import Formula
+from attention.formula.mask import Mask
+from attention.formula.names import INPUT, KEY, MEMORY, QUERY, VALUE, WEIGHTS
+from attention.formula.scores import BLOCK_ROWS
 from attention.models import lm_head, recorder, running
-from attention.models.followed_pass import (
-    FollowedLayer,
-    following,
-    has_followed_layers,
-    no_weights_error,
-    other_map,
-    run_followed,
-)
-from attention.models.loaded import inputs_of_site
-from attention.models.recorded_layer import build_layer, max_weight_error
-from attention.patching import validate
+from attention.models.attention_call import Call, in_float32
+from attention.models.followed_pass import FollowedLayer, following, has_followed_layers, no_weights_error, other_map
+from attention.models.loaded import LoadedModel, Site, inputs_of_site
+from attention.models.text_inputs import TextInputs
+from attention.patching.forward import PatchedForward, check, count_layers, layers_after_first, patched_layers
+from attention.patching.intervention import Intervention
+from attention.trace.compute import compute_blocks
 from attention.trace.layer import Layer
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from attention.models.attention_call import Call
-    from attention.models.loaded import LoadedModel, Site
-    from attention.models.text_inputs import TextInputs
-    from attention.patching.forward import PatchedForward
-    from attention.patching.intervention import Intervention
-
-
-class RecordedPass(NamedTuple):
-    """The result of one forward pass.
-
-    Attributes:
-        layers: in the order of the trace.
-        model_output: of the model, as transformers gives it.
-        max_weight_error: the largest difference between the weights of a user's model and those recomputed in float32;
-            None if none were compared.
-    """
-
-    layers: list[Layer]
-    model_output: Any
-    max_weight_error: float | None = None
 
 
 class ReadableTexts:
@@ -70,8 +51,15 @@ def run_recorded(
     forward: PatchedForward,
     positions: tuple[int, ...] = (),
     n_generated: int = 0,
-) -> RecordedPass:
-    """The layers of one forward pass, in the order of the trace, and the model's output with logits at these positions."""
+) -> tuple[list[Layer], Any, float | None]:
+    """The layers of one forward pass, in the order of the trace, and the model's output with logits at these positions.
+
+    Also the largest difference between the weights of a user's model and those recomputed in float32; None if none were compared. A family that
+    does not call the recorder has layers with weights only.
+
+    Raises:
+        ModelError: no layer has weights from token to token.
+    """
     tokens = ReadableTexts(loaded, model_inputs, n_generated)
     by_index: dict[int, Layer] = {}
     weight_errors: list[float] = []
@@ -84,8 +72,8 @@ def run_recorded(
             shape = call.query.shape[1], call.key.shape[1]
             if shape != (len(queries), len(keys)):
                 return Layer(site.name, mixer=other_map(shape, len(queries), len(keys)))
-            layer = build_layer(call, site, queries, keys)
-            if loaded.in_memory and (error := max_weight_error(layer, call)) is not None:
+            layer = _build_layer(call, site, queries, keys)
+            if loaded.in_memory and (error := _max_weight_error(layer, call)) is not None:
                 weight_errors.append(error)
             return layer
 
@@ -93,35 +81,27 @@ def run_recorded(
         return patched
 
     with ExitStack() as stack:
-        follower = stack.enter_context(following(loaded, model_inputs)) if has_followed_layers(loaded) else None
+        is_followed = not loaded.sites or has_followed_layers(loaded)
+        follower = stack.enter_context(following(loaded, model_inputs)) if is_followed else None
         stack.enter_context(recorder.recording(on_call, weights=forward.needs_weights))
         stack.enter_context(lm_head.logits_at(positions))
         model_output = running.run(loaded, model_inputs)
     assert len(by_index) == len(loaded.sites)
-    left_out = {name: Layer(name, mixer=mixer) for name, mixer in loaded.left_out.items()}
-    for each in follower.layers() if follower else []:
-        if each.name in left_out:
-            left_out[each.name] = _followed_layer(each, tokens)
-    by_index |= {loaded.layer_names.index(name): layer for name, layer in left_out.items()}
-    layers = _checked(loaded, [by_index[index] for index in range(len(by_index))])
-    return RecordedPass(layers, model_output, max(weight_errors, default=None))
+    layers = [_followed_layer(each, tokens) for each in follower.layers()] if follower else []
+    if loaded.sites:
+        followed = {layer.name: layer for layer in layers}
+        for name, mixer in loaded.left_out.items():
+            by_index[loaded.layer_names.index(name)] = followed.get(name, Layer(name, mixer=mixer))
+        layers = [by_index[index] for index in range(len(by_index))]
+    if not any(layer.has_attention for layer in layers):
+        raise no_weights_error(loaded, {layer.name: layer.mixer for layer in layers})
+    return layers, model_output, max(weight_errors, default=None)
 
 
 def _followed_layer(followed: FollowedLayer, tokens: ReadableTexts) -> Layer:
     if followed.weights is None:
         return Layer(followed.name, mixer=followed.instead)
     return Layer(followed.name, *tokens.of_site(followed.name), recorded={WEIGHTS: followed.weights[0]})
-
-
-def _checked(loaded: LoadedModel, layers: list[Layer]) -> list[Layer]:
-    """The layers of a pass.
-
-    Raises:
-        ModelError: none of them has weights from token to token.
-    """
-    if not any(layer.has_attention for layer in layers):
-        raise no_weights_error(loaded, {layer.name: layer.mixer for layer in layers})
-    return layers
 
 
 def run_patched(
@@ -144,22 +124,113 @@ def patched_head_output(forward: PatchedForward, index: int, call: Call, site: S
     if not forward.affects(index):
         return None
     tokens, keys = (("",) * tensor.shape[-2] for tensor in (call.query, call.key))
-    return forward.run_layer(index, call, lambda call: build_layer(call, site, tokens, keys))[1]
+    return forward.run_layer(index, call, lambda call: _build_layer(call, site, tokens, keys))[1]
 
 
-def run_weights_only(
-    loaded: LoadedModel, model_inputs: TextInputs, positions: tuple[int, ...] = (), n_generated: int = 0
-) -> RecordedPass:
-    """The layers and the model's output, like `run_recorded`, for a family that cannot be recorded: its weights only.
+# -- the layer of a call -------------------------------------------------------------------------------
 
-    Raises:
-        ModelError: no layer has weights from token to token.
+_MAX_WHOLE_BYTES = 2**24  # of the maps of all heads of a layer; larger layers compute them head by head
+_PROVENANCE = {
+    INPUT: "The input of this layer's attention: the tokens after all layers before it and a normalization.",
+    MEMORY: "The output of the encoder for the first text.",
+    QUERY: "The query as it enters the product: what the model does to it before, such as rotary position, is not recorded.",
+    KEY: "The key as it enters the product: what the model does to it before, such as rotary position, is not recorded.",
+}
+_WEIGHTS_TOLERANCE = 1e-4  # how far weights may be from those of eager attention and still count as equal
+MAPS_PER_HEAD = 4  # scores, scaled, masked, weights: about as many are computed for every head
+
+
+def _build_layer(call: Call, site: Site, tokens: tuple[str, ...], keys: tuple[str, ...]) -> Layer:
+    """The layer of one call: its recorded tensors, and the formula that computes the other steps.
+
+    Without a formula, and with recorded weights and head outputs, where the formula does not give the model's weights.
     """
-    with lm_head.logits_at(positions):
-        model_output, followed = run_followed(loaded, model_inputs)
-    tokens = ReadableTexts(loaded, model_inputs, n_generated)
-    return RecordedPass(_checked(loaded, [_followed_layer(layer, tokens) for layer in followed]), model_output)
+    tensors: dict[str, Any] = {name: getattr(call, name) for name in (INPUT, MEMORY, QUERY, KEY, VALUE)}
+    tensors |= {**site.parameters, "bias": call.bias, "sinks": call.sinks, "lambdas": _lambdas(call)}
+    tensors["mask"] = call.mask if isinstance(call.mask, Tensor) else None
+    divisor, root = None if call.scaling == 1 else 1 / call.scaling, math.sqrt(call.query.shape[-1])
+    is_root = divisor is not None and math.isclose(divisor, root)
+    formula = Formula(
+        divisor=root if is_root else divisor,
+        own_divisor=None if is_root else divisor,
+        cap=call.cap,
+        bias="given" if call.bias is not None else "",
+        normalizer="sinks" if call.sinks is not None else "softmax",
+        mask=call.mask if isinstance(call.mask, Mask) else None if call.mask is not None else Mask(),
+    )
+    whole = MAPS_PER_HEAD * len(call.query) * len(tokens) * len(keys) * BYTES_PER_NUMBER <= _MAX_WHOLE_BYTES
+    recorded = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    provenance = {step: text for step, text in _PROVENANCE.items() if step not in site.pure_projections}
+    if call.dtype not in (torch.float32, torch.float64):
+        dtype = str(call.dtype).removeprefix("torch.")
+        rounded = f"The input times its projection, as the model rounded it to {dtype}: the exact sum differs in the last digits."
+        provenance |= dict.fromkeys(site.pure_projections, rounded)
+    shared = frozenset(site.parameters)
+    layer = Layer(site.name, tokens, keys, recorded, formula, whole, shared_with_model=shared, provenance=provenance)
+    if _has_model_weights(layer, call):
+        return layer
+    # The family computes something that is not known here: its tensors are shown, and nothing is recomputed.
+    weights = call.attend_rows(slice(None), call.dtype)[0] if call.weights is None else call.weights
+    return replace(layer.with_tensors(weights=weights, head_output=call.head_output), formula=None)
 
+
+def _lambdas(call: Call) -> Tensor | None:
+    """λ of differential attention [head], from the parameters of its paper; None for other attention."""
+    names = ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2", "lambda_init")
+    q1, k1, q2, k2, start = (getattr(call.module, name, None) for name in names)
+    if q1 is None or k1 is None or q2 is None or k2 is None or start is None:
+        return None
+    q1, k1, q2, k2 = (in_float32(vector) for vector in (q1, k1, q2, k2))
+    value: Tensor = torch.exp((q1 * k1).sum()) - torch.exp((q2 * k2).sum()) + start
+    return value.expand(len(call.query)).clone()
+
+
+def _has_model_weights(layer: Layer, call: Call) -> bool:
+    """Whether the formula gives the model's weights in the first, middle and last row of every head.
+
+    Where the model gives no weights (fused attention), whether it gives the model's head outputs. A model in half precision is
+    computed again in float32 for this, since its own numbers are too coarse to tell one formula from another.
+    """
+    last, heads = call.query.shape[1] - 1, slice(0, len(call.query))
+    is_exact, outputs, value = call.dtype == torch.float32, call.head_output, call.value
+    if not call.has_own_weights:
+        value = value.repeat_interleave(len(call.query) // len(value), dim=0)
+        if not is_exact:
+            outputs = call.rerun_in(torch.float32, call.query, call.key, call.value)[1]
+    for query in {0, last // 2, last}:
+        rows = slice(query, query + 1)
+        actual = compute_blocks(layer, (WEIGHTS,), heads, rows)[0]
+        expected, tolerance = None, _WEIGHTS_TOLERANCE
+        if not call.has_own_weights:
+            actual, expected = actual @ value, outputs[:, rows]
+            tolerance *= max(1.0, float(value.abs().max()))
+        elif is_exact and call.weights is not None:
+            expected = call.weights[:, rows]
+        else:
+            expected = call.attend_rows(rows)[0]
+        if expected is not None and bool((actual - expected).abs().max() > tolerance):
+            return False
+    return True
+
+
+def _max_weight_error(layer: Layer, call: Call) -> float | None:
+    """The largest difference between the weights that the formula gives in float32 and those of the model, in its dtype; None without a formula.
+
+    The weights of fused attention, which gives none, are those of its family's eager attention.
+    """
+    if layer.formula is None:
+        return None
+    errors, n_queries = [0.0], call.query.shape[1]
+    for start in range(0, n_queries, BLOCK_ROWS):
+        rows = slice(start, min(start + BLOCK_ROWS, n_queries))
+        weights = call.attend_rows(rows, call.dtype)[0] if call.weights is None else call.weights[:, rows]
+        if weights is None:
+            return None
+        errors.append(float((layer.blocks(WEIGHTS, rows=rows)[0] - weights).abs().max()))
+    return max(errors)
+
+
+# -- before a pass: its time, and whether the model has what interventions change ----------------------
 
 MAX_SECONDS = 15.0
 """The largest time that a link may take beyond one plain pass, for changes and generated tokens."""
@@ -168,7 +239,7 @@ PARAMETER_TOKENS_PER_SECOND = 2e10  # parameters × tokens per second
 SECONDS_PER_LAYER = 0.004  # seconds for each layer of a pass, and again if it is changed
 _SECONDS_PER_INTERVENTION = 3e-5  # seconds for each intervention in each layer that it affects
 _SECONDS_PER_CELL = 1.5e-5  # seconds for each edited cell in each head that it affects
-_BYTES_PER_NUMBER = 4
+BYTES_PER_NUMBER = 4
 BATCH_TOKENS = 512  # in all texts of a batch: a fraction of a second, so that other threads wait only briefly
 _BATCH_WEIGHT_BYTES = 2**26  # of the attention weights of a batch in one layer
 
@@ -183,7 +254,7 @@ class PassInterventions(NamedTuple):
 def count_parameters(loaded: LoadedModel) -> float:
     """How many parameters multiply every token; without those of the vocabulary, which apply at one position only."""
     vocabulary = lm_head.vocabulary_size(loaded) * int(getattr(loaded.model.config, "hidden_size", 0) or 0)
-    return max(1.0, loaded.nbytes / _BYTES_PER_NUMBER - vocabulary)
+    return max(1.0, loaded.nbytes / BYTES_PER_NUMBER - vocabulary)
 
 
 def estimate_seconds(loaded: LoadedModel, tokens: int, changed: PassInterventions = PassInterventions()) -> float:  # noqa: B008  # it is immutable
@@ -191,7 +262,7 @@ def estimate_seconds(loaded: LoadedModel, tokens: int, changed: PassIntervention
     layers = loaded.sites_by_layer
     valid = [item for item in changed.interventions if item.layer is None or item.layer in layers]  # others: refused
     result = count_parameters(loaded) * tokens / PARAMETER_TOKENS_PER_SECOND
-    result += SECONDS_PER_LAYER * (len(layers) + validate.count_layers(loaded.layer_indices, valid, changed.frozen))
+    result += SECONDS_PER_LAYER * (len(layers) + count_layers(loaded.layer_indices, valid, changed.frozen))
     for intervention in valid:
         sites = [*layers.values()] if intervention.layer is None else [layers[intervention.layer]]
         n_heads = len(sites) if intervention.head is not None else sum(site.n_heads for site in sites)
@@ -204,7 +275,7 @@ def check_time(loaded: LoadedModel, tokens: int, max_new_tokens: int, passes: Se
 
     Args:
         loaded: the model.
-        tokens: of all its texts.
+        tokens: the number of tokens of all its texts.
         max_new_tokens: how many it generates after them.
         passes: the interventions of each pass over the text; a changed model repeats them for each generated token.
 
@@ -240,5 +311,63 @@ def check_time(loaded: LoadedModel, tokens: int, max_new_tokens: int, passes: Se
 def texts_at_once(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> int:
     """The number of equal texts in a batch, at least 2: limited by their tokens, and by the weights of one layer."""
     length = max(ids.shape[-1] for ids in model_inputs.values())
-    weight_bytes = max(site.n_heads for site in loaded.sites) * length * length * _BYTES_PER_NUMBER
+    weight_bytes = max(site.n_heads for site in loaded.sites) * length * length * BYTES_PER_NUMBER
     return max(2, min(BATCH_TOKENS // length, _BATCH_WEIGHT_BYTES // weight_bytes))
+
+
+_PUNCTUATION = ".,;:!?…"
+
+
+def count_numbers(loaded: LoadedModel, interventions: tuple[Intervention, ...], frozen: bool, length: int) -> int:
+    """How many numbers of the unchanged model and of the other state are stored besides those of this state."""
+    order, sites = loaded.layer_indices, loaded.sites_by_layer
+    valid = [item for item in interventions if item.layer is None or item.layer in sites]  # `check` refuses others
+    n_maps = sum(sites[layer].n_heads for layer in layers_after_first(order, valid)) if frozen else 0
+    patched = patched_layers(order, valid).items()
+    n_maps += sum(sites[layer].n_heads for layer, with_weights in patched if with_weights)
+    return 2 * n_maps * length * length + sum(sites[layer].width for layer, _ in patched) * length
+
+
+def check_interventions(loaded: LoadedModel, interventions: tuple[Intervention, ...], lengths: Sequence[int]) -> None:
+    """Check, before it runs, that the model has the layers, heads and cells of the interventions.
+
+    `lengths` are those of its texts; empty if no intervention has cells.
+
+    Raises:
+        ConfigError: there is no such layer, head or cell.
+    """
+    if interventions and not loaded.sites:
+        raise ConfigError(
+            f"The attention of {loaded.name} cannot be changed from outside: choose a model of another family."
+        )
+    extents, lengths = [], lengths or (0,)
+    sites = loaded.sites_by_layer
+    for index in range(loaded.n_layers):
+        site = sites.get(index)
+        if site is None:
+            extents.append(LayerSize(f"layer {index}", 0, 0, 0))
+            continue
+        n_queries, n_keys = (lengths[which] for which in inputs_of_site(site.name))
+        extents.append(LayerSize(site.name, site.n_heads, n_queries, n_keys))
+    check(interventions, extents)
+
+
+def match_length(loaded: LoadedModel, text: str, like: str, length: int) -> str:
+    """A text of exactly `length` tokens: `text` shortened, or extended with the words of `like`; empty if none is found."""
+    if loaded.pictures is not None:
+        return ""
+
+    def count_tokens(candidate: str) -> int:
+        return next(iter(running.tokenize_inputs(loaded, candidate, "", 2**20)[0].values())).shape[-1]
+
+    # A full stop in the middle, or at the end, can be one token too many.
+    for start, rest in product((text.rstrip(_PUNCTUATION), text), (like, like.rstrip(_PUNCTUATION))):
+        words = [*start.split(), *rest.split()[len(start.split()) :]]
+
+        def count_prefix(n_words: int, words: list[str] = words) -> int:
+            return count_tokens(" ".join(words[:n_words]))
+
+        n_words = bisect_left(range(len(words)), length, key=count_prefix)
+        if n_words and count_prefix(n_words) == length:
+            return " ".join(words[:n_words])
+    return ""

@@ -88,10 +88,8 @@ class ModelHandle:
         return loaded.replace(n_maps=count_maps(loaded), about=f"{where}, {attachment.words}.")
 
     def _difference(self, loaded: LoadedModel) -> str:
-        """How far the recorded output is from the model's own, in words; empty if it is equal to the bit, or known not to be.
-
-        A few families ask for the name of their attention, and compute something else under ours.
-        """
+        """How far the recorded output is from the model's own, in words; empty if it is equal to the bit, or known not to be."""
+        # A few families ask for the name of their attention, and compute something else under ours.
         attachment = self._attachment
         if not attachment.is_recorded_as_is:
             return ""
@@ -137,11 +135,7 @@ def handle_of(model: Any, tokenizer: Any, picture: bool = False) -> ModelHandle:
 
 
 def _unwrapped(model: Any) -> Any:
-    """The transformers model inside of torch.compile, adapters (LoRA), data parallelism, a pipeline, and what nnsight and TransformerLens wrap it in.
-
-    Raises:
-        ModelError: there is none.
-    """
+    """The transformers model inside of torch.compile, adapters (LoRA), data parallelism, a pipeline, and what nnsight and TransformerLens wrap it in."""
     from transformers import PreTrainedModel
 
     outermost = model
@@ -171,7 +165,6 @@ def _unwrapped(model: Any) -> Any:
 
 
 def _way_of(value: Any) -> str:
-    """What to do with something that is no transformers model."""
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     if isinstance(value, PreTrainedTokenizerBase):
@@ -189,11 +182,7 @@ def _way_of(value: Any) -> str:
 
 
 def _checked_tokenizer(tokenizer: Any, model: Any) -> Any:
-    """The tokenizer, also of a processor that has one.
-
-    Raises:
-        ModelError: it is none of transformers.
-    """
+    """The tokenizer, also of a processor that has one."""
     from transformers import PreTrainedTokenizerBase
 
     for candidate in (tokenizer, getattr(tokenizer, "tokenizer", None)):
@@ -206,11 +195,7 @@ def _checked_tokenizer(tokenizer: Any, model: Any) -> Any:
 
 
 def _checked_image_processor(model: Any, processor: Any) -> Any:
-    """The processor of pictures, also of a processor that has one.
-
-    Raises:
-        ModelError: it is none of transformers, or asks for pictures that are too large.
-    """
+    """The processor of pictures, also of a processor that has one."""
     from transformers import BaseImageProcessor
 
     for candidate in (processor, getattr(processor, "image_processor", None)):
@@ -234,7 +219,7 @@ def _kind(value: Any) -> str:
 
 
 def _state(model: Any) -> object:
-    """A value that changes with the weights and the modules of a model: an optimizer's step, an adapter, another device."""
+    """What changes with the weights and the modules of a model: an optimizer's step, an adapter, another device."""
     tensors = (*model.parameters(), *model.buffers())
     versions = tuple((tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors)
     return versions, sum(1 for _ in model.modules())

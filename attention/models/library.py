@@ -11,7 +11,7 @@ import pickle
 import re
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -19,20 +19,20 @@ from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from time import monotonic
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from attention.base import jobs
 from attention.base.cache import CACHE
 from attention.base.errors import ModelError
+from attention.models.folder import TEXT_ALONE, DeclaredInputs, Folder, check_folder, declared_inputs, too_large
 from attention.trace.trace import Trace
 
 if TYPE_CHECKING:
-    from attention.models.declared_inputs import DeclaredInputs
-    from attention.models.folder import Folder
     from attention.models.loaded import LoadedModel
 
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _ABOUT_FILE = "lab.json"
 """A file in a model's folder, {"about": a note that is shown with the model}."""
@@ -54,25 +54,17 @@ def _no_shortage(_: int) -> int:
 
 @dataclass(frozen=True)
 class Settings:
-    """The models that an operator allows.
+    """The models that an operator allows."""
 
-    Attributes:
-        folder: contains model folders, all offered by name.
-        paths: whether users may name any folder of this machine, and see the models of its Hugging Face cache.
-        hub: whether any hub id may be downloaded; or the allowed ids, each with its revision.
-        most_mb: bound of the weights of one model.
-        kept_mb: bound of the weights of all loaded models; the least recently used is dropped first.
-        make_room: frees this number of bytes, and returns how many are still missing.
-        shared: whether the weights are in memory that jobs share (`attention.base.jobs`).
-    """
-
-    folder: Path = Path("models")
+    folder: Path = Path("models")  # contains model folders, all offered by name
+    # Whether users may name any folder of this machine, and see the models of its Hugging Face cache.
     paths: bool = True
+    # Whether any hub id may be downloaded; or the allowed ids, each with its revision.
     hub: bool | dict[str, str] = False
-    most_mb: int = 4096
-    kept_mb: int = 4096
-    make_room: Callable[[int], int] = _no_shortage
-    shared: bool = False
+    most_mb: int = 4096  # bound of the weights of one model
+    kept_mb: int = 4096  # bound of the weights of all loaded models; the least recently used is dropped first
+    make_room: Callable[[int], int] = _no_shortage  # frees this number of bytes, and returns how many are still missing
+    shared: bool = False  # whether the weights are in memory that jobs share (`attention.base.jobs`)
 
     def for_jobs(self) -> Settings:
         """The same in a job, whose memory is limited anyway."""
@@ -86,14 +78,14 @@ class Library:
         self._guard = Lock()
         self.hold(settings)
 
-    def hold(self, settings: Settings) -> None:
-        """Drop all loaded models, and use these settings from now on."""
+    def hold(self, settings: Settings, adopted: Mapping[str, bytes] = MappingProxyType({})) -> None:
+        """Drop all loaded models, and use these settings from now on; `adopted` are the models that another process shares, as `for_jobs` gives them."""
         with self._guard:
             self.settings = settings
             self._loaded: OrderedDict[str, LoadedModel] = OrderedDict()  # by name, and device if one is named
             self._loading: dict[str, Lock] = {}
             self._pickled: dict[str, tuple[int, bytes]] = {}  # for jobs: the uid of each model, and its form
-            self._adopted: dict[str, bytes] = {}  # in a job: those of the process that it works for
+            self._adopted = adopted  # in a job: those of the process that it works for
             self._used: dict[str, float] = {}  # when each was asked for
 
     @property
@@ -140,14 +132,15 @@ class Library:
                 loaded = self._unpickled(key) or self._load(name, device)
                 with self._guard:
                     self._loaded[key], self._used[key] = loaded, monotonic()
-                    self._evict()
+                    while len(self._loaded) > 1 and self._n_bytes() > self.settings.kept_mb * 2**20:
+                        self._drop_oldest()
             finally:
                 with self._guard:
                     self._loading.pop(key, None)
             return loaded
 
     def for_jobs(self) -> tuple[dict[str, bytes], list[LoadedModel]]:
-        """The loaded models whose weights are shared, as `adopt` takes them in another process; and the models, which must live until it ends."""
+        """The loaded models whose weights are shared, as `hold` takes them in another process; and the models, which must live until it ends."""
         with self._guard:
             loaded = dict(self._loaded) if self.settings.shared else {}
         for key, model in loaded.items():
@@ -155,10 +148,6 @@ class Library:
                 with suppress(Exception):  # a model of a family that cannot be pickled is loaded by each job
                     self._pickled[key] = model.uid, jobs.pickled(model)
         return {key: self._pickled[key][1] for key in loaded if key in self._pickled}, [*loaded.values()]
-
-    def adopt(self, pickled: dict[str, bytes]) -> None:
-        """Takes models of the process that this one works for, each when it is first asked for."""
-        self._adopted = pickled
 
     def _unpickled(self, key: str) -> LoadedModel | None:
         if key not in self._adopted:
@@ -170,11 +159,6 @@ class Library:
         loaded: LoadedModel = pickle.loads(self._adopted[key])
         return loaded
 
-    def _evict(self) -> None:
-        max_bytes = self.settings.kept_mb * 2**20
-        while len(self._loaded) > 1 and sum(loaded.nbytes for loaded in self._loaded.values()) > max_bytes:
-            self._drop_oldest()
-
     def drop_idle(self) -> bool:
         """Drops the model that was used longest ago, unless that was just now; whether there was one."""
         with self._guard:
@@ -184,29 +168,25 @@ class Library:
             self._drop_oldest()
             return True
 
+    def _n_bytes(self) -> int:
+        return sum(loaded.nbytes for loaded in self._loaded.values())
+
     def _drop_oldest(self) -> None:
         key, dropped = self._loaded.popitem(last=False)
         del self._used[key]
         self._pickled.pop(key, None)
         # Cached traces have views of its projections, which would keep its storage in memory, uncounted.
-        CACHE.discard_values(
-            partial(
-                _refers_to, dropped.uid, {tensor.untyped_storage().data_ptr() for tensor in dropped.model.parameters()}
-            )
-        )
+        addresses = {tensor.untyped_storage().data_ptr() for tensor in dropped.model.parameters()}
+        CACHE.discard_values(partial(_refers_to, dropped.uid, addresses))
         del dropped
         gc.collect()  # a model is full of reference cycles
 
     def _check_memory(self, folder: Folder, name: str) -> None:
-        """Free memory for a model before its weights are read, by dropping other loaded models if necessary.
-
-        Raises:
-            ModelError: it does not fit.
-        """
+        """Free memory for a model before its weights are read, by dropping other loaded models if necessary."""
         needs = folder.needs + missing_bytes()
         while missing := self.settings.make_room(needs):
             with self._guard:
-                if missing > sum(loaded.nbytes for loaded in self._loaded.values()):
+                if missing > self._n_bytes():
                     break  # dropping all of them would not be enough
                 self._drop_oldest()
         if missing:
@@ -216,11 +196,10 @@ class Library:
             )
 
     def _load(self, name: str, device: str) -> LoadedModel:
-        from attention.models.folder import check_folder
         from attention.models.loading import load
 
         try:
-            path = self._path(name)
+            path = self.folder(name)
             folder = check_folder(path, name, self.settings.most_mb)
         except (OSError, RuntimeError) as error:  # too long a name, no permission, or an unknown home directory
             raise ModelError(
@@ -232,12 +211,10 @@ class Library:
 
     def inputs(self, name: str) -> DeclaredInputs:
         """What the model of a name reads: a text, a picture or both. One that is not on this machine yet counts as a model of texts."""
-        from attention.models.declared_inputs import TEXT_ALONE, declared_inputs, inputs_of
-
         with self._guard:
             loaded = self._loaded.get(name)
         if loaded is not None:
-            return inputs_of(loaded)
+            return _inputs_of(loaded)
         try:
             path = self._local_path(name)
         except (OSError, RuntimeError, ModelError):  # `get` says why
@@ -245,15 +222,7 @@ class Library:
         return TEXT_ALONE if path is None else declared_inputs(path)
 
     def folder(self, name: str) -> Path:
-        """The folder of a model of this machine, by its name.
-
-        Raises:
-            ModelError: there is none.
-        """
-        return self._path(name)
-
-    def _path(self, name: str) -> Path:
-        """The folder of a name, downloaded where that is allowed.
+        """The folder of a model, by its name; downloaded where that is allowed.
 
         Raises:
             ModelError: there is none.
@@ -267,13 +236,8 @@ class Library:
         raise self._unknown(name)
 
     def _local_path(self, name: str) -> Path | None:
-        """The folder of a name on this machine; None if there is none.
-
-        Raises:
-            ModelError: no folder can have this name.
-        """
         name = name.strip()
-        if _is_no_name(name):
+        if not name or len(name) > _LONGEST_NAME or "\0" in name:  # no folder has such a name
             raise ModelError(f"A model is named by a folder or one of the list; got {name[:40]!r}: choose one.")
         in_folder = self.settings.folder / name
         if "/" not in name and "\\" not in name and name not in (".", "..") and in_folder.is_dir():
@@ -297,9 +261,12 @@ class Library:
         )
 
 
-def _is_no_name(name: str) -> bool:
-    """Whether no folder can have this name."""
-    return not name or len(name) > _LONGEST_NAME or "\0" in name
+def _inputs_of(loaded: LoadedModel) -> DeclaredInputs:
+    reader = loaded.pictures
+    if reader is None:
+        return TEXT_ALONE
+    in_text = reader.image_token_id is not None
+    return DeclaredInputs(reader.reads_text, True, in_text, in_text)
 
 
 def _refers_to(uid: int, addresses: set[int], cached: Any) -> bool:
@@ -315,11 +282,8 @@ def _refers_to(uid: int, addresses: set[int], cached: Any) -> bool:
 
 
 def _download(name: str, revision: str | None, most_mb: int) -> Path:
-    """The folder of a model of the hub, downloaded unless its files of weights are too large."""
     from huggingface_hub import model_info, snapshot_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError
-
-    from attention.models.folder import too_large
 
     try:
         files = model_info(name, revision=revision, files_metadata=True).siblings or ()
@@ -351,11 +315,8 @@ def _cached() -> dict[str, Path]:
     for repo in repos:
         for revision in sorted(repo.revisions, key=lambda revision: revision.last_modified):
             names = {file.file_name for file in revision.files}
-            if (
-                repo.repo_type == "model"
-                and "config.json" in names
-                and any(name.endswith(".safetensors") for name in names)
-            ):
+            has_weights = any(name.endswith(".safetensors") for name in names)
+            if repo.repo_type == "model" and "config.json" in names and has_weights:
                 folders[repo.repo_id] = revision.snapshot_path
     return folders
 
@@ -375,11 +336,10 @@ LIBRARY = Library(Settings())
 
 
 def in_job(
-    settings: Settings, models: dict[str, bytes], function: Callable[..., Iterator[T]], *args: Any
-) -> Iterator[T]:
+    settings: Settings, models: dict[str, bytes], function: Callable[..., Iterator[_T]], *args: Any
+) -> Iterator[_T]:
     """What a function yields that may use the models of another process: its settings, and the models of `Library.for_jobs`."""
-    LIBRARY.hold(settings)
-    LIBRARY.adopt(models)
+    LIBRARY.hold(settings, models)
     yield from function(*args)
 
 

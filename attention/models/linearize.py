@@ -10,31 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from attention.base.errors import MissingError
 from attention.formula.names import KEY, QUERY, VALUE
 from attention.models import lm_head, recorder, running
 from attention.models.attention_call import ModelCall, as_model_output
-from attention.models.attention_sites import parents
+from attention.models.attention_sites import output_candidates, output_module, parents
 from attention.models.forward_pass import patched_head_output
 from attention.models.lm_head import Measurement
-from attention.models.recorded_layer import output_candidates, output_module
-from attention.models.residual_stream import find_writers, is_norm, writing_children
+from attention.models.loaded import LoadedModel
+from attention.models.residual_stream import LAYER, find_writers, is_norm, with_hidden_states, writing_children
 from attention.patching.forward import PatchedForward
 from attention.trace.linear_run import LinearRun
 from attention.trace.readout import Readout
 from attention.trace.residual_parts import EMBEDDING_PART, HEAD, LOGITS, mlp_part
 from attention.vision.modalities import check_text_only
-
-if TYPE_CHECKING:
-    from torch.nn import Module
-
-    from attention.models.loaded import LoadedModel
-
 
 _TOO_COARSE = "the sum is checked against the whole, and this model computes in half precision, which is too coarse: load it in float32."
 _UNRECORDED = "the attention of this model cannot be recorded: choose a model of another family."
@@ -82,16 +78,9 @@ def run_linear(
 
 
 class _Hooks:
-    """The hooks of one pass, and the run that they record.
-
-    Attributes:
-        run: the recorded run.
-        n_writing_layers: the number of attention layers whose output was recorded.
-    """
-
     def __init__(self, loaded: LoadedModel, forward: PatchedForward) -> None:
         self.run = LinearRun()
-        self.n_writing_layers = 0
+        self.n_writing_layers = 0  # attention layers whose output was recorded
         self._loaded, self._forward = loaded, forward
         self._modules: dict[str, Module] = dict(loaded.model.named_modules())
         self._attention = {id(self._modules[site.path]) for site in loaded.sites}
@@ -99,24 +88,23 @@ class _Hooks:
         self._mixed: set[int] = set()  # the layers in which a part has written
         self._entered: set[int] = set()  # the stacks of layers that have begun
         parent_of = parents(loaded.model)
-        outputs = [self._output_matrix(self._modules[site.path], parent_of) for site in loaded.sites]
-        self._w_o = {id(module): module for module in outputs if module is not None}
-
-    @staticmethod
-    def _output_matrix(module: Module, parent_of: Mapping[int, Module]) -> Module | None:
-        parent = parent_of.get(id(module))
-        return output_module(module, parent) or next(iter(output_candidates(module, parent)), None)
+        self._w_o: set[int] = set()
+        for site in loaded.sites:
+            module = self._modules[site.path]
+            places = module, parent_of.get(id(module))
+            w_o = output_module(*places) or next(iter(output_candidates(*places)), None)
+            if w_o is not None:
+                self._w_o.add(id(w_o))
 
     @property
     def _layer(self) -> int:
-        """The layer of the last call of attention."""
+        # That of the last call of attention.
         return self._loaded.layer_indices[self._n_calls - 1]
 
     @contextmanager
     def attached(self) -> Iterator[None]:
-        """A context in which the model has the hooks."""
         inside: set[int] = set()  # modules in which no gradient flows
-        attention = self._attention | {*self._w_o}
+        attention = self._attention | self._w_o
         with ExitStack() as stack:
             for blocks, layer_of_block in self._stacks():
                 stack.callback(blocks[0].register_forward_pre_hook(self._enter, with_kwargs=True).remove)
@@ -145,32 +133,24 @@ class _Hooks:
         """The layers of each stack, such as those of a decoder, with the index of each layer; None where it is not known."""
         stacks: dict[str, dict[int, int]] = {}
         for site, index in zip(self._loaded.sites, self._loaded.layer_indices, strict=True):
-            names = site.path.split(".")
-            at = next((i for i, name in enumerate(names) if name.isdigit()), None)
-            if at is None:
+            if (match := LAYER.match(site.path)) is None:
                 raise MissingError(
                     f"the layers of {self._loaded.name} are not in a list: what each adds is not known here."
                 )
-            stacks.setdefault(".".join(names[:at]), {}).setdefault(int(names[at]), index)
+            stacks.setdefault(match[1], {}).setdefault(int(match[2]), index)
+        others = {index: index for index in self._loaded.without_attention}
         found = []
         for path, layers in stacks.items():
-            blocks = list(self._modules[path].children())
-            found.append(
-                (
-                    blocks,
-                    [layers.get(i, i if i in self._loaded.without_attention else None) for i in range(len(blocks))],
-                )
-            )
+            blocks, known = list(self._modules[path].children()), others | layers
+            found.append((blocks, [known.get(i) for i in range(len(blocks))]))
         return found
 
     def _enter(self, block: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Makes the input of a stack of layers a leaf: the embedding."""
+        # The input of a stack of layers becomes a leaf: the embedding.
         if id(block) in self._entered:  # some families run one layer again and again
             return None
         self._entered.add(id(block))
-        if args:
-            return (self.run.source(EMBEDDING_PART, args[0]), *args[1:]), kwargs
-        return args, {**kwargs, "hidden_states": self.run.source(EMBEDDING_PART, kwargs["hidden_states"])}
+        return with_hidden_states(partial(self.run.source, EMBEDDING_PART), block, args, kwargs)
 
     def _writer(self, layer: int | None, mixer: str = "") -> Any:
         """A hook that makes the output of an MLP a leaf, or of the `mixer` that a layer has instead of attention, which runs first."""
@@ -187,7 +167,6 @@ class _Hooks:
         return write
 
     def _attend(self, call: ModelCall) -> tuple[Tensor, Tensor | None]:
-        """Attention without a gradient, whose head output is patched by the interventions."""
         with torch.no_grad():
             output, weights = call.run(keep_weights=True)
             detached = call.detached(output, weights)

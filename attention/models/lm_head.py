@@ -9,26 +9,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from attention.base.errors import ConfigError, TextError
 from attention.base.tokens import ClassName
+from attention.models.loaded import LoadedModel
 from attention.models.token_pieces import readable_tokens, vocabulary_names
 from attention.trace.trace import TOP_K, Prediction
 from attention.vision.picture_inputs import PictureInputs
 
-if TYPE_CHECKING:
-    from torch.nn import Module
-
-    from attention.models.loaded import LoadedModel
-
-
-_MAX_POSITIONS = 40
-"""The largest number of positions with logits: each has a logit for every token of the vocabulary."""
-
+_MAX_POSITIONS = 40  # with logits: each has one for every token of the vocabulary
 _CLASSIFIER = "ForImageClassification"  # in the names of the classes of transformers
 _POSITIONS: ContextVar[tuple[int, ...] | None] = ContextVar("positions", default=None)
 
@@ -172,9 +166,20 @@ def _class_prediction(
     return (Prediction(0, first, row.clone(), tuple(top), likeliest, fills_mask=True, classifies=True),)
 
 
+def _all_logits(model_output: Any) -> Any:
+    return model_output.get("logits", model_output.get("prediction_logits"))
+
+
+def logits_at_position(model_output: Any, position: int | None) -> Tensor:
+    """The logits of every text of a batch at a position, which may be the only one that has some, [text token] in float64; or those of classes."""
+    logits = _all_logits(model_output)
+    rows: Tensor = logits if logits.ndim == 2 else logits[:, 0 if logits.shape[1] == 1 else position]
+    return rows.cpu().double()
+
+
 def logits_of(model_output: Any) -> Tensor | None:
     """The logits [position vocabulary] of a forward pass; None if it has none."""
-    logits = model_output.get("logits", model_output.get("prediction_logits"))
+    logits = _all_logits(model_output)
     return logits[0].detach() if isinstance(logits, Tensor) and logits.ndim == 3 else None
 
 
@@ -270,17 +275,13 @@ def _select_positions(_: Module, args: tuple[Any, ...]) -> tuple[Any, ...] | Non
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a run measures.
+    """What a run measures."""
 
-    Attributes:
-        position: of the prediction. Without a language-model head, of the vector that is compared; None: all vectors.
-        target: the token, or the class, whose log-probability is measured; None without a language-model head and classes.
-        distractor: if set, the logit of the target minus the logit of this token is measured instead.
-    """
-
+    # Of the prediction. Without a language-model head, of the vector that is compared; None: all vectors.
     position: int | None = None
+    # The token, or the class, whose log-probability is measured; None without a language-model head and classes.
     target: int | None = None
-    distractor: int | None = None
+    distractor: int | None = None  # if set, the logit of the target minus the logit of this token is measured instead
 
     @property
     def logit_positions(self) -> tuple[int, ...]:
@@ -300,8 +301,7 @@ class Measurement:
             # Clamped, since rounding can give more than 1 for equal vectors.
             selected: Tensor = (cosine.mean(-1) if self.position is None else cosine[:, self.position]).clamp_max(1)
             return selected
-        logits = model_output.get("logits", model_output.get("prediction_logits"))
-        row = (logits if logits.ndim == 2 else logits[:, 0 if logits.shape[1] == 1 else self.position]).cpu().double()
+        row = logits_at_position(model_output, self.position)
         if self.distractor is not None:
             difference: Tensor = row[:, self.target] - row[:, self.distractor]
             return difference

@@ -26,28 +26,17 @@ _KINDS = ("vision", "text", "layer", "encoder", "decoder", "cross")  # the order
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """One place of a model where attention is called.
+    """One place of a model where attention is called."""
 
-    Attributes:
-        name: "layer 3"; in an encoder-decoder model "encoder 2", "decoder 2" or "cross 2"; in a model
-            that reads a picture and a text "vision 2" or "text 2".
-        parameters: W_Q, W_K, … by the names of the glossary, where they are known.
-        pure_projections: which of query, key and value are exactly their projection of the input.
-        n_heads: number of query heads.
-        width: how many numbers are recorded for each token.
-        supports_row_blocks: whether its attention can be computed for some of the queries at a time.
-        is_causal: whether no query sees a later key.
-        path: the name of its attention module in the model.
-    """
-
+    # "layer 3"; in an encoder-decoder model "encoder 2", "decoder 2" or "cross 2"; in a model that reads a picture and a text "vision 2" or "text 2".
     name: str
-    parameters: dict[str, Tensor]
-    pure_projections: frozenset[str]
-    n_heads: int
-    width: int
-    supports_row_blocks: bool = False
-    path: str = ""
-    is_causal: bool = False
+    parameters: dict[str, Tensor]  # W_Q, W_K, … by the names of the glossary, where they are known
+    pure_projections: frozenset[str]  # which of query, key and value are exactly their projection of the input
+    n_heads: int  # number of query heads
+    width: int  # how many numbers are recorded for each token
+    supports_row_blocks: bool = False  # whether its attention can be computed for some of the queries at a time
+    path: str = ""  # the name of its attention module in the model
+    is_causal: bool = False  # whether no query sees a later key
 
 
 class Preparable(Protocol):
@@ -72,11 +61,6 @@ class FairLock:
 
     def __reduce__(self) -> tuple[type[FairLock], tuple[()]]:
         return FairLock, ()  # in another process it is free
-
-    @property
-    def waiting(self) -> int:
-        """The number of waiting threads."""
-        return len(self._queue)
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -123,39 +107,24 @@ class FairLock:
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """A model in memory, ready to be recorded.
+    """A model in memory, ready to be recorded."""
 
-    Attributes:
-        name: as the user wrote it.
-        model: a transformers model: loaded from a folder in single precision, or a user's own.
-        tokenizer: its transformers tokenizer; None for a model that reads pictures and no text.
-        sites: its attention sites in call order; empty if its family cannot be recorded.
-        is_encoder_decoder: whether it is an encoder-decoder model.
-        max_length: the largest number of tokens in a text; None if there is no limit.
-        nbytes: size of its weights.
-        left_out: the layers whose attention is not recorded, as in a hybrid model: what each has instead, by its name.
-        n_maps: total number of query × key matrices of its heads of which only weights are known.
-        about: a note to show with the model, such as that it is a 4-bit version; may be empty.
-        lock: allows one forward pass at a time; each model has its own.
-        attachment: prepares a model that belongs to the user for each pass, and puts it back; None: the model is ours, and prepared.
-        pictures: how it reads pictures; None for a model of texts.
-        uid: identifies the model in cache keys, which must not hold it.
-    """
-
-    name: str
-    model: Any
-    tokenizer: Any
-    sites: tuple[Site, ...]
+    name: str  # as the user wrote it
+    model: Any  # a transformers model: loaded from a folder in single precision, or a user's own
+    tokenizer: Any  # its transformers tokenizer; None for a model that reads pictures and no text
+    sites: tuple[Site, ...]  # its attention sites in call order; empty if its family cannot be recorded
     is_encoder_decoder: bool
-    max_length: int | None
-    nbytes: int
+    max_length: int | None  # the largest number of tokens in a text; None if there is no limit
+    nbytes: int  # size of its weights
+    # The layers whose attention is not recorded, as in a hybrid model: what each has instead, by its name.
     left_out: Mapping[str, str] = field(default_factory=dict)
-    n_maps: int = 0
-    about: str = ""
-    lock: FairLock = field(default_factory=FairLock)
+    n_maps: int = 0  # total number of query × key matrices of its heads of which only weights are known
+    about: str = ""  # a note to show with the model, such as that it is a 4-bit version; may be empty
+    lock: FairLock = field(default_factory=FairLock)  # allows one forward pass at a time; each model has its own
+    # Prepares a model that belongs to the user for each pass, and puts it back; None: the model is ours, and prepared.
     attachment: Preparable | None = None
-    pictures: PictureReader | None = None
-    uid: int = field(default_factory=cache.new_uid)
+    pictures: PictureReader | None = None  # how it reads pictures; None for a model of texts
+    uid: int = field(default_factory=cache.new_uid)  # identifies the model in cache keys, which must not hold it
 
     def replace(self, **fields: Any) -> LoadedModel:
         """The same model with other fields."""
@@ -187,10 +156,8 @@ class LoadedModel:
     @property
     def input_embeddings(self) -> Module | None:
         """The module that turns token ids into vectors, or a picture for a model without text; None if transformers names none."""
-        for model in (
-            self.model,
-            getattr(self.model, "text_model", None),
-        ):  # of two towers, transformers does not choose one
+        # Of two towers, transformers does not choose one.
+        for model in (self.model, getattr(self.model, "text_model", None)):
             with suppress(NotImplementedError):  # transformers does not know it
                 module: Module | None = None if model is None else model.get_input_embeddings()
                 return module

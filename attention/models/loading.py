@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import mmap
+import os
+import sys
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sized
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn import Module, Parameter
 
+from attention.base import jobs
 from attention.base.errors import ModelError
 from attention.base.progress import ProgressCallback, current_callback
 from attention.models import lm_head, recorder
@@ -16,7 +25,6 @@ from attention.models.folder import Folder
 from attention.models.followed_pass import count_maps
 from attention.models.loaded import LoadedModel
 from attention.models.running import silence_warnings
-from attention.models.shared import share
 from attention.vision.families import reads_text, vision_config
 from attention.vision.modalities import no_text_error
 from attention.vision.reader import load_reader
@@ -42,7 +50,7 @@ def load(folder: Folder, name: str, about: str = "", device: str = "", shared: b
     tokenizer = None if is_of_pictures and not reads_text(empty_model) else _tokenizer(folder, name)
     model = _on_device(_model(folder, name, IMPLEMENTATION) or _model(folder, name, "eager"), device)
     if shared:
-        share(model)
+        _share(model)
     limit = None if tokenizer is None else max_length(model, tokenizer)
     two_texts = bool(getattr(model.config, "is_encoder_decoder", False))
     loaded = LoadedModel(name, model, tokenizer, (), two_texts, limit, folder.nbytes, about=about, pictures=pictures)
@@ -54,7 +62,7 @@ def load(folder: Folder, name: str, about: str = "", device: str = "", shared: b
     # Its family does not call the recorder: use its own attention, and follow its weights.
     loaded = loaded.replace(model=_model(folder, name, "eager").to(model.device))
     if shared:
-        share(loaded.model)
+        _share(loaded.model)
     lm_head.limit_logits(loaded.model)
     return loaded.replace(n_maps=count_maps(loaded))
 
@@ -94,11 +102,6 @@ def _model(folder: Folder, name: str, implementation: str) -> Any:
 
 
 def _on_device(model: Any, device: str) -> Any:
-    """The model on this device.
-
-    Raises:
-        ModelError: torch has no such device here, or its memory is too small.
-    """
     try:
         if torch.device(device or "cpu").type == "meta":
             raise ValueError("the meta device has no numbers")
@@ -111,11 +114,7 @@ def _on_device(model: Any, device: str) -> Any:
 
 
 def _check_size(folder: Folder, name: str) -> Any:
-    """The model on the meta device, built to check its size: parameters that are not in the file would be allocated at any size.
-
-    Raises:
-        ModelError: it is much larger than its weights, or it cannot be built.
-    """
+    """The model on the meta device, built to check its size: parameters that are not in the file would be allocated at any size."""
     from transformers import AutoConfig
 
     cls = _model_class(folder.config)
@@ -153,14 +152,8 @@ def max_length(model: Any, tokenizer: Any) -> int | None:
     """The largest number of tokens in a text: the rows of the position table, or the limit of the tokenizer."""
     config = model.config
     text_config = config.get_text_config() if hasattr(config, "get_text_config") else config
-    rows = next(
-        (
-            getattr(text_config, key)
-            for key in ("max_position_embeddings", "n_positions")
-            if isinstance(getattr(text_config, key, None), int)
-        ),
-        None,
-    )
+    sizes = (getattr(text_config, key, None) for key in ("max_position_embeddings", "n_positions"))
+    rows = next((size for size in sizes if isinstance(size, int)), None)
     if rows is not None:
         table = next((module for name, module in model.named_modules() if name.endswith("position_embeddings")), None)
         offset = getattr(table, "padding_idx", None)
@@ -182,22 +175,117 @@ def _report_loading() -> None:
     logging.set_tqdm_hook(_replace_bar)
 
 
-class _ReportingIterable:
-    """The steps of a loading model; iterating reports progress."""
-
-    def __init__(self, steps: Iterable[Any], report: ProgressCallback) -> None:
-        self.steps, self.report = steps, report
-
-    def __iter__(self) -> Iterator[Any]:
-        count = len(self.steps) if isinstance(self.steps, Sized) else 0
-        for i, step in enumerate(self.steps):
-            if count and i % max(1, count // _REPORTS) == 0:
-                self.report("Loading the model …", i / count)
-            yield step
+def _reporting(steps: Iterable[Any], report: ProgressCallback) -> Iterator[Any]:
+    count = len(steps) if isinstance(steps, Sized) else 0
+    for i, step in enumerate(steps):
+        if count and i % max(1, count // _REPORTS) == 0:
+            report("Loading the model …", i / count)
+        yield step
 
 
 def _replace_bar(make_bar: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     report = current_callback()
     if report and args and kwargs.get("desc") == "Loading weights":
-        return _ReportingIterable(args[0], report)
+        return _reporting(args[0], report)
     return make_bar(*args, **kwargs)
+
+
+# -- memory that jobs share ----------------------------------------------------------------------------
+
+_ALIGNED = 64  # bytes, as the kernels of torch look at addresses
+# By the address of a shared storage: path and number of its memory, offset, bytes.
+_STORAGES: dict[int, tuple[str, int, int, int]] = {}
+
+
+def _share(model: Module) -> bool:
+    """Moves the weights of a model into memory that jobs share, for as long as the model lives; false if they cannot be moved.
+
+    Afterwards no file is mapped any more: a file of weights that is overwritten changes nothing. Linux alone has such memory; elsewhere a
+    job loads the model.
+    """
+    tensors = [*model.parameters(), *model.buffers()]
+    if sys.platform != "linux" or not all(_can_be_moved(tensor) for tensor in tensors):
+        return False
+    by_storage: dict[int, list[Tensor]] = {}
+    for tensor in tensors:
+        if tensor.untyped_storage().nbytes():
+            by_storage.setdefault(tensor.untyped_storage().data_ptr(), []).append(tensor)
+    places, end = [], 0
+    for address, users in by_storage.items():
+        # As aligned as it was: the last bits of a product depend on it.
+        place, size = -(-end // _ALIGNED) * _ALIGNED + address % _ALIGNED, users[0].untyped_storage().nbytes()
+        places.append((place, size))
+        end = place + size
+    file = os.memfd_create("model")
+    os.ftruncate(file, max(end, 1))
+    memory, path, number = mmap.mmap(file, max(end, 1)), f"/proc/{os.getpid()}/fd/{file}", os.fstat(file).st_ino
+    addresses = []
+    for users, (place, size) in zip(by_storage.values(), places, strict=True):
+        whole = torch.frombuffer(memory, dtype=torch.uint8, count=size, offset=place)
+        whole.copy_(torch.empty(0, dtype=torch.uint8).set_(users[0].untyped_storage()))
+        for tensor in users:
+            tensor.data = _view(whole, tensor.dtype, int(tensor.storage_offset()), tensor.shape, tensor.stride())
+        addresses.append(whole.untyped_storage().data_ptr())
+        _STORAGES[addresses[-1]] = path, number, place, size
+    weakref.finalize(model, _end, file, addresses)
+    return True
+
+
+def _can_be_moved(tensor: Tensor) -> bool:
+    return type(tensor) in (Tensor, Parameter) and tensor.device.type == "cpu" and tensor.layout == torch.strided
+
+
+def _view(whole: Tensor, dtype: torch.dtype, offset: int, shape: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
+    return torch.empty(0, dtype=dtype).set_(whole.untyped_storage(), offset, shape, stride)
+
+
+def _end(file: int, addresses: list[int]) -> None:
+    os.close(file)
+    for address in addresses:
+        del _STORAGES[address]
+
+
+def _reduce(value: Any) -> Any:
+    """How a job finds a tensor of a shared model."""
+    if not isinstance(value, Tensor) or not _can_be_moved(value):
+        return NotImplemented
+    if (place := _STORAGES.get(value.untyped_storage().data_ptr())) is None:
+        # What a layer notes on a tensor, to see that it was changed, is true of this process only.
+        return (Tensor.detach, (value.detach(),)) if "recorded_version" in vars(value) else NotImplemented
+    is_parameter = isinstance(value, Parameter)
+    form = value.dtype, value.storage_offset(), tuple(value.shape), value.stride(), value.requires_grad
+    return _open, (*place, *form, is_parameter)
+
+
+def _open(
+    path: str,
+    number: int,
+    place: int,
+    size: int,
+    dtype: torch.dtype,
+    offset: int,
+    shape: tuple[int, ...],
+    stride: tuple[int, ...],
+    requires_grad: bool,
+    is_parameter: bool,
+) -> Tensor:
+    tensor = _view(_whole(path, number, place, size), dtype, offset, shape, stride)
+    return Parameter(tensor, requires_grad) if is_parameter else tensor.requires_grad_(requires_grad)
+
+
+@cache
+def _memory(path: str, number: int) -> mmap.mmap:
+    with Path(path).open("rb") as file:
+        if os.fstat(file.fileno()).st_ino != number:
+            raise FileNotFoundError(f"the memory of a model has gone from {path}")
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)  # what a job writes stays in the job
+
+
+@cache
+def _whole(path: str, number: int, place: int, size: int) -> Tensor:
+    tensor = torch.frombuffer(_memory(path, number), dtype=torch.uint8, count=size, offset=place)
+    _STORAGES[tensor.untyped_storage().data_ptr()] = path, number, place, size
+    return tensor
+
+
+jobs.REDUCERS.append(_reduce)

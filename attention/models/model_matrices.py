@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module, ModuleList
 
 from attention.base import cache
 from attention.base.errors import ConfigError, ModelError
@@ -24,14 +25,9 @@ from attention.formula.functions import project
 from attention.models import lm_head, recorder, running
 from attention.models.attention_call import Call, in_float32
 from attention.models.attention_sites import parents
+from attention.models.loaded import LoadedModel
 from attention.models.token_pieces import vocabulary_names
 from attention.trace.model_run import LayerMatrices
-
-if TYPE_CHECKING:
-    from torch.nn import Module
-
-    from attention.models.loaded import LoadedModel
-
 
 _CHUNK = 8192  # tokens of the vocabulary in one product
 _FLOPS = 4e10  # per second, of products on one thread
@@ -95,9 +91,8 @@ class ModelMatrices:
             named |= {name: around.before.before(named[name]) for name in ("w_q", "w_k", "w_v") if name in named}
         if around.after is not None and "w_o" in named:
             named["w_o"] = around.after.after(named["w_o"])
-        if (
-            around.before is not None and around.before.centers and "w_o" in named
-        ):  # every norm that reads it subtracts its mean
+        # Every norm that reads it subtracts its mean.
+        if around.before is not None and around.before.centers and "w_o" in named:
             named["w_o"] = named["w_o"] - named["w_o"].mean(-1, keepdim=True)
         for name in {"w_k", "w_v"} & named.keys():  # one copy for each query head
             named[name] = named[name].repeat_interleave(site.n_heads // len(named[name]), dim=0)
@@ -167,8 +162,7 @@ class ModelMatrices:
             after = output[0] if isinstance(output, tuple) else output
             rows.append(in_float32((after if layer else before).reshape(-1, after.shape[-1])[-1]))
 
-        with self.loaded.lock.hold(), ExitStack() as stack:
-            stack.callback(first.register_forward_hook(record, with_kwargs=True).remove)
+        with self.loaded.lock.hold(), first.register_forward_hook(record, with_kwargs=True):
             running.run(self.loaded, {"input_ids": torch.tensor([[token]])})
         return rows[0]
 
@@ -275,7 +269,6 @@ class _ProbeRun:
             self.received.append(kwargs.get("position_embeddings"))
 
     def surroundings(self, index: int) -> _Surroundings:
-        """What surrounds the attention of the call with this index."""
         call, block = self.calls[index], self.blocks[index]
         site = self.loaded.sites[index]
         cos = self.received[index][0] if isinstance(self.received[index], tuple) else None
@@ -303,8 +296,6 @@ class _ProbeRun:
 
 def _blocks(model: Any, calls: Sequence[Call]) -> list[Module]:
     """For each call, the layer of the model that contains its attention module: the innermost item of a list of modules."""
-    from torch.nn import ModuleList
-
     parent_of = parents(model)
     blocks: list[Module] = []
     for call in calls:
@@ -329,15 +320,10 @@ _NORM_TOLERANCE = 1e-2
 
 @dataclass(frozen=True, eq=False)
 class _NormPart:
-    """The linear part of a norm, x ↦ centred(x) · weight, in float32.
+    """The linear part of a norm, x ↦ centred(x) · weight, in float32."""
 
-    Attributes:
-        weight: [d_model], with an added 1 where the family has it.
-        centers: whether the mean of the row is subtracted first, as a LayerNorm does.
-    """
-
-    weight: Tensor
-    centers: bool
+    weight: Tensor  # [d_model], with an added 1 where the family has it
+    centers: bool  # whether the mean of the row is subtracted first, as a LayerNorm does
 
     def normalize(self, rows: Tensor) -> Tensor:
         """The norm without its weights and biases: rows [… d_model] of mean square 1."""
@@ -394,19 +380,12 @@ _ROTATION_TOLERANCE = 1e-3  # relative to the largest number
 
 @dataclass(frozen=True, eq=False)
 class _RotaryCall:
-    """One call of a model's rotary embedding module.
-
-    Attributes:
-        module: the module, which turns position ids into cosines and sines.
-        args: its positional arguments.
-        kwargs: its keyword arguments.
-        output: cosines and sines, [1 pos rotary_dim] each.
-    """
+    """One call of a model's rotary embedding module, which turns position ids into cosines and sines."""
 
     module: Module
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    output: tuple[Tensor, Tensor]
+    output: tuple[Tensor, Tensor]  # cosines and sines, [1 pos rotary_dim] each
 
     def at(self, positions: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Cosines and sines at other positions, from the same module."""
@@ -423,36 +402,23 @@ class _RotaryCall:
 
 @dataclass(frozen=True, eq=False)
 class _QueryKeyChange:
-    """What happens to queries and keys between their projections and their product.
+    """What happens to queries and keys between their projections and their product."""
 
-    Attributes:
-        norms: the norm of each head's query, and of its key; None where there is none.
-        rotations: the rotations; None without rotary embedding.
-    """
-
-    norms: tuple[_NormPart | None, _NormPart | None]
-    rotations: _Rotations | None
+    norms: tuple[_NormPart | None, ...]  # of each head's query, and of its key
+    rotations: _Rotations | None  # None without rotary embedding
 
     def fold(self, w_q: Tensor, w_k: Tensor) -> tuple[Tensor, Tensor]:
-        """W_Q and W_K, [head d_model d_k], followed by the linear part of the norms of the heads."""
         first, second = (w if norm is None else norm.after(w) for w, norm in zip((w_q, w_k), self.norms, strict=True))
         return first, second
 
 
 def _find_change(call: Call, named: dict[str, Tensor], rotary: _RotaryCall | None) -> _QueryKeyChange | str:
-    """What happens between the projections of a call and its product; a sentence if it is unknown.
-
-    Args:
-        call: a recorded call of attention.
-        named: its parameters by name.
-        rotary: the rotary embedding that the attention module received; None if it received none.
-    """
+    """What happens between the projections of a call, with the `named` parameters, and its product; a sentence if it is unknown."""
     if call.input is None or "w_q" not in named or "w_k" not in named:
         return "W_Q and W_K of this family are not known."
     x2, width = call.memory if call.memory is not None else call.input, call.query.shape[-1]
-    rows = [
-        project(x, in_float32(named[f"w_{side}"]), _bias(named, side)) for side, x in (("q", call.input), ("k", x2))
-    ]
+    named = {name: in_float32(tensor) for name, tensor in named.items()}
+    rows = [project(x, named[f"w_{side}"], named.get(f"b_{side}")) for side, x in (("q", call.input), ("k", x2))]
     recorded = (call.query, call.key)
     head_norms = tuple(_head_norm(call.module, side, width) for side in "qk")
     for norms in dict.fromkeys((head_norms, (None, None))):
@@ -461,16 +427,17 @@ def _find_change(call: Call, named: dict[str, Tensor], rotary: _RotaryCall | Non
         ]
         for rotations in (None, *_candidates(call.module, rotary, width)):
             try:
-                turned = normed if rotations is None else [_rotate(each, rotations) for each in normed]
+                turned = normed
+                if rotations is not None:
+                    turned = [torch.einsum("hpd,pde->hpe", each, rotations(range(each.shape[1]))) for each in normed]
             except (RuntimeError, TypeError, ValueError, IndexError):  # only a part of the width is rotated
                 continue
             if all(map(_is_multiple, turned, recorded)):
-                return _QueryKeyChange((norms[0], norms[1]), rotations)
+                return _QueryKeyChange(norms, rotations)
     return _NO_ROTATION_REASON
 
 
 def _head_norm(module: Module, side: str, width: int) -> _NormPart | None:
-    """The norm that a family applies to each query (q) or key (k) of a head."""
     norms = (getattr(module, name, None) for name in _HEAD_NORMS[side])
     norm = next((norm for norm in norms if norm is not None), None)
     return None if norm is None else _norm_part(norm, width)
@@ -488,16 +455,8 @@ def _candidates(module: Module, rotary: _RotaryCall | None, width: int) -> list[
 def _rotations_at(
     apply: Callable[..., Any], rotary: _RotaryCall, width: int, rotated_width: int, positions: Sequence[int]
 ) -> Tensor:
-    return _matrices(apply, *rotary.at(positions), width, rotated_width)
-
-
-def _rotate(rows: Tensor, rotations: _Rotations) -> Tensor:
-    """Rows [head pos d_k], each multiplied by the rotation of its position."""
-    return torch.einsum("hpd,pde->hpe", rows, rotations(range(rows.shape[1])))
-
-
-def _matrices(apply: Callable[..., Any], cos: Tensor, sin: Tensor, width: int, rotated_width: int) -> Tensor:
     """What the family's function does to each row of the identity, at every position: [pos d_k d_k]."""
+    cos, sin = rotary.at(positions)
     n_positions = cos.shape[-2]
     basis = torch.eye(rotated_width, device=cos.device, dtype=cos.dtype)
     rows = basis[None, :, None].expand(1, rotated_width, n_positions, rotated_width)
@@ -505,11 +464,6 @@ def _matrices(apply: Callable[..., Any], cos: Tensor, sin: Tensor, width: int, r
     result = torch.eye(width).repeat(n_positions, 1, 1)
     result[:, :rotated_width, :rotated_width] = rotated
     return result
-
-
-def _bias(named: dict[str, Tensor], letter: str) -> Tensor | None:
-    bias = named.get(f"b_{letter}")
-    return None if bias is None else in_float32(bias)
 
 
 def _is_multiple(rows: Tensor, recorded: Tensor) -> bool:

@@ -6,9 +6,11 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
+from torch.nn import Module
+from torch.utils.hooks import RemovableHandle
 
 from attention.models.attention_call import (
     IMPLEMENTATION,
@@ -22,17 +24,13 @@ from attention.models.attention_call import (
 )
 from attention.vision.packed_sequences import current_packing
 
-if TYPE_CHECKING:
-    from torch.nn import Module
-    from torch.utils.hooks import RemovableHandle
-
-AttentionWrapper = Callable[[ModelCall], tuple[Tensor, Tensor | None]]
+_AttentionWrapper = Callable[[ModelCall], tuple[Tensor, Tensor | None]]
 """Receives each call. Returns the head output [batch query_pos head d_v] with which the model continues, and the weights if there are any."""
-CallHook = Callable[[Call], Tensor | None]
+_CallHook = Callable[[Call], Tensor | None]
 """Receives each recorded call. May return a patched head output [head query_pos d_v], with which the model continues."""
 
 _MEMORY_ARGUMENTS = ("key_value_states", "encoder_hidden_states", "cross_attention_states")
-_WRAPPER: ContextVar[tuple[AttentionWrapper, MaskCache] | None] = ContextVar("wrapper", default=None)
+_WRAPPER: ContextVar[tuple[_AttentionWrapper, MaskCache] | None] = ContextVar("wrapper", default=None)
 
 
 def register() -> None:
@@ -46,7 +44,7 @@ def register() -> None:
 
 
 @contextmanager
-def wrapping_attention(wrapper: AttentionWrapper) -> Iterator[None]:
+def wrapping_attention(wrapper: _AttentionWrapper) -> Iterator[None]:
     """A context in which `wrapper` computes every attention call of this thread; of nested contexts, the inner one applies."""
     token = _WRAPPER.set((wrapper, MaskCache()))
     try:
@@ -56,20 +54,17 @@ def wrapping_attention(wrapper: AttentionWrapper) -> Iterator[None]:
 
 
 @contextmanager
-def recording(on_call: CallHook, weights: bool = True) -> Iterator[None]:
+def recording(on_call: _CallHook, weights: bool = True) -> Iterator[None]:
     """A context in which `on_call` receives every attention call of this thread; without `weights`, large weights are dropped."""
     with wrapping_attention(_Recorder(on_call, weights)):
         yield
 
 
 class _Recorder:
-    """The wrapper that records each call; every recorded pass has its own.
+    """The wrapper that records each call; every recorded pass has its own."""
 
-    Attributes:
-        inputs: the input of each attention module [query_pos d_model], and its memory [key_pos d_model], by the id of the module.
-    """
-
-    def __init__(self, on_call: CallHook, weights: bool) -> None:
+    def __init__(self, on_call: _CallHook, weights: bool) -> None:
+        # By the id of each attention module: its input [query_pos d_model], and its memory [key_pos d_model].
         self.inputs: dict[int, tuple[Tensor | None, Tensor | None]] = {}
         self._on_call, self._keep_weights = on_call, weights
 

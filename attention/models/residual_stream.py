@@ -1,47 +1,53 @@
-"""The residual stream of a model and what writes to it, all logits, and the weights between vectors and vocabulary."""
+"""The residual stream of a model, runs in which what writes to it is replaced, all logits, and the weights between vectors and vocabulary."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module, ModuleList
 
-from attention.base.errors import MissingError, SizeError
-from attention.models import forward_pass, lm_head
+from attention.base.errors import ConfigError, MissingError, SizeError
+from attention.formula.names import KEY, QUERY, VALUE
+from attention.models import forward_pass, lm_head, recorder, running
+from attention.models.attention_call import ModelCall
+from attention.models.attention_sites import output_module, parents
+from attention.models.forward_pass import patched_head_output
+from attention.models.loaded import LoadedModel
+from attention.models.text_inputs import TextInputs
+from attention.patching.forward import PatchedForward
 from attention.trace.cost import ALLOW_MORE
 from attention.trace.model_run import FinalNorm, VocabularyWeights
+from attention.trace.parts import Compute, Handlers, Place
 from attention.vision.modalities import check_text_only
-
-if TYPE_CHECKING:
-    from torch.nn import Module
-
-    from attention.models.loaded import LoadedModel
-    from attention.patching.forward import PatchedForward
-
 
 _BYTES_PER_NUMBER = 4
 _EPS_NAMES = ("eps", "variance_epsilon")
+LAYER = re.compile(r"(.+?)\.(\d+)(?:\.|$)")
+"""The path of a module in a list of layers: that of the outermost list, and the number of the layer in it."""
 
 
 @dataclass(frozen=True, eq=False)
-class Streams:
+class _Streams:
     """The stream that enters each layer, [query_pos d_model], and the one after the last layer: float32, on the CPU."""
 
     tensors: tuple[Tensor, ...]
 
     @property
     def nbytes(self) -> int:
-        """The memory of all of them, in bytes."""
         return sum(tensor.nbytes for tensor in self.tensors)
 
 
 def residual_stream(
     loaded: LoadedModel, inputs: Mapping[str, Tensor], forward: PatchedForward, max_bytes: int
-) -> Streams:
+) -> _Streams:
     """The residual stream of one pass with these patches.
 
     Raises:
@@ -71,7 +77,7 @@ def residual_stream(
     states += [_copied(output) for output in last]
     if len(states) != n_layers + 1 or any(state.shape != (n_tokens, d_model) for state in states):
         raise MissingError(_no_stream(loaded))
-    return Streams(tuple(states))
+    return _Streams(tuple(states))
 
 
 def all_logits(loaded: LoadedModel, inputs: Mapping[str, Tensor], forward: PatchedForward, max_bytes: int) -> Tensor:
@@ -105,13 +111,9 @@ def vocabulary_weights(loaded: LoadedModel) -> VocabularyWeights:
 
 
 def _layer_list(loaded: LoadedModel) -> tuple[str, Module]:
-    """The list of layers, and its path in the model.
-
-    Raises:
-        MissingError: the model has no such list, or several.
-    """
+    """The list of layers, and its path in the model."""
     modules = dict(loaded.model.named_modules())
-    paths = {_outermost_list(site.path) for site in loaded.sites}
+    paths = {match[1] if (match := LAYER.match(site.path)) else "" for site in loaded.sites}
     if not loaded.sites:
         n_layers = getattr(loaded.model.config.get_text_config(), "num_hidden_layers", 0)
         lists = (path for path, module in modules.items() if isinstance(module, torch.nn.ModuleList))
@@ -120,13 +122,6 @@ def _layer_list(loaded: LoadedModel) -> tuple[str, Module]:
         raise MissingError(_no_stream(loaded))
     (path,) = paths
     return path, modules[path]
-
-
-def _outermost_list(path: str) -> str:
-    """The path of the outermost list that holds the module at `path`; empty if there is none."""
-    names = path.split(".")
-    at = next((i for i, name in enumerate(names) if name.isdigit()), 0)
-    return ".".join(names[:at])
 
 
 def _final_norm(loaded: LoadedModel) -> FinalNorm | None:
@@ -199,13 +194,9 @@ def _check_size(what: str, numbers: int, max_bytes: int) -> None:
 
 
 def find_writers(module: Module, attention: Collection[int]) -> Iterator[Module]:
-    """The largest modules below this one that have parameters, and contain neither attention, nor its W_O, nor a norm.
+    """The largest modules below a layer that have parameters, and contain neither attention, nor its W_O (whose ids are given), nor a norm.
 
     Some families add the residual and normalize inside of the module that has the MLP, so a module with a norm is entered.
-
-    Args:
-        module: a layer of the model.
-        attention: the ids of the attention modules and of their W_O.
     """
     for child in writing_children(module):
         if id(child) in attention:
@@ -226,3 +217,142 @@ def writing_children(layer: Module) -> Iterator[Module]:
 def is_norm(module: Module) -> bool:
     """Whether a module is a norm, such as LayerNorm or RMSNorm."""
     return "norm" in type(module).__name__.lower() and not any(True for _ in module.children())
+
+
+@dataclass(frozen=True, eq=False)
+class _Writers:
+    modules: tuple[Module, ...]  # MLPs, experts and mixers: all of the layers that are neither attention nor a norm
+    block_of_module: tuple[int, ...]  # the index of the layer of the model
+    block_of_call: tuple[int, ...]  # the same for each attention call
+    projections: tuple[Module, ...]  # W_O, where it is a module
+    first_block: Module | None  # whose input is the embedding; None if the model has several stacks of layers
+
+
+class TransformerParts:
+    """Repeats one run of a transformers model; a `PartRunner`.
+
+    Attributes:
+        layers: the index in the trace of each attention call.
+        batch_size: the number of texts that run at once.
+    """
+
+    def __init__(self, loaded: LoadedModel, model_inputs: TextInputs, forward: PatchedForward, position: int) -> None:
+        """Finds the parts of the model, whose logits are read at a position.
+
+        Raises:
+            ConfigError: the layers of the model are not in a list, so it is unknown what belongs to a layer.
+        """
+        self._loaded, self._inputs, self._forward, self._position = loaded, model_inputs, forward, position
+        check_text_only(loaded, "Path patching")
+        self._writers = _find_writers(loaded)
+        self.layers = loaded.layer_indices
+        self.batch_size = forward_pass.texts_at_once(loaded, model_inputs)
+
+    def run(self, n_rows: int, handlers: Handlers) -> Tensor:
+        """The logits at the position, [batch token] in float64, of a batch of equal texts."""
+        batch = self._inputs.repeated(n_rows)
+        n_calls = 0
+
+        def attend(call: ModelCall) -> tuple[Tensor, Tensor | None]:
+            nonlocal n_calls
+            index, n_calls = n_calls, n_calls + 1
+            patched = handlers.inputs(index, {QUERY: call.query, KEY: call.key, VALUE: call.value})
+            call = replace(call, query=patched[QUERY], key=patched[KEY], value=patched[VALUE])
+            output, weights = call.run()
+            z = handlers.head_outputs(index, output, lambda: self._intervened(index, call, output, weights))
+            return z.to(output), weights
+
+        def project(place: Place, compute: Compute) -> Any:
+            return handlers.projected(place, n_calls - 1, compute)
+
+        with ExitStack() as stack:
+            # No other thread may run the model while modules are replaced.
+            stack.enter_context(self._loaded.lock.hold())
+            for modules, handle in ((self._writers.modules, handlers.written), (self._writers.projections, project)):
+                for place, module in enumerate(modules):
+                    stack.enter_context(_handled(module, place, handle))
+            if self._writers.first_block is not None:
+                embed = partial(with_hidden_states, handlers.embedding)
+                hook = self._writers.first_block.register_forward_pre_hook(embed, with_kwargs=True)
+                stack.callback(hook.remove)
+            stack.enter_context(recorder.wrapping_attention(attend))
+            stack.enter_context(lm_head.logits_at((self._position,)))
+            return lm_head.logits_at_position(running.run(self._loaded, batch), self._position)
+
+    def mlp_layer(self, place: Place, n_calls: int) -> int:
+        """The layer of a module that writes, which is called this number of times."""
+        block = self._writers.block_of_module[place[0]]
+        if self._writers.first_block is not None and n_calls == 1:
+            return block
+        attention = [call for call, index in enumerate(self._writers.block_of_call) if index == block]
+        return self.layers[attention[place[1] * len(attention) // n_calls]]
+
+    def _intervened(self, index: int, call: ModelCall, z: Tensor, weights: Tensor | None) -> Tensor:
+        layer, site = self.layers[index], self._loaded.sites[index]
+        if not self._forward.affects(layer):
+            return z.clone()
+        texts = (call.detached_text(row, z, weights) for row in range(len(z)))
+        patched = (patched_head_output(self._forward, layer, text, site) for text in texts)
+        return torch.stack([output.transpose(0, 1) for output in patched if output is not None]).to(z)
+
+
+def estimate_seconds(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> float:
+    """The estimated seconds of one text of a batch."""
+    n_tokens = sum(ids.shape[-1] for ids in model_inputs.values())
+    return forward_pass.count_parameters(loaded) * n_tokens / forward_pass.PARAMETER_TOKENS_PER_SECOND
+
+
+def _find_writers(loaded: LoadedModel) -> _Writers:
+    modules, parent_of = dict(loaded.model.named_modules()), parents(loaded.model)
+    called = [modules[site.path] for site in loaded.sites]
+    projections = [output_module(module, parent_of.get(id(module))) for module in called]
+    stacks: dict[str, Module] = {}
+    blocks_called: list[Module] = []
+    for site in loaded.sites:
+        match = LAYER.match(site.path)
+        if match is None or not isinstance(modules[match[1]], ModuleList):
+            raise ConfigError(
+                f"Path patching needs a model whose layers are in a list, unlike those of {loaded.name}: choose another model."
+            )
+        stacks[match[1]] = modules[match[1]]
+        blocks_called.append(modules[f"{match[1]}.{match[2]}"])
+    blocks = [block for stack in stacks.values() for block in stack.children()]
+    attention = {id(module) for module in (*called, *projections) if module is not None}
+    block_of: dict[Module, int] = {}
+    for index, block in enumerate(blocks):
+        for module in find_writers(block, attention):
+            block_of.setdefault(module, index)
+    return _Writers(
+        tuple(block_of),
+        tuple(block_of.values()),
+        tuple(blocks.index(block) for block in blocks_called),
+        tuple(dict.fromkeys(module for module in projections if module is not None)),
+        blocks[0] if len(stacks) == 1 else None,
+    )
+
+
+@contextmanager
+def _handled(module: Module, index: int, handle: Callable[[Place, Compute], Any]) -> Iterator[None]:
+    """A context in which `handle` replaces the output of a module, and need not compute it, which a hook always does."""
+    own, compute, calls = vars(module).get("forward"), module.forward, count()
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return handle((index, next(calls)), lambda: compute(*args, **kwargs))
+
+    module.forward = forward
+    try:
+        yield
+    finally:
+        if own is None:
+            del module.forward
+        else:
+            module.forward = own
+
+
+def with_hidden_states(
+    change: Callable[[Any], Any], _: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a hook before a layer gives that changes the residual stream which enters it."""
+    if args:
+        return (change(args[0]), *args[1:]), kwargs
+    return args, {**kwargs, "hidden_states": change(kwargs["hidden_states"])}

@@ -1,17 +1,20 @@
-"""One forward pass of a loaded model: from text to token ids, and from token ids to the model's output."""
+"""Running a loaded model: from text to token ids, from these to the output of one forward pass, or to text that it generates."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from inspect import signature
+from itertools import count
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from attention.base.cache import CACHE
 from attention.base.errors import AttentionError, ModelError
+from attention.base.progress import current_callback
 from attention.models.loaded import LoadedModel
 from attention.models.text_inputs import (
     BESIDE,
@@ -30,19 +33,12 @@ from attention.vision.modalities import no_family_error, no_text_error
 from attention.vision.packed_sequences import packed
 from attention.vision.picture_inputs import PictureInputs, picture_inputs
 
-_PROBE = (
-    "a b c d"  # the text that every model is tried with: several words, since a rotation does not change position 0
-)
+_PROBE = "a b c d"  # every model is tried with it: several words, since a rotation does not change position 0
 _PROBE_TOKENS = 8
 _PROBE_SIDE = 64  # pixels
 PAIR = "pair of texts"
 """The name of two texts that a model reads together."""
-ATTENTIONS = {
-    "layer": "attentions",
-    "encoder": "encoder_attentions",
-    "decoder": "decoder_attentions",
-    "cross": "cross_attentions",
-}
+ATTENTIONS = {"layer": "attentions"} | {kind: f"{kind}_attentions" for kind in ("encoder", "decoder", "cross")}
 """The output field of transformers with the weights of each kind of layer."""
 
 
@@ -111,12 +107,8 @@ def cut_ids(
 def run(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], *, gradients: bool = False, **kwargs: Any) -> Any:
     """The output of one forward pass, without key-value cache; a model runs one pass at a time.
 
-    Args:
-        loaded: the model.
-        model_inputs: the ids of its texts.
-        gradients: whether the pass is differentiated with respect to activations (never to weights). The caller holds the lock of
-            the model until the backward pass has ended.
-        kwargs: further arguments of the model.
+    With `gradients`, the pass is differentiated with respect to activations (never to weights), and the caller holds the lock of the model
+    until the backward pass has ended.
 
     Raises:
         ModelError: the model does not read such ids.
@@ -177,10 +169,11 @@ def check_ids(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> None:
     """
     sizes = {TYPES: count_types(loaded.model), POSITIONS: count_positions(loaded.model)}
     for name, numbers in model_inputs.beside.items() if isinstance(model_inputs, TextInputs) else ():
-        if (size := sizes.get(name, 0)) and bool(((numbers < 0) | (numbers >= size)).any()):
-            wrong_number = int(numbers[(numbers < 0) | (numbers >= size)][0])
+        size = sizes.get(name, 0)
+        wrong = numbers[(numbers < 0) | (numbers >= size)] if size else numbers[:0]
+        if len(wrong):
             raise ModelError(
-                f"The {name} of {loaded.name} are from 0 to {size - 1:,}; got {wrong_number:,}: give those that the model's own tokenizer makes."
+                f"The {name} of {loaded.name} are from 0 to {size - 1:,}; got {int(wrong[0]):,}: give those that the model's own tokenizer makes."
             )
     table = getattr(loaded.input_embeddings, "weight", None)
     n_rows = len(table) if isinstance(table, Tensor) and table.ndim == 2 and table.is_floating_point() else None
@@ -204,7 +197,95 @@ def silence_warnings() -> None:
 
 
 def _start_id(model: Any) -> int:
-    """The id of the token that starts the decoder."""
     config = model.config
     ids = (getattr(config, name, None) for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"))
     return next((token_id for token_id in ids if token_id is not None), 0)
+
+
+def generate(
+    loaded: LoadedModel,
+    model_inputs: TextInputs,
+    max_new_tokens: int,
+    temperature: float = 0,
+    seed: int = 0,
+    patched: tuple[Hashable, Callable[[TextInputs], Tensor]] | None = None,
+) -> TextInputs:
+    """The input ids followed by up to `max_new_tokens` generated ones, each the likeliest or sampled with a seed; the model may end the text earlier.
+
+    Other threads that run the same model get their turn between two tokens.
+
+    Args:
+        loaded: a model that can generate text.
+        model_inputs: the ids that it reads.
+        max_new_tokens: the largest number of generated tokens.
+        temperature: 0: the likeliest token each time, as in the `generate` of transformers; otherwise sampled from the softmax of
+            the logits divided by the temperature.
+        seed: of the samples.
+        patched: for a patched model, a cache key and a function from ids to the logits [vocabulary] of the next token. The whole
+            text then runs again for each token, since a patch may affect earlier positions.
+
+    Raises:
+        ModelError: the model has no head that generates tokens.
+    """
+    if not loaded.model.can_generate():
+        raise ModelError(f"The decoder of {loaded.name} generates no words: type a second text for it to read.")
+    name = [*model_inputs][-1]
+    pictures = [seen.digest for seen in model_inputs.pictures.seen] if isinstance(model_inputs, PictureInputs) else []
+    of_run = max_new_tokens, temperature, seed, patched and patched[0]
+    key = "generated", loaded.uid, model_inputs.key, *pictures, *of_run
+    sampler = _GumbelSampler(temperature, seed) if temperature else None
+
+    def generate() -> Tensor:
+        placed, counts = place_ids(loaded, model_inputs), count(1)
+
+        def pause(_: Tensor, scores: Tensor) -> Tensor:
+            _report(next(counts), max_new_tokens)
+            loaded.lock.pause()
+            return scores
+
+        processors = [pause, sampler] if sampler else [pause]
+        with torch.no_grad(), loaded.session():
+            silence_warnings()
+            output_ids: Tensor = loaded.model.generate(
+                **{"attention_mask": torch.ones_like(placed["input_ids"])} | placed, max_new_tokens=max_new_tokens,
+                do_sample=False, num_beams=1, logits_processor=processors,
+            )  # fmt: skip
+        return output_ids.cpu()
+
+    def generate_patched() -> Tensor:
+        assert patched is not None
+        extended, end_ids = model_inputs, loaded.model.generation_config.eos_token_id
+        for n_tokens in range(max_new_tokens):
+            _report(n_tokens, max_new_tokens)
+            logits = patched[1](extended)[None]
+            token = (sampler(logits, logits) if sampler else logits).argmax(-1)
+            extended = extended.with_ids(name, torch.cat([extended[name], token[None]], dim=-1))
+            if int(token) in (end_ids if isinstance(end_ids, list) else [end_ids]):
+                break
+        return extended[name]
+
+    return model_inputs.with_ids(name, CACHE.get_or_compute(key, generate_patched if patched else generate))
+
+
+def _report(n_tokens: int, max_new_tokens: int) -> None:
+    if callback := current_callback():  # it raises if nobody waits any more, which stops the generation
+        callback("Generating tokens …", n_tokens / max_new_tokens)
+
+
+class _GumbelSampler:
+    """A logits processor whose likeliest token is a sample from the softmax: it adds Gumbel noise to the logits.
+
+    The noise has its own generator, so that no other random numbers change it. Noise is drawn token by token, so that the first
+    tokens are the same however many are generated.
+
+    Source: Gumbel 1954; Maddison et al. 2014, "A* Sampling", section 2.
+    """
+
+    def __init__(self, temperature: float, seed: int) -> None:
+        self.temperature = temperature
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __call__(self, _: Tensor, scores: Tensor) -> Tensor:
+        uniform = torch.rand(scores.shape, generator=self.generator, dtype=torch.float64).clamp(1e-300, 1 - 2**-53)
+        noisy = scores.cpu().double() / self.temperature - (-uniform.log()).log()
+        return noisy.to(scores.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -100,15 +101,9 @@ def encode_pair(loaded: LoadedModel, a: str, b: str, max_tokens: int) -> tuple[T
 
 
 def pair_of(tokenizer: Any, ids: Sequence[int], texts: Sequence[int | None]) -> tuple[str, ...]:
-    """To which text of a pair each token belongs, "A" or "B"; special tokens at the edges of a text belong to none.
+    """To which text of a pair each token belongs, "A" or "B"; special tokens at the edges of a text belong to none. Empty if there are not two texts.
 
-    Args:
-        tokenizer: of transformers.
-        ids: the token ids.
-        texts: for each, 0 for the first text and 1 for the second, such as token types; others belong to none.
-
-    Returns:
-        empty if there are not two texts.
+    `texts` has 0 for each token of the first text and 1 for the second, such as token types; others belong to none.
     """
     special, result = set(tokenizer.all_special_ids), [""] * len(ids)
     for number, name in enumerate(("A", "B")):
@@ -133,8 +128,6 @@ def split_at_separators(tokenizer: Any, ids: Sequence[int]) -> list[int]:
 
 def count_types(model: Any) -> int:
     """How many types of tokens a model tells apart; 0 if it reads none."""
-    from inspect import signature
-
     reads = TYPES in signature(model.forward).parameters
     return int(getattr(model.config, "type_vocab_size", 0) or 0) if reads else 0
 

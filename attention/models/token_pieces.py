@@ -19,10 +19,7 @@ def readable_tokens(tokenizer: Any, ids: Sequence[int], texts: Sequence[str] = (
 
     The tokens know which of them are one word, by `word_rule`; special tokens, and those that a user has added, are words of their own.
 
-    Args:
-        tokenizer: a transformers tokenizer.
-        ids: the token ids.
-        texts: the texts of the ids, in order, where they are known: the pieces of some tokenizers have no marks.
+    `texts` are those of the ids, in order, where they are known: the pieces of some tokenizers have no marks.
     """
     pieces, is_alone = _raw(tokenizer, ids)
     rule = word_rule(tokenizer)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import torch
 
 from attention.base.errors import ConfigError
-from attention.formula.edit_kinds import patched_output
+from attention.formula.edit_kinds import LayerSize, check_index, patched_output
 from attention.formula.formula import OTHER_STATE, UNCHANGED_MODEL, Formula, HeadEdits
 from attention.formula.names import HEAD_OUTPUT, KEY, PATCHED_OUTPUT, QUERY, VALUE, WEIGHTS
 from attention.patching.intervention import Intervention
@@ -24,62 +24,45 @@ if TYPE_CHECKING:
 
     from attention.trace.layer import Layer
 
-
 _ATTENTION_INPUTS = (QUERY, KEY, VALUE)
+_LONGEST_SUGGESTION = 300  # characters, in an error
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionCall:
-    """Inputs and outputs of the attention of one layer of a model, without the batch axis.
+    """Inputs and outputs of the attention of one layer of a model, without the batch axis."""
 
-    Attributes:
-        query: the factor of the product, [head query_pos d_k]; `key` [kv_head key_pos d_k], `value` [kv_head key_pos d_v].
-        weights: the model's weights, [head query_pos key_pos]; None if it returns none.
-        head_output: [head query_pos d_v].
-        rerun: calls the model's own attention with another query, key and value; returns its weights and head output.
-    """
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    weights: Tensor | None
-    head_output: Tensor
+    query: Tensor  # the factor of the product, [head query_pos d_k]
+    key: Tensor  # [kv_head key_pos d_k]
+    value: Tensor  # [kv_head key_pos d_v]
+    weights: Tensor | None  # the model's weights, [head query_pos key_pos]; None if it returns none
+    head_output: Tensor  # [head query_pos d_v]
+    # Calls the model's own attention with another query, key and value; returns its weights and head output.
     rerun: Callable[[Tensor, Tensor, Tensor], tuple[Tensor | None, Tensor]]
 
 
-T = TypeVar("T")
-Call = TypeVar("Call", bound=AttentionCall)
+_T = TypeVar("_T")
+_Call = TypeVar("_Call", bound=AttentionCall)
 
 
 class AlignedPositions(NamedTuple):
-    """Corresponding positions along one axis of two runs.
+    """Corresponding positions along one axis of two runs."""
 
-    Attributes:
-        here: positions of the run that is patched.
-        there: for each of them, the position of the other run.
-    """
-
-    here: tuple[int, ...]
-    there: tuple[int, ...]
+    here: tuple[int, ...]  # positions of the run that is patched
+    there: tuple[int, ...]  # for each of them, the position of the other run
 
 
 @dataclass(frozen=True, eq=False)
 class Activations:
-    """Activations of one layer of another run, to patch into this run.
+    """Activations of one layer of another run, to patch into this run."""
 
-    Attributes:
-        call: the other run's attention call; its head output is the patched one. It has weights only if they were requested.
-        weights: the weights in that run's trace, [head query_pos key_pos]; None if they were not requested.
-        head_output: the patched head output in that run's trace, [head query_pos d_v].
-        queries: the corresponding query positions; None: both runs have the same, and all are patched.
-        keys: the corresponding key positions; None: both runs have the same.
-    """
-
+    # The other run's attention call; its head output is the patched one. It has weights only if they were requested.
     call: AttentionCall
-    weights: Tensor | None
-    head_output: Tensor
+    weights: Tensor | None  # the weights in that run's trace, [head query_pos key_pos]; None if they were not requested
+    head_output: Tensor  # the patched head output in that run's trace, [head query_pos d_v]
+    # The corresponding query positions; None: both runs have the same, and all are patched.
     queries: AlignedPositions | None = None
-    keys: AlignedPositions | None = None
+    keys: AlignedPositions | None = None  # the corresponding key positions; None: both runs have the same
 
     def patch_into(self, current: Tensor, step: str) -> Tensor:
         """This run's `current` rows of query, key, value or head output, [head pos d], with those of the other run at corresponding positions."""
@@ -92,27 +75,21 @@ class Activations:
         return _at_positions(layer[HEAD_OUTPUT], self.head_output, self.queries)
 
 
-RunOther = Callable[[Mapping[int, bool]], Mapping[int, Activations]]
+_RunOther = Callable[[Mapping[int, bool]], Mapping[int, Activations]]
 """Another run: maps requested layers (by index; True: with weights) to their activations."""
 
 
 @dataclass
 class PatchedForward:
-    """One forward pass with interventions, layer by layer.
-
-    Attributes:
-        interventions: the interventions.
-        unchanged: activations of the unchanged model by layer index, for layers whose weights are frozen.
-        other: activations of the other state by layer index.
-        requested: the layers whose activations another run needs, by index; True: with weights.
-        captured: the activations of these layers.
-    """
+    """One forward pass with interventions, layer by layer."""
 
     interventions: tuple[Intervention, ...] = ()
+    # Activations of the unchanged model by layer index, for layers whose weights are frozen.
     unchanged: Mapping[int, Activations] = field(default_factory=dict)
-    other: Mapping[int, Activations] = field(default_factory=dict)
+    other: Mapping[int, Activations] = field(default_factory=dict)  # activations of the other state by layer index
+    # The layers whose activations another run needs, by index; True: with weights.
     requested: Mapping[int, bool] = field(default_factory=dict)
-    captured: dict[int, Activations] = field(default_factory=dict)
+    captured: dict[int, Activations] = field(default_factory=dict)  # the activations of these layers
 
     @property
     def needs_weights(self) -> bool:
@@ -125,13 +102,10 @@ class PatchedForward:
             intervention.layer in (None, index) for intervention in self.interventions
         )
 
-    def run_layer(self, index: int, call: Call, make_layer: Callable[[Call], Layer]) -> tuple[Layer, Tensor | None]:
+    def run_layer(self, index: int, call: _Call, make_layer: Callable[[_Call], Layer]) -> tuple[Layer, Tensor | None]:
         """The layer with this index, and the patched head output that enters W_O; None if the layer is unchanged.
 
-        Args:
-            index: the layer's index in the trace.
-            call: the model's attention call.
-            make_layer: makes a layer of a call.
+        `make_layer` makes a layer of a call.
         """
         interventions = [
             part
@@ -154,8 +128,7 @@ class PatchedForward:
             )
         return layer, patched
 
-    def _patch_inputs(self, index: int, call: Call, interventions: Sequence[Intervention]) -> Call:
-        """The call with queries, keys and values patched from the other state."""
+    def _patch_inputs(self, index: int, call: _Call, interventions: Sequence[Intervention]) -> _Call:
         patches = [intervention for intervention in interventions if intervention.patch in _ATTENTION_INPUTS]
         if not patches:
             return call
@@ -177,8 +150,8 @@ class PatchedForward:
         return replace(call, query=query, key=key, value=value, weights=weights, head_output=z)
 
     def _apply(
-        self, index: int, call: Call, layer: Layer, interventions: Sequence[Intervention]
-    ) -> tuple[Layer, Call, Tensor]:
+        self, index: int, call: _Call, layer: Layer, interventions: Sequence[Intervention]
+    ) -> tuple[Layer, _Call, Tensor]:
         """The layer and the call with the interventions, and the patched output of all heads [head query_pos d_v]."""
         base = layer.formula
         if base is None:
@@ -224,7 +197,7 @@ class PatchedForward:
             layer = layer.with_tensors(patched_output=patched)
         return layer, call, patched
 
-    def _patched_tensors(self, index: int, call: Call, interventions: Sequence[Intervention]) -> dict[str, Tensor]:
+    def _patched_tensors(self, index: int, call: _Call, interventions: Sequence[Intervention]) -> dict[str, Tensor]:
         """Recorded tensors from other runs: weights and outputs of all heads, of which the formula uses some."""
         tensors: dict[str, Tensor] = {}
         if index in self.unchanged:
@@ -274,7 +247,6 @@ def apply(
 
 
 def _with_intervention(formula: Formula, intervention: Intervention) -> Formula:
-    """A head's formula with one intervention."""
     for kind in intervention.kinds:
         if kind.changes_weights(intervention):  # a change of a head's weights overrides their freezing
             edits = formula.head_edits
@@ -291,7 +263,6 @@ def _with_aligned_patches(formula: Formula) -> Formula:
 
 
 def _with_divisor(formula: Formula) -> Formula:
-    """The formula with a divisor; 1 if it had none."""
     return replace(formula, divisor=formula.divisor or 1.0)
 
 
@@ -302,7 +273,7 @@ def _formula_of_weights(formula: Formula) -> Formula:
     return replace(_with_divisor(formula), head_edits=weight_edits, heads=())
 
 
-def _not_none(value: T | None) -> T:
+def _not_none(value: _T | None) -> _T:
     assert value is not None
     return value
 
@@ -322,9 +293,126 @@ def _at_positions(current: Tensor, other: Tensor, positions: AlignedPositions | 
 
 
 def _replace_heads(tensor: Tensor, source: Tensor, heads: list[int]) -> Tensor:
-    """`tensor` with some heads of `source`."""
     if tensor is source:
         return tensor
     result = tensor.clone()
     result[heads] = source[heads]
     return result
+
+
+def prepare_pass(
+    interventions: tuple[Intervention, ...], order: Sequence[int], unchanged: _RunOther | None, other: _RunOther
+) -> PatchedForward:
+    """The pass with these interventions and the activations that it needs from other runs.
+
+    Args:
+        interventions: the interventions.
+        order: the layer indices, in the order in which the layers run.
+        unchanged: runs the unchanged model; None: later attention is not frozen.
+        other: runs the other state.
+
+    Raises:
+        ConfigError: the other state does not have the activations to patch from.
+    """
+    forward = PatchedForward(interventions)
+    if unchanged is not None and (frozen := layers_after_first(order, interventions)):
+        forward.unchanged = unchanged(dict.fromkeys(frozen, True))
+    if requested := patched_layers(order, interventions):
+        forward.other = other(requested)
+    return forward
+
+
+def layers_after_first(order: Sequence[int], interventions: Iterable[Intervention]) -> Sequence[int]:
+    """The indices of the layers that run after the first changed layer."""
+    starts = (0 if change.layer is None else order.index(change.layer) for change in interventions)
+    return order[min(starts, default=len(order)) + 1 :]
+
+
+def count_layers(order: Sequence[int], interventions: Sequence[Intervention], frozen: bool) -> int:
+    """The number of layers that are changed or frozen."""
+    layers = {index for change in interventions for index in (order if change.layer is None else (change.layer,))}
+    return len(layers.union(layers_after_first(order, interventions) if frozen else ()))
+
+
+def patched_layers(order: Sequence[int], interventions: Iterable[Intervention]) -> dict[int, bool]:
+    """The indices of the layers that are patched from the other state; True: they need its weights."""
+    layers: dict[int, bool] = {}
+    for patch in (intervention for intervention in interventions if intervention.patch):
+        for index in order if patch.layer is None else [patch.layer]:
+            layers[index] = layers.get(index, False) or patch.patch == WEIGHTS
+    return layers
+
+
+def describe(interventions: Iterable[Intervention], layers: Sequence[Layer], frozen: bool) -> tuple[str, ...]:
+    """A sentence for each intervention, and one for frozen attention."""
+    sentences = [intervention.words + _shared_heads(intervention, layers) for intervention in interventions]
+    if sentences and frozen:
+        sentences.append(f"Later layers attend as in {UNCHANGED_MODEL} (frozen attention): its A, the V of this run.")
+    return tuple(sentences)
+
+
+def _shared_heads(intervention: Intervention, layers: Sequence[Layer]) -> str:
+    """A sentence about the heads that share the patched keys or values; empty if they share none."""
+    index = intervention.layer
+    layer = next(layer for layer in layers if layer.has_attention) if index is None else layers[index]
+    group = layer.n_heads // layer.sizes.get("kv_head", layer.n_heads)
+    shared = any(kind.affects_kv_group(intervention) for kind in intervention.kinds)
+    if intervention.head is None or not shared or group == 1:
+        return ""
+    first = intervention.head // group * group
+    heads = [str(head) for head in range(first, first + group)]
+    return f" Heads {', '.join(heads[:-1])} and {heads[-1]} share key head {first // group}, and change together."
+
+
+def check(interventions: Sequence[Intervention], layers: Sequence[LayerSize]) -> None:
+    """Raises an error if the layers do not have the changed heads or cells; called before a run.
+
+    Raises:
+        ConfigError: there is no such layer, head or cell.
+    """
+    for intervention in interventions:
+        check_index("layers", intervention.layer, len(layers))
+        indices = [index for index, layer in enumerate(layers) if layer.n_heads]
+        if intervention.layer is not None and intervention.layer not in indices:
+            raise ConfigError(
+                f"An intervention changes a layer with attention, of this model {', '.join(map(str, indices))}; "
+                f"got {intervention.layer}, which has none: choose one of these."
+            )
+        for layer in [layers[index] for index in (indices if intervention.layer is None else [intervention.layer])]:
+            check_index(f"heads of {layer.name}", intervention.head, layer.n_heads)
+            for kind in intervention.kinds:
+                kind.check(intervention, layer)
+
+
+def check_other_state(source: str, other: _T | None, problem: str) -> _T:
+    """`other`, checked as the state to patch from; `source` is the name of its class, and `problem` why it cannot be patched from, or empty.
+
+    Raises:
+        ConfigError: there is no other state, or it cannot be patched from.
+    """
+    if other is None:
+        raise ConfigError(
+            f"Patching needs another state to patch from; got none: "
+            f"give its text (other= in a link, other={source}(…) in Python), or compare two states."
+        )
+    if problem:
+        raise ConfigError(
+            f"The other state is of the same model and is not itself patched; this one {problem}: choose another."
+        )
+    return other
+
+
+def check_lengths(lengths: Sequence[int], other_lengths: Sequence[int], suggest: Callable[[], str] = str) -> None:
+    """Raises an error if the texts of the other state have another number of tokens.
+
+    Raises:
+        ConfigError: the lengths differ; the message suggests the text of `suggest`, unless that is empty.
+    """
+    if list(other_lengths) == list(lengths):
+        return
+    text = suggest()
+    suggestion = f"such as “{text}”" if 0 < len(text) <= _LONGEST_SUGGESTION else "a text with as many tokens"
+    raise ConfigError(
+        f"Patching needs the same number of tokens in both states; the other has {' and '.join(map(str, other_lengths))}, "
+        f"this one {' and '.join(map(str, lengths))}: give the other state {suggestion}."
+    )

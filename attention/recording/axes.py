@@ -13,25 +13,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attention.recording.products import Multiplication, Spec, factor, positions
 from attention.recording.trails import (
-    ADD,
-    DROPOUT,
-    EXP,
-    GATE,
-    KEEP,
-    MASK,
-    MIXED,
-    OTHER,
-    SCALE,
-    TANH,
-    VIEW,
     Event,
+    Kind,
     Leaf,
+    Multiplication,
     Product,
     Ref,
+    Spec,
     Trail,
     arrange,
+    factor,
+    positions,
     run,
 )
 
@@ -41,17 +34,11 @@ class UnclearError(Exception):
 
 
 class Axes(NamedTuple):
-    """Which axis of a map is that of the queries, if there is one, and of the keys; the others are batches and heads.
+    """Which axis of a map is that of the queries, if there is one, and of the keys; the others are batches and heads."""
 
-    Attributes:
-        shape: of the map.
-        query: the axis of the queries; None: each map has one query, and no axis for it.
-        key: the axis of the keys.
-    """
-
-    shape: tuple[int, ...]
-    query: int | None
-    key: int
+    shape: tuple[int, ...]  # of the map
+    query: int | None  # the axis of the queries; None: each map has one query, and no axis for it
+    key: int  # the axis of the keys
 
     @property
     def others(self) -> list[int]:
@@ -76,36 +63,28 @@ class Axes(NamedTuple):
 
 
 class Factor(NamedTuple):
-    """Q, K or V as a factor of a product.
+    """Q, K or V as a factor of a product."""
 
-    Attributes:
-        tensor: the factor; with its scaling undone.
-        trail: where it comes from, without the scaling.
-        scale: by which the code multiplied it.
-        letters: of its axes; `groups` and `sizes` as for `products.factor`.
-        side: which factor it is.
-    """
-
-    tensor: Tensor
-    trail: Trail | None
-    scale: float
-    letters: str
+    tensor: Tensor  # the factor; with its scaling undone
+    trail: Trail | None  # where it comes from, without the scaling
+    scale: float  # by which the code multiplied it
+    letters: str  # of its axes; groups and sizes as for `factor`
     groups: tuple[str, str, str]
     sizes: dict[str, int]
-    side: int = 0
+    side: int = 0  # which factor it is
 
     @classmethod
     def of(cls, tensor: Tensor, trail: Trail | None, spec: Spec, side: int, sizes: dict[str, int]) -> Factor:
         """The factor Q or K of a product, as it was before it was scaled."""
         groups = (spec.shared, spec.only(side), spec.summed)
         events = trail.events if trail is not None else ()
-        first = next((i for i, event in enumerate(events) if event.kind == SCALE), len(events))
+        first = next((i for i, event in enumerate(events) if event.kind == Kind.SCALE), len(events))
         before, after = events[:first], events[first:]
-        if trail is None or not after or {event.kind for event in after} - {VIEW, KEEP, SCALE}:
+        if trail is None or not after or {event.kind for event in after} - {Kind.VIEW, Kind.KEEP, Kind.SCALE}:
             return cls(tensor, trail, 1.0, spec[side], groups, sizes, side)
         unscaled = _before(trail, before, after[0])
-        scale = math.prod(event.factor for event in after if event.kind == SCALE)
-        views = tuple(event for event in after if event.kind == VIEW)
+        scale = math.prod(event.factor for event in after if event.kind == Kind.SCALE)
+        views = tuple(event for event in after if event.kind == Kind.VIEW)
         unscaled = arrange(views, unscaled)
         return cls(unscaled, Trail(trail.origin, before + views), scale, spec[side], groups, sizes, side)
 
@@ -125,19 +104,14 @@ def _before(trail: Trail, events: tuple[Event, ...], scaling: Event) -> Tensor:
 
 
 class Projected(NamedTuple):
-    """The projection that made a factor.
+    """The projection that made a factor."""
 
-    Attributes:
-        row: the row of the input that each number comes from; `feature` the feature of the projection, `bias` what is added. All with the axes of the factor.
-        inputs: [row d_model].
-        weights: [feature d_model].
-    """
-
+    # The row of the input and the feature that each number comes from, and what is added: with the axes of the factor.
     row: Tensor
     feature: Tensor
     bias: Tensor | None
-    inputs: Tensor
-    weights: Tensor
+    inputs: Tensor  # [row d_model]
+    weights: Tensor  # [feature d_model]
 
 
 def read_projection(of: Factor) -> Projected | None:
@@ -146,7 +120,7 @@ def read_projection(of: Factor) -> Projected | None:
     if (
         trail is None
         or not isinstance(trail.origin, Product)
-        or trail.has(OTHER, TANH, MASK, GATE, EXP, DROPOUT, MIXED)
+        or trail.has(Kind.OTHER, Kind.TANH, Kind.MASK, Kind.GATE, Kind.EXP, Kind.DROPOUT, Kind.MIXED)
     ):
         return None
     origin, device = trail.origin, of.tensor.device
@@ -159,10 +133,10 @@ def read_projection(of: Factor) -> Projected | None:
     row, feature = (positions(spec.out, letters, sizes, device) for letters in (row_letters, features))
     bias = None if origin.bias is None else origin.bias.tensor.expand(row.shape)
     for event in trail.events:
-        if event.kind == VIEW:
+        if event.kind == Kind.VIEW:
             row, feature = event.apply(row), event.apply(feature)
             bias = None if bias is None else event.apply(bias)
-        elif event.kind == ADD:
+        elif event.kind == Kind.ADD:
             added = event.factor * operand_of(event, device)
             bias = (added if bias is None else bias + added).expand(row.shape)
     if row.shape != of.tensor.shape:
@@ -178,21 +152,13 @@ def operand_of(event: Event, device: torch.device) -> Tensor:
 
 
 class Maps(NamedTuple):
-    """The maps of an attention, and where the numbers of their queries and keys stand in the product of Q and K.
+    """The maps of an attention, and where the numbers of their queries and keys stand in the product of Q and K."""
 
-    Attributes:
-        axes: of the map.
-        shared: the index along the axes that Q and K share, [map query_pos].
-        query: the index of the row of the query, [map query_pos].
-        key: the index of the row of the key, [map key_pos].
-        side: which factor has the queries.
-    """
-
-    axes: Axes
-    shared: Tensor
-    query: Tensor
-    key: Tensor
-    side: int
+    axes: Axes  # of the map
+    shared: Tensor  # the index along the axes that Q and K share, [map query_pos]
+    query: Tensor  # the index of the row of the query, [map query_pos]
+    key: Tensor  # the index of the row of the key, [map key_pos]
+    side: int  # which factor has the queries
 
 
 def read_maps(product: Product, events: Sequence[Event], shape: tuple[int, ...], axis: int) -> Maps:
@@ -263,24 +229,13 @@ def batches(lead: Sequence[int], rows: Sequence[tuple[Tensor, Tensor]], sizes: S
 
 
 class Mixing(NamedTuple):
-    """Where the maps stand in their product with the values.
+    """Where the maps stand in their product with the values."""
 
-    Attributes:
-        shared: the index along the axes that weights and values share, [map query_pos].
-        row: the index of the row of the weights, [map query_pos].
-        spec: of the product; `side` is the factor of the weights, `sizes` are the lengths of its axes.
-    """
-
-    shared: Tensor
-    row: Tensor
-    spec: Spec
-    side: int
-    sizes: dict[str, int]
-
-    def value(self, tensor: Tensor, maps: Tensor) -> Tensor:
-        """Numbers of the values, [map key_pos d_v]."""
-        spec, own = self.spec, self.spec.only(1 - self.side)
-        return factor(tensor, spec[1 - self.side], (spec.shared, spec.summed, own), self.sizes)[self.shared[maps, 0]]
+    shared: Tensor  # the index along the axes that weights and values share, [map query_pos]
+    row: Tensor  # the index of the row of the weights, [map query_pos]
+    spec: Spec  # of the product
+    side: int  # the factor of the weights
+    sizes: dict[str, int]  # the lengths of the axes
 
     def weights(self, tensor: Tensor, maps: Tensor) -> Tensor:
         """Numbers of the weights, [map query_pos key_pos]."""

@@ -6,45 +6,116 @@ No library and no class is known here. A tensor is followed while it lives; noth
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from string import ascii_letters
+from types import FrameType
 from typing import Any
 from weakref import WeakSet
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import Parameter
+from torch.nn.modules import module as hooks
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from attention.formula.names import KEY, QUERY, VALUE
-from attention.recording.places import Modules, line_of_code
-from attention.recording.products import PROJECTIONS, Multiplication, Spec, multiplication
 from attention.recording.trails import (
-    ADD,
-    DROPOUT,
-    EXP,
-    GATE,
     HERE,
-    KEEP,
-    MASK,
-    MIXED,
-    OTHER,
-    SCALE,
-    TANH,
-    VIEW,
+    PROJECTIONS,
     Event,
     Heads,
+    Kind,
     Leaf,
+    Multiplication,
     Normalized,
     Product,
     Reduced,
     Ref,
+    Spec,
     Trail,
+    multiplication,
 )
+
+_TORCH, _HERE = str(Path(torch.__file__).parent), str(Path(__file__).parent)
+_WRAPPERS = ("_orig_mod", "_original_component", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+_PARTS = (nn.Softmax, nn.Dropout, nn.Identity, nn.Linear)  # parts of a module that attends
+
+
+def line_of_code() -> str:
+    """The line of the user's code that runs now, such as "model.py:31"; never a path of the machine."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith((_TORCH, _HERE)):
+            is_cell = name.startswith("<") or "ipykernel" in name
+            return f"{'a cell' if is_cell else Path(name).name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "unknown"
+
+
+class Modules:
+    """The modules that run in this thread, with their paths.
+
+    Attributes:
+        running: the modules that have begun and not ended, the outermost first, each with its path and its first tensor.
+        output: what the last module returned that ran in no other.
+        on_enter: is called with each module that begins.
+        on_leave: is called with each module that ends, with the arguments of a hook.
+    """
+
+    def __init__(self, root: nn.Module | None) -> None:
+        self.output: Any = None
+        self.on_enter: Callable[[nn.Module], object] = lambda _: None
+        self.on_leave: Callable[..., object] = lambda *_: None
+        self.running: list[tuple[str, Tensor | None]] = []
+        self._thread = threading.get_ident()
+        self._paths: dict[int, str] = {}
+        self._modules: list[nn.Module] = []  # so that no other module gets the id of one
+        if root is not None:
+            self._name(root)
+
+    @property
+    def path(self) -> str:
+        """The path of the innermost module that is more than a part of another."""
+        return next((path for path, _ in reversed(self.running) if path), "")
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """A context in which modules are followed."""
+        after = hooks.register_module_forward_hook(self._leave, with_kwargs=True, always_call=True)
+        with hooks.register_module_forward_pre_hook(self._enter), after:
+            yield
+
+    def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        if id(module) not in self._paths:  # the first module of code in a context
+            self._name(module)
+        path = "" if isinstance(module, _PARTS) else self._paths[id(module)]
+        self.running.append((path, next((each for each in args if isinstance(each, Tensor)), None)))
+        self.on_enter(module)
+
+    def _leave(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
+        if threading.get_ident() == self._thread and self.running:
+            self.on_leave(module, args, *rest)
+            self.running.pop()
+            if not self.running and rest:
+                self.output = rest[-1]
+
+    def _name(self, root: nn.Module) -> None:
+        kind = type(root).__name__
+        for full_path, module in root.named_modules():
+            path = ".".join(part for part in full_path.split(".") if part not in _WRAPPERS)
+            self._paths.setdefault(id(module), path or kind)
+            self._modules.append(module)
+
 
 _VIEWS = re.compile(
     "view|view_as|reshape|reshape_as|flatten|unflatten|ravel|squeeze|unsqueeze|expand|expand_as|broadcast_to|transpose|swapaxes|swapdims|"
@@ -88,14 +159,7 @@ class Follower(TorchFunctionMode):
     # -- what a subclass does with what was found ---------------------------------------------------
 
     def attend(self, trail: Trail, product: Multiplication, side: int, result: Tensor) -> Trail | None:
-        """Called where weights multiply values, after the product; gives the trail of its result.
-
-        Args:
-            trail: where the weights come from.
-            product: the product.
-            side: which of its factors the weights are, 0 or 1.
-            result: of the product.
-        """
+        """Called after a product of weights, with their trail, and values; the weights are its first or second factor. Gives the trail of its result."""
         return None
 
     def attend_fused(
@@ -143,9 +207,8 @@ class Follower(TorchFunctionMode):
         """What a step of ours gives; whatever it meets in the code of others, that code goes on."""
         try:
             with torch.no_grad(), ExitStack() as stack:
-                if (
-                    torch.get_default_device().type != "cpu"
-                ):  # what is read is on the CPU, wherever the code puts its tensors
+                # What is read is on the CPU, wherever the code puts its tensors.
+                if torch.get_default_device().type != "cpu":
                     stack.enter_context(torch.device("cpu"))
                 for device in _AUTOCAST:
                     if torch.is_autocast_enabled(device):
@@ -166,7 +229,6 @@ class Follower(TorchFunctionMode):
         return ref
 
     def _refs_in(self, argument: Any, followed: Tensor) -> Any:
-        """An argument of an event."""
         if argument is followed:
             return HERE
         if isinstance(argument, Tensor):
@@ -257,7 +319,7 @@ class Follower(TorchFunctionMode):
         parts = args[0] if args else kwargs.get("tensors", ())
         filled = [each for each in parts if isinstance(each, Tensor) and each.numel()]
         trail = self.trail_of(filled[0]) if len(filled) == 1 else None
-        return lambda result: self._set(result, trail and trail.then(Event(KEEP, torch.clone, (HERE,))))
+        return lambda result: self._set(result, trail and trail.then(Event(Kind.KEEP, torch.clone, (HERE,))))
 
     def _with_pair(self, note: Callable[[Any], None] | None, args: Sequence[Any]) -> Callable[[Any], None]:
         """Notes that a tensor is all products of the numbers of two, which may be summed later."""
@@ -276,14 +338,14 @@ class Follower(TorchFunctionMode):
         pair = self._pairs.get(tensor) if isinstance(tensor, Tensor) else None  # type: ignore[no-untyped-call]  # torch has no annotation
         axis = _axis(args, kwargs)
         trail = self.trail_of(tensor)
-        if pair is None or axis is None or kwargs.get("keepdim") or (trail is not None and trail.has(EXP)):
+        if pair is None or axis is None or kwargs.get("keepdim") or (trail is not None and trail.has(Kind.EXP)):
             return None
         letters = ascii_letters[: tensor.ndim]
         parts, factors = list[str](), list[Tensor]()
         shapes = [ref.tensor.shape for ref, _ in pair]
         for (ref, of_factor), shape, other in zip(pair, shapes, reversed(shapes), strict=True):
             alone = tuple(each for each, size in enumerate(shape) if size == 1 and other[each] > 1)
-            squeezes = Event(VIEW, torch.squeeze, (HERE, alone))
+            squeezes = Event(Kind.VIEW, torch.squeeze, (HERE, alone))
             parts.append("".join(letter for each, letter in enumerate(letters) if each not in alone))
             factors.append(squeezes.apply(ref.tensor))
             self._set(factors[-1], of_factor and of_factor.then(squeezes))
@@ -314,7 +376,7 @@ class Follower(TorchFunctionMode):
         def note(result: Any) -> None:
             # Heads of one layer are mixed by a matrix ("talking heads"); what is no map has another shape then.
             if mixed is not None and result.shape == mixed[1].shape:
-                self._set(result, mixed[0].then(Event(MIXED, func, where=origin.where)))
+                self._set(result, mixed[0].then(Event(Kind.MIXED, func, where=origin.where)))
             elif mixed is not None and isinstance(mixed[0].origin, Normalized) and not is_linear:
                 self._attend(mixed[0], product, mixed[2], result)
             else:
@@ -342,10 +404,10 @@ class Follower(TorchFunctionMode):
         )
         events: list[Event] = []
         if not is_linear and product.alpha != 1:
-            events.append(Event(SCALE, torch.mul, (HERE, product.alpha), factor=product.alpha, where=origin.where))
+            events.append(Event(Kind.SCALE, torch.mul, (HERE, product.alpha), factor=product.alpha, where=origin.where))
         if not is_linear and added is not None:
             args = {"alpha": product.beta}
-            events.append(Event(ADD, torch.add, (HERE, added), args, None, origin.where, product.beta, added))
+            events.append(Event(Kind.ADD, torch.add, (HERE, added), args, None, origin.where, product.beta, added))
         return origin, tuple(events)
 
     def _attend(self, trail: Trail, product: Multiplication, side: int, result: Tensor) -> None:
@@ -356,18 +418,17 @@ class Follower(TorchFunctionMode):
         origin = trail.origin
         return (
             _is_map(trail)
-            and trail.has(OTHER)
-            and not trail.has(MIXED)
+            and trail.has(Kind.OTHER)
+            and not trail.has(Kind.MIXED)
             and isinstance(origin, Product)
             and origin.right_trail is not None  # the matrix of a layer that is written as a product comes from nowhere
             and not isinstance(values, Parameter)
         )
 
     def _without_softmax(self, trail: Trail, product: Multiplication, side: int) -> Trail:
-        """The trail of such weights."""
-        first = next(index for index, event in enumerate(trail.events) if event.kind == OTHER)
+        first = next(index for index, event in enumerate(trail.events) if event.kind == Kind.OTHER)
         event, after = trail.events[first], trail.events[first + 1 :]
-        views = tuple(each for each in after if each.kind == VIEW)
+        views = tuple(each for each in after if each.kind == Kind.VIEW)
         axis = product.spec[side].index(product.spec.summed[0])
         before = Trail(trail.origin, trail.events[:first] + views)
         weights = self.ref((product.left, product.right)[side])
@@ -401,8 +462,8 @@ class Follower(TorchFunctionMode):
                     self._set(each, trail.then(event._replace(item=item)))
             elif isinstance(target, Tensor):
                 events: tuple[Event, ...] = (event,)
-                if event.kind != VIEW and target.shape != shape:
-                    expands = Event(VIEW, torch.Tensor.expand, (HERE, tuple(target.shape)))
+                if event.kind != Kind.VIEW and target.shape != shape:
+                    expands = Event(Kind.VIEW, torch.Tensor.expand, (HERE, tuple(target.shape)))
                     events = (expands, event) if len(target.shape) >= len(shape) else ()
                 self._set(target, trail.then(*events) if events else None)
 
@@ -420,7 +481,7 @@ class Follower(TorchFunctionMode):
             return None
         trail = Trail(Leaf(self.ref(tensors[0]), tuple(tensors[0].shape)))
         event = self._classified(name, func, args, kwargs, trail, tensors[0])
-        if event is None or event.kind != SCALE:
+        if event is None or event.kind != Kind.SCALE:
             return None
         return lambda result: self._set(result, trail.then(event))
 
@@ -434,7 +495,7 @@ class Follower(TorchFunctionMode):
         if name in ("sum", "max", "amax", "logsumexp") and not isinstance(trail.origin, Normalized | Reduced):
             axis, how = _axis(args, kwargs), "max" if name == "amax" else name
             axis = followed.ndim - 1 if axis is None and how == "max" else axis
-            if axis is None or (how == "sum" and not trail.has(EXP)):
+            if axis is None or (how == "sum" and not trail.has(Kind.EXP)):
                 return None
             origin = Reduced(trail, how, axis)
             return lambda result: self._set(result[0] if isinstance(result, tuple) else result, Trail(origin))
@@ -467,10 +528,10 @@ class Follower(TorchFunctionMode):
         is_scores = _is_map(trail)
         where = line_of_code() if is_scores or isinstance(trail.origin, Normalized) else ""
 
-        def event(kind: str, factor: float = 1.0, operand: Any = None) -> Event:
+        def event(kind: Kind, factor: float = 1.0, operand: Any = None) -> Event:
             wrapped = tuple(self._refs_in(each, followed) for each in args)
             named = {key: self._refs_in(each, followed) for key, each in kwargs.items()}
-            if kind == KEEP:
+            if kind == Kind.KEEP:
                 wrapped, named = (wrapped, named) if name in ("to", "type", "type_as") else ((HERE,), {})
             return Event(kind, func, wrapped, named, None, where, factor, operand)
 
@@ -481,15 +542,15 @@ class Follower(TorchFunctionMode):
                 or any(isinstance(each, torch.dtype) for each in (*args, *kwargs.values()))
             ):
                 return None
-            return event(VIEW)._replace(func=_RESHAPES[name]) if name in _RESHAPES else event(VIEW)
+            return event(Kind.VIEW)._replace(func=_RESHAPES[name]) if name in _RESHAPES else event(Kind.VIEW)
         if _KEEPS.fullmatch(name):
-            return event(KEEP)
+            return event(Kind.KEEP)
         if name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout"):
             rate = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
             training = kwargs.get("training", kwargs.get("train", args[2] if len(args) > 2 else name != "dropout2d"))
-            return event(DROPOUT, float(rate)) if rate and training else Event(KEEP, torch.clone, (HERE,))
+            return event(Kind.DROPOUT, float(rate)) if rate and training else Event(Kind.KEEP, torch.clone, (HERE,))
         if not _EACH.fullmatch(name) and name not in ("neg", "negative"):
-            return Event(MIXED, func, where=where) if isinstance(trail.origin, Normalized) else None
+            return Event(Kind.MIXED, func, where=where) if isinstance(trail.origin, Normalized) else None
         if isinstance(trail.origin, Heads):
             return None
         others = [each for each in args if each is not followed]
@@ -497,28 +558,26 @@ class Follower(TorchFunctionMode):
         number = _number(others[0]) if len(others) == 1 else None
         found: Event | None = None
         if name in ("neg", "negative"):
-            found = event(SCALE, -1.0)
+            found = event(Kind.SCALE, -1.0)
         elif number is not None and (name == "mul" or (name == "div" and first and number)) and not kwargs:
-            found = event(SCALE, number if name == "mul" else 1 / number)
-        elif name in ("add", "sub") and first and len(others) == 1:
+            found = event(Kind.SCALE, number if name == "mul" else 1 / number)
+        elif name in ("add", "sub") and len(others) == 1 and (first or (name == "add" and not kwargs)):
             sign = (1 if name == "add" else -1) * float(kwargs.get("alpha", 1))
-            found = event(ADD, sign, self.ref(others[0]) if isinstance(others[0], Tensor) else others[0])
-        elif name == "add" and len(others) == 1 and not kwargs:
-            found = event(ADD, 1.0, self.ref(others[0]) if isinstance(others[0], Tensor) else others[0])
+            found = event(Kind.ADD, sign, self.ref(others[0]) if isinstance(others[0], Tensor) else others[0])
         elif name == "mul" and len(others) == 1 and is_scores and _is_binary(others[0]):
-            found = event(GATE, 1.0, self.ref(others[0]))
+            found = event(Kind.GATE, 1.0, self.ref(others[0]))
         elif name in ("tanh", "exp"):
-            found = event(TANH if name == "tanh" else EXP)
+            found = event(Kind.TANH if name == "tanh" else Kind.EXP)
         elif name in ("masked_fill", "where", "__setitem__"):
             found = self._fill(name, args, kwargs, followed, event)
-        found = found or event(OTHER)
-        if found.kind == SCALE and not is_scores and not isinstance(trail.origin, Normalized):
-            found = found._replace(operand=self.ref(followed))
+        found = found or event(Kind.OTHER)
         if not is_scores and not isinstance(trail.origin, Normalized):
+            if found.kind == Kind.SCALE:
+                return found._replace(operand=self.ref(followed))
             operands = [each.tensor for each in (*found.args, found.operand) if isinstance(each, Ref)]
-            if found.kind != SCALE and any(each.numel() >= followed.numel() > 1 for each in operands):
+            if any(each.numel() >= followed.numel() > 1 for each in operands):
                 return None  # a residual stream would hold all that was ever added to it
-        elif sum(each.kind == ADD for each in trail.events) >= _MAX_ADDED:
+        elif sum(each.kind == Kind.ADD for each in trail.events) >= _MAX_ADDED:
             return None
         return found
 
@@ -527,17 +586,15 @@ class Follower(TorchFunctionMode):
     ) -> Event | None:
         """A call that writes into cells: its operand is the cells and what is written; the followed tensor must be what it writes into."""
         if name == "masked_fill":
-            cells, value = (
-                (args[1] if len(args) > 1 else kwargs.get("mask")),
-                (args[2] if len(args) > 2 else kwargs.get("value")),
-            )
-            return event(MASK, 1.0, (self.ref(cells), _largest(value))) if isinstance(cells, Tensor) else None
+            cells = args[1] if len(args) > 1 else kwargs.get("mask")
+            value = args[2] if len(args) > 2 else kwargs.get("value")
+            return event(Kind.MASK, 1.0, (self.ref(cells), _largest(value))) if isinstance(cells, Tensor) else None
         if name == "__setitem__":
             if args[0] is not followed or (isinstance(args[2], Tensor) and args[2].numel() > 1):
                 return None
             cells = torch.zeros(followed.shape, dtype=torch.bool, device=followed.device)
             cells[args[1]] = True
-            return event(MASK, 1.0, (self.ref(cells), _largest(args[2])))
+            return event(Kind.MASK, 1.0, (self.ref(cells), _largest(args[2])))
         arguments = [*args, *kwargs.values()]
         if len(arguments) != 3:
             return None
@@ -546,8 +603,8 @@ class Follower(TorchFunctionMode):
         if not isinstance(cells, Tensor):
             return None
         if one is followed:
-            return event(MASK, 1.0, (self.ref(~cells.bool()), _largest(other)))
-        return event(MASK, 1.0, (self.ref(cells.bool()), _largest(one))) if other is followed else None
+            return event(Kind.MASK, 1.0, (self.ref(~cells.bool()), _largest(other)))
+        return event(Kind.MASK, 1.0, (self.ref(cells.bool()), _largest(one))) if other is followed else None
 
 
 def _is_map(trail: Trail) -> bool:
@@ -564,7 +621,6 @@ def _rank(trail: Trail) -> int:
 
 
 def _changed_in_place(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
-    """The tensor that a call changes."""
     out = kwargs.get("out")
     if isinstance(out, Tensor):
         return out
@@ -589,7 +645,6 @@ def _number(value: Any) -> float | None:
 
 
 def _axis(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
-    """The one axis along which a call reduces its first argument."""
     axis = kwargs.get("dim", kwargs.get("axis", args[1] if len(args) > 1 else None))
     axis = axis[0] if isinstance(axis, tuple | list) and len(axis) == 1 else axis
     return axis % args[0].ndim if isinstance(axis, int) and not isinstance(axis, bool) and args else None
@@ -608,7 +663,6 @@ def _largest(value: Any) -> float:
 
 
 def _is_binary(value: Any) -> bool:
-    """Whether a tensor has only 0 and 1."""
     return isinstance(value, Tensor) and (value.dtype == torch.bool or bool(((value == 0) | (value == 1)).all()))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,12 +16,33 @@ from attention.formula.functions import project_output
 from attention.formula.names import HEAD_OUTPUT, MAP_AXES, OUTPUT, WEIGHTS
 from attention.formula.scores import BLOCK_ROWS
 from attention.formula.steps import DECLARED, STEPS
-from attention.recording.calls import Call
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 
 if TYPE_CHECKING:
+    from attention.formula.formula import Formula
     from attention.trace.trace import SeenPicture
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One attention of a recorded pass."""
+
+    name: str  # the path of the module that computed it, such as "blocks.2.attn"; empty outside of all modules
+    where: str  # the line of code, such as "model.py:31"
+    # Tensors of one element of the batch by our names of steps and parameters, in the module's dtype; those of steps have an axis of length 1 for it first.
+    steps: Mapping[str, Tensor]
+    # Computes the maps from Q and K, if the code has the steps in the order of ours; None: the steps are shown as recorded.
+    formula: Formula | None = None
+    # Sentences about what was not understood, without the name and the line, which are put before them.
+    notes: tuple[str, ...] = ()
+    provenance: Mapping[str, str] = field(default_factory=dict)  # explanations of recorded steps, as in `Layer`
+    batch_size: int = 1  # the number of elements of the module's batch
+    # The largest difference between the weights of the formula and those of the module; None if there are none to compare.
+    max_weight_error: float | None = None
+    is_prefix: bool = False  # whether its positions are the first of the tokens, since padding is left out
+    extra_keys: tuple[str, ...] = ()  # the names of keys that the module adds after those of its input
+
 
 _TOLERANCE = 1e-4  # how far weights may be from those of the formula, which computes in float32
 _MAX_BYTES = 2**24  # of the maps of all heads of a layer; larger layers compute them head by head
@@ -32,9 +54,7 @@ _SHOWN = 4  # names in a note
 def checked(call: Call, exact: Tensor | None = None) -> Call:
     """The call without its maps, if its formula gives them; without a formula, if it does not.
 
-    Args:
-        call: the call, with all that the module computed.
-        exact: the weights in float32 of a module in half precision, whose own are too coarse to tell one formula from another.
+    `exact` are the weights in float32 of a module in half precision, whose own are too coarse to tell one formula from another.
     """
     if call.formula is None:
         return call
@@ -78,12 +98,7 @@ def trace_of(
 ) -> Trace:
     """The trace of recorded calls, one layer for each.
 
-    Args:
-        calls: the calls, at least one.
-        notes: what else is to be said.
-        tokens: the words that attend; None: x0, x1 and so on. `key_tokens` are those attended to, if they are others.
-        grid: the rows and columns of patches that attend instead of words; `picture` is beneath them.
-        batch: the element of the batch.
+    `notes` are said too; the other arguments are those of `record`.
 
     Raises:
         ConfigError: tokens are no words, or the grid is none.
@@ -137,7 +152,6 @@ def trace_of(
 
 
 def _of_one(call: Call) -> dict[str, Tensor]:
-    """The steps without the axis of the batch."""
     return {
         name: tensor[0] if tensor.ndim > len(DECLARED[name].axes) else tensor for name, tensor in call.steps.items()
     }
@@ -181,11 +195,6 @@ def _largest_difference(layer: Layer, weights: Tensor) -> float:
 
 
 def _words(tokens: Any, name: str) -> tuple[str, ...] | None:
-    """Tokens as a user gives them.
-
-    Raises:
-        ConfigError: they are a text, or no sequence.
-    """
     if tokens is None:
         return None
     if isinstance(tokens, str | bytes) or not isinstance(tokens, Iterable):
@@ -207,16 +216,13 @@ def _tokens(
 
 
 def _names(calls: Sequence[Call]) -> list[str]:
-    """The name of each call; a module that attends again has its number."""
-    counts: dict[str, int] = {}
-    names = []
+    counts, names = Counter[str](), []
     for call in calls:
         name = call.name or "attention"
-        counts[name] = counts.get(name, 0) + 1
+        counts[name] += 1
         names.append(name if counts[name] == 1 else f"{name} (call {counts[name]})")
     return names
 
 
 def _listed(names: Sequence[str]) -> str:
-    """The first names of a list."""
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

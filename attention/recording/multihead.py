@@ -24,7 +24,7 @@ from attention.formula.dropout import ProvidedDropout
 from attention.formula.formula import Formula
 from attention.formula.names import INPUT, KEY, MEMORY, OUTPUT, QUERY, VALUE, WEIGHTS
 from attention.formula.steps import is_step
-from attention.recording.calls import Call
+from attention.recording.layers import Call
 
 _TOLERANCE = 1e-3  # of the largest number of an output; in half precision, more
 _TORCHS_OWN: tuple[tuple[type[nn.Module], tuple[str, ...]], ...] = (
@@ -35,6 +35,10 @@ _TORCHS_OWN: tuple[tuple[type[nn.Module], tuple[str, ...]], ...] = (
 _OF_FUNCTION = inspect.signature(F.multi_head_attention_forward)
 _OF_MODULE = inspect.signature(nn.MultiheadAttention.forward)
 _OF_LAYER = inspect.signature(nn.TransformerEncoderLayer.forward)
+_SAME_NAMES = (  # of arguments of the function and attributes of the module
+    *("num_heads", "in_proj_weight", "in_proj_bias", "bias_k", "bias_v", "add_zero_attn", "training"),
+    *("q_proj_weight", "k_proj_weight", "v_proj_weight"),
+)
 
 
 @dataclass
@@ -47,12 +51,7 @@ class _Frame:
 
 
 class TorchAttention:
-    """The attention of torch's own modules in one pass of one thread, and where the mode of the pass pauses.
-
-    Args:
-        mode: sees the functions that the pass calls.
-        batch: the element of each batch that is recorded; the last one where there are fewer.
-    """
+    """The attention of torch's own modules in one pass of one thread, and where the mode, which sees the functions that the pass calls, pauses."""
 
     def __init__(self, mode: TorchFunctionMode, batch: int) -> None:
         self.paused = False
@@ -70,10 +69,7 @@ class TorchAttention:
     def leave(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> Call | None:
         """To be called when a module ends, by a global hook that torch calls in any case: what the module computed, if it is one of torch's own.
 
-        Args:
-            module: the module.
-            args: its positional arguments.
-            rest: its named arguments and its output; after an exception, torch leaves the former out.
+        `rest` are its named arguments and its output; after an exception, torch leaves the former out.
         """
         while self._frames:
             frame = self._frames.pop()
@@ -108,23 +104,11 @@ class TorchAttention:
 
 
 def read_function(args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any, batch: int) -> Call:
-    """What a call of `F.multi_head_attention_forward` computed, without a name and a line.
-
-    Args:
-        args: its positional arguments.
-        kwargs: its named arguments.
-        output: what it returned.
-        batch: the element of the batch that is recorded.
-    """
+    """What a call of `F.multi_head_attention_forward` with these arguments computed for one element of the batch."""
     bound = _OF_FUNCTION.bind(*args, **kwargs)
     bound.apply_defaults()
     with torch._C.DisableTorchFunction(), torch.no_grad():
         return _read(bound.arguments, output, batch)
-
-
-def attention_module(module: nn.Module) -> str:
-    """The path, inside of one of torch's own modules, of the module that attends."""
-    return "self_attn" if isinstance(module, nn.TransformerEncoderLayer) else ""
 
 
 def _is_torchs_own(module: nn.Module) -> bool:
@@ -187,30 +171,20 @@ def _read_fast_layer(
 
 
 def _element(tensor: Tensor, batch: int) -> Tensor:
-    """A batch of one element, without the padding that a nested tensor has left out; of the last one where there are fewer."""
+    """A batch of one element, of the last one where there are fewer; of a nested tensor without padding."""
     element: Tensor = tensor.unbind()[min(batch, tensor.size(0) - 1)]
     return element[None]
 
 
 def _arguments(module: nn.MultiheadAttention, call: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `F.multi_head_attention_forward` with which a module calls it."""
     bound = _OF_FUNCTION.bind(
         **call,
+        **{name: getattr(module, name) for name in _SAME_NAMES},
         embed_dim_to_check=module.embed_dim,
-        num_heads=module.num_heads,
-        in_proj_weight=module.in_proj_weight,
-        in_proj_bias=module.in_proj_bias,
-        bias_k=module.bias_k,
-        bias_v=module.bias_v,
-        add_zero_attn=module.add_zero_attn,
         dropout_p=module.dropout,
         out_proj_weight=module.out_proj.weight,
         out_proj_bias=module.out_proj.bias,
-        training=module.training,
         use_separate_proj_weight=not module._qkv_same_embed_dim,
-        q_proj_weight=module.q_proj_weight,
-        k_proj_weight=module.k_proj_weight,
-        v_proj_weight=module.v_proj_weight,
     )
     bound.apply_defaults()
     return dict(bound.arguments)
@@ -224,11 +198,7 @@ def _read(
 ) -> Call:
     """One element of the batch of a call, computed anew.
 
-    Args:
-        call: the arguments of `F.multi_head_attention_forward` by name.
-        output: what the call returned, [query_pos batch d_model], and weights.
-        batch: the element.
-        rest: what turns the output of attention into the `output`, if that is one of a whole layer.
+    `output` is [query_pos batch d_model], and weights; `rest` turns the output of attention into it, if it is that of a whole layer.
     """
     is_batched = call[QUERY].dim() == 3
     batch_size = call[QUERY].shape[1] if is_batched else 1

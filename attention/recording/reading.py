@@ -12,7 +12,11 @@ from torch import Tensor
 
 from attention.files.read_layers import is_projection
 from attention.formula.dropout import ProvidedDropout
+from attention.formula.formula import Formula
+from attention.formula.mask import Mask, detect_mask
 from attention.formula.names import (
+    BIASED_SCORES,
+    CAPPED_SCORES,
     DROPPED_WEIGHTS,
     HEAD_OUTPUT,
     INPUT,
@@ -21,6 +25,8 @@ from attention.formula.names import (
     MEMORY,
     OUTPUT,
     QUERY,
+    SCALED_SCORES,
+    SCORES,
     VALUE,
     WEIGHTS,
 )
@@ -33,63 +39,58 @@ from attention.recording.axes import (
     Projected,
     UnclearError,
     batches,
+    operand_of,
     read_maps,
     read_mixing,
     read_projection,
     varying,
 )
-from attention.recording.calls import Call
-from attention.recording.layers import checked, plain
-from attention.recording.products import Multiplication, Spec, factor, positions
-from attention.recording.score_calls import UNDERSTOOD, ScoreCalls
+from attention.recording.layers import Call, checked, plain
 from attention.recording.trails import (
-    ADD,
-    DROPOUT,
-    EXP,
     HERE,
-    KEEP,
-    VIEW,
     Event,
     Heads,
+    Kind,
+    Multiplication,
     Normalized,
     Product,
+    Spec,
     Trail,
     arrange,
+    factor,
+    positions,
     run,
 )
 
+_UNDERSTOOD = "the code"  # how a reason begins that needs no note, since all that happens is shown
+_FAR = -5000.0  # what is written or added this far below 0 hides a key: its weight is exactly 0
+_ROOT = 1e-6  # how far a divisor may be from √d_k, as float32 rounds
+# In the order of the formula.
+_STAGES = {Kind.SCALE: "scales", Kind.TANH: "caps", Kind.ADD: "adds to", Kind.MASK: "masks"}
+_MAPS = {Kind.SCALE: SCALED_SCORES, Kind.TANH: CAPPED_SCORES, Kind.ADD: BIASED_SCORES, Kind.MASK: MASKED_SCORES}
 _TOLERANCE = 1e-3  # relative to the largest number
 _HALF = (torch.bfloat16, torch.float16)
 _PROVENANCE = {
     INPUT: "The input of the projection, as the module received it.",
     MEMORY: "The input of the projection of keys and values, as the module received it.",
-    QUERY: "The query as it enters the product: what the code does to it before is not recorded.",
-    KEY: "The key as it enters the product: what the code does to it before is not recorded.",
-    VALUE: "The value as it enters the product: what the code does to it before is not recorded.",
+}
+_PROVENANCE |= {
+    step: f"The {step} as it enters the product: what the code does to it before is not recorded."
+    for step in (QUERY, KEY, VALUE)
 }
 _LEARNED = "A learned query: a parameter of the module, the same for every input."
 
 
 class Found(NamedTuple):
-    """What the follower found of one attention.
+    """What the follower found of one attention."""
 
-    Attributes:
-        normalized: what the softmax gave; without numbers where torch does all in one call.
-        after: the calls from the weights to the product with the values.
-        mixing: that product.
-        side: which of its factors the weights are, 0 or 1.
-        value: the trail of the values.
-        result: what the product gave.
-        has_weights: whether the weights of `normalized` are numbers, not a shape alone.
-    """
-
-    normalized: Normalized
-    after: tuple[Event, ...]
-    mixing: Multiplication
-    side: int
-    value: Trail | None
-    result: Tensor
-    has_weights: bool = True
+    normalized: Normalized  # what the softmax gave; without numbers where torch does all in one call
+    after: tuple[Event, ...]  # the calls from the weights to the product with the values
+    mixing: Multiplication  # that product
+    side: int  # which of its factors the weights are, 0 or 1
+    value: Trail | None  # the trail of the values
+    result: Tensor  # what the product gave
+    has_weights: bool = True  # whether the weights of `normalized` are numbers, not a shape alone
 
     @property
     def values(self) -> Tensor:
@@ -105,12 +106,7 @@ class Found(NamedTuple):
 def read(found: Found, name: str, batch: int, sizes: Sequence[int], notes: Sequence[str] = ()) -> tuple[Call, Tensor]:
     """The call that was found, with the steps of one element of its batch, and where its head outputs stand in the result, [head query_pos d_v].
 
-    Args:
-        found: what was found.
-        name: of the call.
-        batch: the element; the last one where there are fewer.
-        sizes: how many elements the batch may have, the likeliest first.
-        notes: what else is to be said of it.
+    The element is the last one where there are fewer; `sizes` are how many there may be, the likeliest first. `notes` are said too.
 
     Raises:
         UnclearError: the axes are not those of an attention; the message says why.
@@ -124,7 +120,7 @@ def read(found: Found, name: str, batch: int, sizes: Sequence[int], notes: Seque
         if _runs_over_features(product, events, normalized.axis):
             raise UnclearError("its softmax runs over the features of a projection, not over keys")
         if product.bias is not None:
-            events = (Event(ADD, torch.add, (HERE, product.bias), operand=product.bias), *events)
+            events = (Event(Kind.ADD, torch.add, (HERE, product.bias), operand=product.bias), *events)
         maps = read_maps(product, events, shape, normalized.axis)
     axes = _axes_of_weights(found) if maps is None else maps.axes
     mixing = read_mixing(axes, found.after, found.mixing, found.side)
@@ -137,7 +133,7 @@ def read(found: Found, name: str, batch: int, sizes: Sequence[int], notes: Seque
     calls, formula, reason = None, None, normalized.unknown or "what its softmax was made of is not followed"
     if isinstance(product, Product) and maps is not None:
         scale = sides[QUERY].factor.scale * sides[KEY].factor.scale
-        calls = ScoreCalls(product, events, axes, chosen, scale)
+        calls = _ScoreCalls(product, events, axes, chosen, scale)
         reason = normalized.unknown or calls.reason
         if not reason:
             formula = calls.formula(normalized.normalizer, steps[QUERY].shape[-1])
@@ -178,7 +174,7 @@ def read(found: Found, name: str, batch: int, sizes: Sequence[int], notes: Seque
 def _as_recorded(call: Call, steps: dict[str, Tensor], reason: str) -> Call:
     """The call with its maps, and why it has no formula: beside them if all that happens is shown, as a note if not."""
     call = replace(call, steps=_copies(steps))
-    if reason.startswith(UNDERSTOOD):
+    if reason.startswith(_UNDERSTOOD):
         more = {step: f"As recorded: {reason}." for step in (MASKED_SCORES, DROPPED_WEIGHTS) if step in steps}
         return replace(call, provenance=dict(call.provenance) | more)
     return replace(call, notes=(*call.notes, f"{reason}: its steps are shown as recorded")) if reason else call
@@ -187,7 +183,7 @@ def _as_recorded(call: Call, steps: dict[str, Tensor], reason: str) -> Call:
 def with_output(call: Call, heads: Heads, trail: Trail, product: Multiplication, result: Tensor) -> Call:
     """The call with W_O and the output, if the product is that of the concatenated heads with a matrix."""
     spec, shape = product.spec, heads.shape
-    if spec.shared or {event.kind for event in trail.events} - {VIEW, KEEP}:
+    if spec.shared or {event.kind for event in trail.events} - {Kind.VIEW, Kind.KEEP}:
         return call
     sizes = spec.sizes(product.left, product.right)
     index = arrange(trail.events, torch.arange(math.prod(shape)).view(shape))
@@ -211,13 +207,11 @@ def with_output(call: Call, heads: Heads, trail: Trail, product: Multiplication,
 
 
 def _copies(steps: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copies of the tensors on the CPU; those of steps with an axis for the batch."""
     copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in steps.items()}
     return {name: copy[None] if is_step(name) else copy for name, copy in copies.items()}
 
 
 def _provenance(steps: dict[str, Tensor], sides: dict[str, _Side]) -> dict[str, str]:
-    """Where Q, K and V come from, if not from a projection that is recorded."""
     texts = {step: text for step, text in _PROVENANCE.items() if step in (INPUT, MEMORY) or f"w_{step[0]}" not in steps}
     if QUERY in sides and sides[QUERY].is_learned:
         texts[QUERY] = _LEARNED
@@ -225,7 +219,7 @@ def _provenance(steps: dict[str, Tensor], sides: dict[str, _Side]) -> dict[str, 
 
 
 def _of_one_value(found: Found, index: Tensor, batch: int) -> tuple[Found, Tensor, int]:
-    """Values of a batch that all have the same weights: one element of them, of the result and of an index of it; and how many there are."""
+    """One element of values of a batch that all have the same weights, of the result and of an index of it; and how many there are."""
     spec, side = found.mixing.spec, found.side
     value, trail, result, size = found.values, found.value, found.result, 1
     first = min((spec.out.index(letter) for letter in spec.only(side)), default=len(spec.out))
@@ -235,7 +229,7 @@ def _of_one_value(found: Found, index: Tensor, batch: int) -> tuple[Found, Tenso
         axis = spec[1 - side].index(letter)
         element = min(batch, value.shape[axis] - 1)
         size *= value.shape[axis]
-        picks = Event(VIEW, torch.select, (HERE, axis, element))
+        picks = Event(Kind.VIEW, torch.select, (HERE, axis, element))
         value, trail = picks.apply(value), trail and trail.then(picks)
         result, index = (each.select(spec.out.index(letter), element) for each in (result, index))
         spec = Spec(*(each.replace(letter, "") for each in spec))
@@ -249,20 +243,13 @@ def _of_one_value(found: Found, index: Tensor, batch: int) -> tuple[Found, Tenso
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """Q, K or V.
+    """Q, K or V."""
 
-    Attributes:
-        factor: as it enters its product.
-        shared: the index along the axes that both factors have, [map pos]; `row` that of the row.
-        projected: the projection that made it.
-        is_learned: whether it is a parameter.
-    """
-
-    factor: Factor
-    shared: Tensor
-    row: Tensor
+    factor: Factor  # as it enters its product
+    shared: Tensor  # the index along the axes that both factors have, [map pos]
+    row: Tensor  # the index of the row, [map pos]
     projected: Projected | None
-    is_learned: bool = False
+    is_learned: bool = False  # a parameter
 
     def pick(self, tensor: Tensor, maps: Tensor) -> Tensor:
         """Numbers with the axes of the factor, as [map pos d]."""
@@ -370,6 +357,147 @@ def _with_shared_heads(steps: dict[str, Tensor], sides: dict[str, _Side], maps: 
 # -- scores and weights ---------------------------------------------------------------------------------
 
 
+class _ScoreCalls:
+    """What the calls from a product to a softmax do; `scale` is by what the code multiplied queries and keys before.
+
+    It is the formula, or there is a reason why not, in words, and the maps as they were.
+    """
+
+    def __init__(self, product: Product, events: Sequence[Event], axes: Axes, maps: Tensor, scale: float) -> None:
+        self.reason = ""
+        self.tensors: dict[str, Tensor] = {}  # mask and bias of the formula, once it was made
+        self._product, self._events, self._axes, self._maps = product, events, axes, maps
+        self._scale, self._cap = scale, 1.0
+        self._is_capped, self._after_exp = False, False
+        self._stage = Kind.SCALE
+        self._bias: Tensor | None = None
+        self._hidden: Tensor | None = None
+        self._gated: list[Tensor] = []
+        sizes = product.spec.sizes(product.left.tensor, product.right.tensor)
+        self._probe = positions(product.spec.out, "", sizes, product.left.tensor.device)  # has the shape of the scores
+        for index, event in enumerate(events):
+            if not self.reason:
+                self._read(event, events[index + 1 :])
+        if not self.reason:
+            self._check()
+
+    def formula(self, normalizer: str, d_k: int) -> Formula:
+        divisor = None if self._scale == 1 else 1 / (self._scale * self._cap)
+        is_root = divisor is not None and math.isclose(divisor, math.sqrt(d_k), rel_tol=_ROOT)
+        mask: Mask | Tensor = Mask()
+        if self._hidden is not None and bool((self._hidden == self._hidden[:1]).all()):
+            mask = detect_mask(~self._hidden[0])
+        elif self._hidden is not None:  # heads have different masks: a bias of −∞
+            bias = torch.zeros(self._hidden.shape) if self._bias is None else self._bias
+            self._bias = bias.masked_fill(self._hidden, -math.inf)
+        if self._bias is not None:
+            self.tensors["bias"] = self._bias
+        if isinstance(mask, Tensor):
+            self.tensors["mask"] = mask
+        return Formula(
+            divisor=math.sqrt(d_k) if is_root else divisor,
+            own_divisor=None if is_root else divisor,
+            cap=self._cap if self._is_capped else None,
+            bias="given" if self._bias is not None else "",
+            normalizer=normalizer,
+            mask=mask if isinstance(mask, Mask) else None,
+        )
+
+    def maps(self, scores: Tensor | None) -> dict[str, Tensor]:
+        """The map after each kind of call, [head query_pos key_pos], as far as the calls give `scores`, the input of the softmax, when they run again."""
+        last = {} if scores is None else {MASKED_SCORES: self._axes.picked(scores, self._maps)}
+        if {event.kind for event in self._events} & {Kind.DROPOUT, Kind.MIXED, Kind.EXP}:
+            return last
+        tensor, found, done = self._product.compute(), dict[str, Tensor](), -1
+        found[SCORES] = self._picked(tensor, self._events)
+        for index, event in enumerate(self._events):
+            tensor = run((event,), tensor)
+            rank = [*_MAPS].index(event.kind) if event.kind in _MAPS else -1
+            if rank >= done and rank >= 0 and done < len(_MAPS):
+                done = rank
+                found[_MAPS[event.kind]] = self._picked(tensor, self._events[index + 1 :])
+            elif event.kind not in (Kind.VIEW, Kind.KEEP):
+                done = len(_MAPS)  # what follows has no name of ours
+        if not last:
+            return found
+        again = self._axes.picked(tensor, self._maps).float()
+        is_same = torch.allclose(again, last[MASKED_SCORES].float(), rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True)
+        return found | last if is_same else last
+
+    def _picked(self, tensor: Tensor, events: Sequence[Event]) -> Tensor:
+        return self._axes.picked(arrange(events, tensor), self._maps).cpu()
+
+    def _cells(self, tensor: Tensor, after: Sequence[Event]) -> Tensor:
+        """What a call combines with the scores, [head query_pos key_pos]."""
+        picked = self._picked(tensor.to(self._probe.device).expand(self._probe.shape), after)
+        return picked if picked.dtype in (torch.bool, torch.float64) else picked.float()
+
+    def _read(self, event: Event, after: Sequence[Event]) -> None:
+        if event.kind == Kind.VIEW:
+            self._probe = event.apply(self._probe)
+        elif event.kind == Kind.EXP:
+            self._after_exp = True
+        elif event.kind == Kind.SCALE and self._stage == Kind.TANH:
+            self._cap *= event.factor
+        elif event.kind == Kind.SCALE:
+            if event.factor != 1 and self._may(Kind.SCALE, event):
+                self._scale *= event.factor
+        elif event.kind == Kind.TANH and not self._is_capped:
+            self._is_capped = self._may(Kind.TANH, event)
+        elif event.kind == Kind.ADD and not self._after_exp:
+            self._add(event, after)
+        elif event.kind == Kind.MASK:
+            cells, value = event.operand
+            hidden = self._cells(cells.tensor.bool(), after)
+            if value <= _FAR or (self._after_exp and value == 0):
+                self._hide(hidden)
+            elif bool(hidden.any()):
+                self.reason = f"it writes {value:g} into scores ({event.where}), which hides no key"
+        elif event.kind == Kind.GATE:
+            zero = self._cells(event.operand.tensor == 0, after)
+            if self._after_exp:
+                self._hide(zero)
+            else:
+                self._gated.append(zero)
+        elif event.kind != Kind.KEEP:
+            self.reason = f"{event.name} changes its scores ({event.where})"
+
+    def _may(self, kind: Kind, event: Event) -> bool:
+        """Whether the formula has this kind of call after those that were read; otherwise that is the reason."""
+        order = [*_STAGES]
+        if order.index(kind) >= order.index(self._stage):
+            self._stage = kind
+            return True
+        self.reason = (
+            f"{_UNDERSTOOD} {_STAGES[kind]} the scores after it {_STAGES[self._stage]} them ({event.where}), "
+            "which is another order than the formula's"
+        )
+        return False
+
+    def _add(self, event: Event, after: Sequence[Event]) -> None:
+        """Reads what is added: numbers far below 0 hide keys, the others are a bias."""
+        operand = operand_of(event, self._probe.device)
+        added = self._cells(event.factor * (operand if operand.is_floating_point() else operand.float()), after)
+        hidden = added <= _FAR
+        hidden &= ~hidden.all(-1, keepdim=True)  # added to all keys, it hides none
+        added = added.masked_fill(hidden, 0)
+        if bool(added.any()) and self._may(Kind.ADD, event):
+            self._bias = added if self._bias is None else self._bias + added
+        if bool(hidden.any()):
+            self._hide(hidden)
+
+    def _hide(self, hidden: Tensor) -> None:
+        self._stage = Kind.MASK
+        self._hidden = hidden if self._hidden is None else self._hidden | hidden
+
+    def _check(self) -> None:
+        hidden = torch.zeros((), dtype=torch.bool) if self._hidden is None else self._hidden
+        if any(bool((zero & ~hidden).any()) for zero in self._gated):
+            self.reason = "it multiplies scores by 0"
+        elif self._scale <= 0 or self._cap <= 0:
+            self.reason = "it multiplies its scores by a number that is not positive"
+
+
 def _runs_over_features(product: Product, events: Sequence[Event], axis: int) -> bool:
     """Whether the axis of a softmax is that of the features of a projection, as in a router or in linear attention."""
     if not product.is_projection:
@@ -400,22 +528,22 @@ def _after_softmax(found: Found, mixing: Mixing, maps: Tensor, steps: dict[str, 
     used, weights = mixing.weights(found.used, maps), steps[WEIGHTS]
     if torch.equal(used.nan_to_num(), weights.nan_to_num().to(used.dtype)):
         return ""
-    changes = [event for event in found.after if event.kind not in (VIEW, KEEP)]
-    if changes and {event.kind for event in changes} == {DROPOUT}:
+    changes = [event for event in found.after if event.kind not in (Kind.VIEW, Kind.KEEP)]
+    if changes and {event.kind for event in changes} == {Kind.DROPOUT}:
         remaining = math.prod(1 - event.factor for event in changes)
         is_left = (used != 0) | (weights == 0)
         steps["dropout_mask"] = is_left.float() / remaining if remaining else torch.zeros(used.shape)
         return ""
     steps[DROPPED_WEIGHTS] = used
     calls = ", ".join(dict.fromkeys(f"{event.name} ({event.where})" for event in changes)) or "what is not followed"
-    return f"{UNDERSTOOD} changes the weights before they multiply the values, by {calls}"
+    return f"{_UNDERSTOOD} changes the weights before they multiply the values, by {calls}"
 
 
 def _exact(
     product: Product, events: Sequence[Event], sides: dict[str, _Side], axes: Axes, maps: Tensor
 ) -> Tensor | None:
     """The weights of the code's own calls in float32, which tell one formula from another where half precision is too coarse."""
-    if any(event.kind == EXP for event in events):
+    if any(event.kind == Kind.EXP for event in events):
         return None
     query, key = (sides[name].factor for name in (QUERY, KEY))
     factors = [each.tensor.float() * each.scale for each in (query, key)]

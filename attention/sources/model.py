@@ -209,22 +209,17 @@ class Model(ModelOptions):
 
     def _trace(self, loaded: LoadedModel, texts: ModelInputs, forward: PatchedForward, notes: list[str]) -> Trace:
         from attention.models import forward_pass, lm_head
-        from attention.models.layer_numbers import describe_layers
+        from attention.models.attention_sites import describe_layers
         from attention.models.token_pieces import readable_tokens
-        from attention.patching import validate
+        from attention.patching.forward import describe
         from attention.sources.repeated_run import TransformerRun
         from attention.vision.picture_inputs import PictureInputs
 
         inputs, prefix_len = texts.inputs, texts.prefix_len
         positions = lm_head.prediction_positions(loaded, inputs, self.predict, prefix_len if self.generate else 0)
-        if loaded.sites:
-            layers, outputs, error = forward_pass.run_recorded(loaded, inputs, forward, positions, prefix_len)
-            if any(layer.formula is None and layer.has(QUERY) for layer in layers):
-                notes.append(
-                    "The formula of some layers is unknown: their weights are shown as the model computed them."
-                )
-        else:
-            layers, outputs, error = forward_pass.run_weights_only(loaded, inputs, positions, prefix_len)
+        layers, outputs, error = forward_pass.run_recorded(loaded, inputs, forward, positions, prefix_len)
+        if any(layer.formula is None and layer.has(QUERY) for layer in layers):
+            notes.append("The formula of some layers is unknown: their weights are shown as the model computed them.")
         alone = [layer.name for layer in layers if layer.has_attention and not layer.has(QUERY)]
         if alone:
             whose = (
@@ -252,7 +247,7 @@ class Model(ModelOptions):
             caption=_caption(loaded, error),
             vectors=None if lm_head.vocabulary_size(loaded) else lm_head.last_vectors(outputs),
             changes=(
-                *validate.describe(self.interventions, layers, self.frozen),
+                *describe(self.interventions, layers, self.frozen),
                 *(self.alignment_sentences(loaded, inputs) if any(item.patch for item in self.interventions) else ()),
             ),
             max_weight_error=error,
@@ -266,12 +261,11 @@ class Model(ModelOptions):
         Raises:
             ConfigError: the model, or the other run, does not have a head or layer that an intervention names.
         """
-        from attention.models import forward_pass, validate_patches
-        from attention.patching import validate
-        from attention.patching.forward import PatchedForward
+        from attention.models import forward_pass
+        from attention.patching.forward import PatchedForward, prepare_pass
 
         lengths = [ids.shape[-1] for ids in inputs.values()]
-        validate_patches.check_interventions(loaded, self.interventions, lengths)
+        forward_pass.check_interventions(loaded, self.interventions, lengths)
 
         def unchanged(wanted: Mapping[int, bool]) -> Mapping[int, Activations]:
             forward = PatchedForward(requested=wanted)
@@ -281,7 +275,7 @@ class Model(ModelOptions):
         def patched_from_other(wanted: Mapping[int, bool]) -> Mapping[int, Activations]:
             return self.other_activations(loaded, inputs, wanted)
 
-        return validate.prepare_pass(
+        return prepare_pass(
             self.interventions, loaded.layer_indices, unchanged if self.frozen else None, patched_from_other
         )
 
@@ -296,8 +290,8 @@ class Model(ModelOptions):
         Raises:
             ConfigError: there is no other run, or its texts have another number of tokens and cannot be aligned.
         """
-        from attention.models import forward_pass, validate_patches
-        from attention.patching import validate
+        from attention.models import forward_pass
+        from attention.patching.forward import check_lengths
         from attention.sources import repeated_run
 
         other, lengths = self._other(), [ids.shape[-1] for ids in inputs.values()]
@@ -307,8 +301,8 @@ class Model(ModelOptions):
         if is_aligned:
             repeated_run.check_alignment(lengths, other_lengths, any(wanted.values()))
         else:
-            validate.check_lengths(
-                lengths, other_lengths, lambda: validate_patches.match_length(loaded, other.text, self.text, lengths[0])
+            check_lengths(
+                lengths, other_lengths, lambda: forward_pass.match_length(loaded, other.text, self.text, lengths[0])
             )
         forward = other.patched_forward(loaded, other_inputs)
         forward.requested = wanted
@@ -326,7 +320,7 @@ class Model(ModelOptions):
         return repeated_run.alignment_sentences(loaded, inputs, self._other()._texts(loaded, []).inputs)
 
     def _other(self) -> Model:
-        from attention.patching.validate import check_other_state
+        from attention.patching.forward import check_other_state
 
         problem = ""
         if self.other is not None:

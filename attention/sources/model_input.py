@@ -161,8 +161,8 @@ def count_bytes(model: ModelOptions, loaded: LoadedModel, inputs: dict[str, Tens
     Raises:
         ConfigError: more than `max_bytes`, or the interventions and generated tokens would take too long.
     """
-    from attention.models import attention_call, forward_pass, lm_head, validate_patches
-    from attention.models.recorded_layer import BYTES_PER_NUMBER, MAPS_PER_HEAD
+    from attention.models import attention_call, forward_pass, lm_head
+    from attention.models.forward_pass import BYTES_PER_NUMBER, MAPS_PER_HEAD
 
     n_generated = _count_generated(model, loaded, inputs)
     forward_pass.check_time(
@@ -170,7 +170,7 @@ def count_bytes(model: ModelOptions, loaded: LoadedModel, inputs: dict[str, Tens
     )
     longest = max(*(ids.shape[-1] for ids in inputs.values()), len(lm_head.predicted_text_ids(inputs)) + n_generated)
     recorded = sum(site.width for site in loaded.sites) * longest + loaded.n_maps * longest * longest
-    recorded += validate_patches.count_numbers(loaded, model.interventions, model.frozen, longest)
+    recorded += forward_pass.count_numbers(loaded, model.interventions, model.frozen, longest)
     # The maps of one head and the mask. A few rows of all heads are computed at a time, unless there are interventions.
     rows = {
         site.n_heads * attention_call.rows_at_once(site, longest, keep_weights=bool(model.interventions))
@@ -225,7 +225,7 @@ def _generate(
 ) -> TextInputs:
     import torch
 
-    from attention.models import forward_pass, generation, lm_head
+    from attention.models import forward_pass, lm_head, running
 
     n_generated = _count_generated(model, loaded, inputs)
     if model.generate > n_generated:
@@ -249,7 +249,7 @@ def _generate(
     other = None if model.other is None else model.other.key
     key = (model.interventions, model.frozen, other, model.align)
     patched = (key, patched_logits) if model.interventions and loaded.sites else None
-    return generation.generate(loaded, inputs, n_generated, model.generate_temperature, model.generate_seed, patched)
+    return running.generate(loaded, inputs, n_generated, model.generate_temperature, model.generate_seed, patched)
 
 
 _MAX_PICTURES = 16

@@ -105,7 +105,7 @@ class TransformerRun:
 
     def parts(self) -> RunParts:
         """The same run, whose parts can be read and replaced."""
-        from attention.models import lm_head, transformer_parts, validate_patches
+        from attention.models import forward_pass, lm_head, residual_stream
         from attention.trace.parts import RunParts
 
         source, loaded = self.source, self.loaded
@@ -126,9 +126,9 @@ class TransformerRun:
                 raise ConfigError(lm_head.no_prediction_reason(loaded, positions))
             return positions[-1]
 
-        def runner(position: int) -> transformer_parts.TransformerParts:
+        def runner(position: int) -> residual_stream.TransformerParts:
             forward = source.patched_forward(loaded, self.inputs)
-            return transformer_parts.TransformerParts(loaded, self.inputs, forward, position)
+            return residual_stream.TransformerParts(loaded, self.inputs, forward, position)
 
         sites, n_heads = loaded.sites_by_layer, loaded.heads_by_layer
         other = source.other and replace(source.other, handle=None)  # a cache must not hold the model
@@ -142,11 +142,11 @@ class TransformerRun:
                 len(sites[layer].parameters.get("w_k", range(count))) if count else 0
                 for layer, count in enumerate(n_heads)
             ),
-            seconds=transformer_parts.estimate_seconds(loaded, self.inputs),
+            seconds=residual_stream.estimate_seconds(loaded, self.inputs),
             is_bounded=not loaded.in_memory,
             position=position,
             runner=runner,
-            text_of_length=lambda like, length: validate_patches.match_length(loaded, source.text, like, length),
+            text_of_length=lambda like, length: forward_pass.match_length(loaded, source.text, like, length),
         )
 
     def head_matrices(self) -> HeadMatrices:

@@ -142,10 +142,9 @@ class Trained:
         Raises:
             ConfigError: the model, or the other run, does not have a head or layer that an intervention names.
         """
-        from attention.patching import validate
-        from attention.patching.forward import PatchedForward
+        from attention.patching.forward import PatchedForward, check, prepare_pass
 
-        validate.check(self.interventions, self._extents)
+        check(self.interventions, self._extents)
 
         def unchanged(wanted: Mapping[int, bool]) -> Mapping[int, Activations]:
             return self.without_interventions._captured(PatchedForward(requested=wanted))
@@ -157,7 +156,7 @@ class Trained:
             return other._captured(forward)
 
         order = range(len(self._extents))
-        return validate.prepare_pass(self.interventions, order, unchanged if self.frozen else None, patched_from_other)
+        return prepare_pass(self.interventions, order, unchanged if self.frozen else None, patched_from_other)
 
     def _captured(self, forward: PatchedForward) -> Mapping[int, Activations]:
         """The activations of this model that another run needs."""
@@ -177,7 +176,7 @@ class Trained:
         )
 
     def _other(self) -> Trained:
-        from attention.patching.validate import check_lengths, check_other_state
+        from attention.patching.forward import check_lengths, check_other_state
 
         problem = ""
         if self.other is not None:

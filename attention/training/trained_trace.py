@@ -47,8 +47,7 @@ def build_trace(
     Raises:
         ConfigError: the model does not have a layer or head that an intervention names.
     """
-    from attention.patching.forward import PatchedForward
-    from attention.patching.validate import describe
+    from attention.patching.forward import PatchedForward, describe
 
     forward = forward or PatchedForward()
     layers, logits = forward_pass(plan, snapshot, example, forward)

@@ -25,7 +25,7 @@ from attention.base import cache, jobs
 from attention.base.errors import ConfigError
 from attention.base.progress import Watcher, watching
 from attention.models import library as library_module
-from attention.models import shared
+from attention.models import loading
 from attention.models.library import LIBRARY, in_job
 
 MB = 2**20
@@ -148,7 +148,7 @@ def test_model_lives_once_and_is_read_by_jobs(folder: Path) -> None:
     source = Model(str(folder), TEXT)
     here = [layer["weights"] for layer in source.trace().layers]
     loaded = LIBRARY.get(str(folder))
-    assert all(shared._reduce(weight) is not NotImplemented for weight in loaded.model.parameters())
+    assert all(loading._reduce(weight) is not NotImplemented for weight in loaded.model.parameters())
     assert len(LIBRARY.for_jobs()[0][str(folder)]) < loaded.nbytes
     shutil.rmtree(folder)  # a job that read the folder would fail
     there = in_a_job(child_functions.weights_of, source)
@@ -178,9 +178,9 @@ def test_memory_of_an_idle_model_is_given_to_others(folder: Path, monkeypatch: p
     LIBRARY.get(str(folder))
     assert not LIBRARY.drop_idle(), "it was used just now"
     monkeypatch.setattr(library_module, "_IDLE_SECONDS", -1)
-    paths = {path for path, *_ in shared._STORAGES.values()}
+    paths = {path for path, *_ in loading._STORAGES.values()}
     assert LIBRARY.drop_idle()
-    wait_until(lambda: not paths & {path for path, *_ in shared._STORAGES.values()}, "the end of its memory")
+    wait_until(lambda: not paths & {path for path, *_ in loading._STORAGES.values()}, "the end of its memory")
 
 
 @pytest.mark.usefixtures("library")

@@ -19,7 +19,7 @@ from torch import Tensor
 from attention import Cell, ConfigError, File, Intervention, MissingError, Model, metrics
 from attention.export.program import python
 from attention.models import forward_pass, running
-from attention.models.layer_numbers import describe_layers
+from attention.models.attention_sites import describe_layers
 from attention.models.library import LIBRARY, Settings
 from attention.patching.intervention import parse_codes
 from attention.pictures.mosaic import layers_json

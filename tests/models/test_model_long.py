@@ -33,7 +33,7 @@ def every_text_is_long(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(attention_call, "BLOCK_ROWS", 2)
     eager = attention_call._eager_attention
 
-    def counted(module: Any) -> attention_call.EagerAttention:
+    def counted(module: Any) -> attention_call._EagerAttention:
         def attend(module: Any, query: torch.Tensor, *args: Any, **more: Any) -> Any:
             query_counts.append(query.shape[-2])
             return eager(module)(module, query, *args, **more)

@@ -19,7 +19,7 @@ from tiny_models import MOST, NO_TEXT, SENTENCES, TinyModels, byte_level
 from attention import ConfigError, Model, ModelError, TextError
 from attention.base.knobs import Limits
 from attention.models import library
-from attention.models.declared_inputs import TEXT_ALONE, declared_inputs
+from attention.models.folder import TEXT_ALONE, declared_inputs
 from attention.models.library import LIBRARY, Settings
 from attention.sources.link import source_of
 

@@ -32,7 +32,7 @@ def models(tiny: TinyModels) -> Iterator[None]:
 
 
 def until_waiting(lock: FairLock, count: int) -> None:
-    while lock.waiting < count:
+    while len(lock._queue) < count:
         threading.Event().wait(0.001)
 
 

@@ -12,7 +12,7 @@ from attention import ConfigError, Intervention, Model, Prediction, TextError, T
 from attention.base.cache import CACHE
 from attention.base.tokens import Generated
 from attention.explanation import predictions
-from attention.models import generation, lm_head
+from attention.models import lm_head, running
 
 TEXT = "the owl asked the <mask> and the moon"
 MASKED, HEADLESS = ("BERT", "ModernBERT"), ("RoBERTa", "DistilBERT", "MPNet", "BART alone")
@@ -177,7 +177,7 @@ def test_sampling_depends_on_its_seed_and_shorter_runs_are_prefixes(tiny):
     assert first[: len(ids(generate=3))] == ids(generate=3)
     assert not torch.equal(state, torch.get_rng_state())  # still the state of the other seed: generation did not use it
     # The frequencies of the samples follow the softmax.
-    logits, drawn = torch.tensor([[0.0, 1.0, 2.0]]), generation._GumbelSampler(2.0, 0)
+    logits, drawn = torch.tensor([[0.0, 1.0, 2.0]]), running._GumbelSampler(2.0, 0)
     counts = torch.bincount(torch.tensor([int(drawn(logits, logits).argmax()) for _ in range(4000)]), minlength=3)
     torch.testing.assert_close(counts / 4000, (logits[0] / 2).softmax(-1), atol=0.03, rtol=0)
 

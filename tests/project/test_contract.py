@@ -49,7 +49,7 @@ from attention.formula.scores import BIASES, SCORES, Score
 from attention.formula.step import LayerView, ProgramWriter, StepContext, cells_of
 from attention.metrics.aggregates import AGGREGATES
 from attention.metrics.metric import BY_DISTANCE, NULLS, RANDOM, SHUFFLED
-from attention.models.declared_inputs import TEXT_ALONE, DeclaredInputs
+from attention.models.folder import TEXT_ALONE, DeclaredInputs
 from attention.models.library import LIBRARY
 from attention.patching import intervention
 from attention.pictures import live_inputs, view

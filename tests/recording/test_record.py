@@ -385,7 +385,7 @@ def test_recording_holds_no_tensor_of_the_pass() -> None:
 
 
 def test_limits_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    from attention.recording import recorder
+    from attention.recording import record as recorder
 
     net, ids = Network().eval(), torch.arange(N)[None]
     with monkeypatch.context() as patch:

@@ -23,7 +23,7 @@ from attention.base.progress import Watcher
 from attention.circuits.sweep import sweep_heads
 from attention.explanation import tables
 from attention.files.picture import Picture
-from attention.models.declared_inputs import TEXT_ALONE
+from attention.models.folder import TEXT_ALONE
 from attention.models.library import LIBRARY
 from attention.sources.link import source_of
 from attention.sources.registry import all_knobs
