@@ -28,7 +28,7 @@ from attention.patching.forward import PatchedForward
 from attention.trace.linear_run import LinearRun
 from attention.trace.readout import Readout
 from attention.trace.residual_parts import EMBEDDING_PART, HEAD, LOGITS, mlp_part
-from attention.vision.modalities import check_text_only
+from attention.vision.families import check_text_only
 
 if TYPE_CHECKING:
     from torch.nn import Module

@@ -14,7 +14,7 @@ from attention.base.errors import MissingError, SizeError
 from attention.models import forward_pass, lm_head
 from attention.trace.cost import ALLOW_MORE
 from attention.trace.model_run import FinalNorm, VocabularyWeights
-from attention.vision.modalities import check_text_only
+from attention.vision.families import check_text_only
 
 if TYPE_CHECKING:
     from torch.nn import Module

@@ -19,7 +19,7 @@ from attention.models.attention_sites import parents
 from attention.models.forward_pass import patched_head_output
 from attention.models.recorded_layer import output_module
 from attention.trace.parts import Compute, Handlers, Place
-from attention.vision.modalities import check_text_only
+from attention.vision.families import check_text_only
 
 if TYPE_CHECKING:
     from torch.nn import Module

@@ -134,11 +134,7 @@ def color_keys(
     if step.kind == "probability" and colors == "log":
         # The numbers are unchanged; the stops of the scale lie at powers of ten. Plotly would draw all labels of
         # its bar at the left end, so the bar belongs to a trace without points.
-        heat = {
-            "colorscale": _log_colorscale(high),
-            "showscale": False,
-            "meta": {"colors": colors, "floor": LOG_FLOOR},
-        }
+        heat = {"colorscale": _log_colorscale(high), "showscale": False, "meta": {"colors": colors, "floor": LOG_FLOOR}}
         return heat | {"zmin": low, "zmax": high}, [_log_bar_trace(high, bar)]
     scale = PROBABILITY if step.kind == "probability" else SIGNED
     places = [low, (low + high) / 2, high]

@@ -26,9 +26,8 @@ from attention.pictures.layout import HEIGHT, Panel, Spec, short_axis_name
 from attention.pictures.message_contract import Line, StepTab
 from attention.pictures.view import FACTORS, OVERVIEW, PAIR, STEP, has_pair, overview_steps, position_values
 from attention.trace.layer import Layer
-from attention.trace.stats import finite_range
 from attention.trace.trace import Trace
-from attention.vision.over_picture import matrix_over_picture_json, over_picture_json
+from attention.vision.over_picture import over_picture_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -110,12 +109,8 @@ def maps_over_picture(
     reads = over.reads if over.reads in with_patches else with_patches[0]
     query, key, chosen = (cell.row, None, cell.column) if reads == "row" else (None, cell.column, cell.row)
     scale = scales.FITTED if colors == "stretched" else colors
-    place = (cell.layer, cell.head, query, key, scale, over.opacity, chosen, False)
-    if derived is None:
-        figure = over_picture_json(trace, cell.step, *place)
-    else:
-        matrix = derived.matrix(trace, cell.layer, cell.head)
-        figure = matrix_over_picture_json(trace, derived.step, matrix, finite_range(matrix), *place)
+    place = (cell.layer, cell.head, query, key, scale, over.opacity, chosen)
+    figure = over_picture_json(trace, cell.step, *place, exact=False, derived=derived)
     figure["layout"]["height"] = HEIGHT  # level with the maps beside it
     return [figure]
 

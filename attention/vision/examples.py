@@ -184,10 +184,7 @@ def _triangle(left: float, right: float, tip: float, top: float, bottom: float) 
 
 
 def _circle_and_square() -> _Drawing:
-    return (244, 241, 234), [
-        (_disc(92, 124, 58), (206, 52, 44)),
-        (_box(182, 68, 294, 180), (38, 84, 176)),
-    ]
+    return (244, 241, 234), [(_disc(92, 124, 58), (206, 52, 44)), (_box(182, 68, 294, 180), (38, 84, 176))]
 
 
 def _two_cats() -> _Drawing:

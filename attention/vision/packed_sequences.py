@@ -72,10 +72,7 @@ class Packing:
         return _packed_attention(packed).split(output, 1)[0], None
 
     def _run_in_turn(
-        self,
-        wrapper: Callable[[ModelCall], tuple[Tensor, Tensor | None]],
-        call: ModelCall,
-        lengths: tuple[int, ...],
+        self, wrapper: Callable[[ModelCall], tuple[Tensor, Tensor | None]], call: ModelCall, lengths: tuple[int, ...]
     ) -> tuple[Tensor, Tensor | None]:
         """The output of one sequence. The last call of a module gives the wrapper all of them, and corrects the earlier outputs in place."""
         if len(lengths) == 1:

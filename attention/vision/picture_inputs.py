@@ -15,8 +15,7 @@ from attention.vision.families import PICTURES, TOKEN_TYPES
 
 if TYPE_CHECKING:
     from attention.models.loaded import LoadedModel
-    from attention.vision.picture_layouts import ReadPictures
-    from attention.vision.reader import PictureReader, RawPicture
+    from attention.vision.reader import PictureReader, RawPicture, ReadPictures
 
 _TEXT = "input_ids"
 _PICTURE_FIRST = "The picture stands before the text, which has no {token} in it: write {token} where it should stand."

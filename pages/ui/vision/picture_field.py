@@ -63,11 +63,7 @@ class _Uploads:
 
 
 def picture_field(
-    field: Field,
-    place: str,
-    hold: _Hold = knob_state.hold,
-    wide: DeltaGenerator | None = None,
-    locked: bool = False,
+    field: Field, place: str, hold: _Hold = knob_state.hold, wide: DeltaGenerator | None = None, locked: bool = False
 ) -> None:
     """Draws the previews of the requested pictures and the fields that change them; above the maps while one is missing.
 
