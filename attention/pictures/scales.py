@@ -104,14 +104,8 @@ def scale_note(step: Step, high: float, colors: str, many: bool = False, largest
         return []
     bar = _bar(many, colors)
     place = {
-        "x": 1 - bar["len"],
-        "xref": "paper",
-        "xanchor": "right",
-        "xshift": -6,
-        "y": 1,
-        "yref": "paper",
-        "yanchor": "bottom",
-    }
+        "x": 1 - bar["len"], "xref": "paper", "xanchor": "right", "xshift": -6, "y": 1, "yref": "paper", "yanchor": "bottom",
+    }  # fmt: skip
     return [note(text, name="colors", yshift=bar["ypad"] + 7, **place)]
 
 
@@ -177,8 +171,12 @@ def _log_bar_trace(high: float, bar: dict[str, Any]) -> dict[str, Any]:
         [edge + fraction * (1 - edge), color] for fraction, color in PROBABILITY
     ]
     labels = ["0", "≤10⁻⁴", "10⁻³", "0.01", "0.1", "1"]  # short enough for a bar of 120 pixels
-    bar = bar | {"tickvals": [start + 0.2, *range(round(first), 1)], "ticktext": labels}
-    marker = {"cmin": start, "cmax": last, "colorscale": stops, "showscale": True, "colorbar": bar}
+    return bar_trace(start, last, stops, bar | {"tickvals": [start + 0.2, *range(round(first), 1)], "ticktext": labels})
+
+
+def bar_trace(low: float, high: float, scale: Sequence[Sequence[Any]], bar: dict[str, Any]) -> dict[str, Any]:
+    """Returns a trace without points that has a colour bar."""
+    marker = {"cmin": low, "cmax": high, "colorscale": scale, "showscale": True, "colorbar": bar}
     return {
         "type": "scatter", "mode": "markers", "x": [None], "y": [None], "hoverinfo": "skip", "showlegend": False, "marker": marker,
     }  # fmt: skip

@@ -148,9 +148,10 @@ def over_picture_json(
     }  # fmt: skip
     layout = base_layout(grid.positions.shape, f"<b>{declaration.symbol}</b>  {step} over the picture", facts, meta)
     height = min(_HEIGHTS[1], max(_HEIGHTS[0], _CELL * grid.positions.shape[0]))
-    margin = {"l": 12, "r": 22, "t": 78, "b": 18}  # right: half of a number of the bar
-    layout |= {"height": height + _FRAME, "margin": margin}
-    layout["images"] = layout_images(grid, trace, exact)
+    layout |= {
+        "height": height + _FRAME, "margin": {"l": 12, "r": 22, "t": 78, "b": 18},  # right: half of a number of the bar
+        "images": layout_images(grid, trace, exact),
+    }  # fmt: skip
     layout["xaxis"] |= {"showticklabels": False, "constrain": "domain"}
     layout["yaxis"] |= {"showticklabels": False, "scaleanchor": "x", "constrain": "domain"}  # square cells
     layout["annotations"] = [
