@@ -16,9 +16,8 @@ from attention.trace.layer import Layer
 
 CHOSEN_COLOR = "#ff3ec9"  # a colour of neither scale
 
-NO_TEMPLATE = {
-    "data": {"scatter": [{"type": "scatter"}]}
-}  # Plotly's "none"; without a template it uses its own colours
+NO_TEMPLATE = {"data": {"scatter": [{"type": "scatter"}]}}
+"""Plotly's "none"; without a template it uses its own colours."""
 
 Spec = dict[str, Any]
 """A figure as Plotly's JSON, {"data": …, "layout": …}, containing arrays."""
@@ -173,21 +172,15 @@ def _width(token: str) -> int:
 
 def _margin(layer: Layer) -> dict[str, int]:
     """Returns the margins for titles and tokens, equal for every step of a layer, so that maps side by side line up."""
-    return {
-        "l": 32 + _label_pixels(layer),
-        "r": 12,
-        "t": 78,
-        "b": 28 + (_label_pixels(layer) if _needs_vertical_labels(layer) else 16),
-    }
+    below = 28 + (_label_pixels(layer) if _needs_vertical_labels(layer) else 16)
+    return {"l": 32 + _label_pixels(layer), "r": 12, "t": 78, "b": below}
 
 
 def _label_pixels(layer: Layer) -> int:
     """Returns the width in pixels of the longest tick label."""
-    longest = min(
-        _MAX_LABEL_LENGTH,
-        max(len(label(max(tokens, key=_width), escape=False)) for tokens in (layer.tokens, layer.key_tokens)),
-    )
-    longest_side = max(len(layer.tokens), len(layer.key_tokens))
+    axes = layer.tokens, layer.key_tokens
+    longest = min(_MAX_LABEL_LENGTH, max(len(label(max(tokens, key=_width), escape=False)) for tokens in axes))
+    longest_side = max(map(len, axes))
     return round(6 * max(4, longest)) + (6 * (len(str(longest_side - 1)) + 1) if longest_side > _MAX_LABELS else 0)
 
 

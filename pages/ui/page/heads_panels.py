@@ -36,7 +36,7 @@ from attention.metrics.table import (
     similarity_frame,
 )
 from attention.pictures import charts, view
-from attention.pictures.derived_heatmap import derived_map_json
+from attention.pictures.heatmap import derived_map_json
 from attention.pictures.message import Surroundings
 from attention.pictures.steps_view import cell_line
 from pages.ui.exports.links import small_download
