@@ -8,8 +8,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from attention.paper import markup
-from attention.paper.markup import plain
+from attention.paper.markup import plain, screen_width
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -101,7 +100,7 @@ def html(figures: go.Figure | Sequence[go.Figure]) -> str:
     ]
     places = "".join(
         f'<div id="figure{f"-{i}" if i else ""}" role="figure" aria-label="{alt}" '
-        f'style="max-width: {round(1.4 * markup.screen_width(figure))}px; height: {figure.layout.height or 450}px"></div>'
+        f'style="max-width: {round(1.4 * screen_width(figure))}px; height: {figure.layout.height or 450}px"></div>'
         for i, (figure, alt) in enumerate(zip(figures, alts, strict=True))
     )
     return _PAGE.format(
