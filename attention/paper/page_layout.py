@@ -257,7 +257,6 @@ def _labels_below(page: Page, axis: Axis, length: float) -> _Labels:
 
 
 def _labels_beside(page: Page, axis: Axis, length: float) -> _Labels:
-    """The labels beside a plot of this height."""
     return _apart(page, sorted(axis.ticks, key=lambda tick: 1 - tick.at), axis.size, length, False)
 
 
@@ -296,12 +295,10 @@ def _thinned(ticks: list[Tick], distance: float) -> list[Tick]:
 
 
 def _smallest_gap(ticks: list[Tick]) -> float:
-    """The smallest distance between two labels."""
     return min((abs(b.at - a.at) for a, b in pairwise(ticks)), default=1.0)
 
 
 def _tick_width(page: Page, tick: Tick, size: float) -> float:
-    """The width of a label."""
     return max(sum(page.width_of(run.text, size, run.bold) for run in line) for line in tick.lines)
 
 

@@ -47,7 +47,7 @@ HeadOrder = Sequence[tuple[int, int]]
 
 MOSAIC_CELLS = 1_000_000  # more cannot be told apart in a picture
 SCREEN_CELLS = MAX_SIDE**2  # the maximum number of cells of a map on the screen
-CELLS_PER_SECOND = 40_000_000  # weights computed and pooled; measured on one thread
+_CELLS_PER_SECOND = 40_000_000  # weights computed and pooled; measured on one thread
 _USUAL_WIDTH, _MAX_HEIGHT = 900, 1500  # pixels: the usual width and the maximum height of a map
 _PANEL_HEIGHTS = (40, 130)  # pixels: the minimum and maximum height of a panel
 
@@ -190,33 +190,49 @@ def layers_json(
     layout["yaxis"] |= panel_ticks(())
     pixels = min(_MAX_HEIGHT / panels_down, _panel_pixels(panels_across, rows, columns))
     layout["height"] = round(130 + panels_down * pixels * panel_height / rows)
-    layout["shapes"] = [
-        outline(panel.x, panel.y, panel.columns, panel.rows, 3)
-        for panel in panels
-        if chosen is not None and (panel.layer, panel.head) == (chosen.layer, chosen.head)
-    ]
+    layout["shapes"] = outline_head(panels, chosen)
     if order:
-        label_style = {"borderpad": 0, "font": {"size": 10 if panels_across > 8 else 11}}
-        layout["annotations"] = [panel_label(f"L{panel.layer} H{panel.head}", panel, **label_style) for panel in panels]
+        layout["annotations"] = panel_labels(panels, panels_across)
     else:
         lines = [(index * panel_height, rows, layer_label(trace.layers[i], i)) for index, i in enumerate(present)]
-        layout["xaxis"] |= panel_ticks([(i * panel_width, columns, f"H{i}") for i in range(panels_across)])
-        layout["yaxis"] |= panel_ticks(lines)
-        layout["margin"]["l"] = 16 + 7 * max(len(text) for _, _, text in lines)
+        label_lines(layout, lines, [(i * panel_width, columns, f"H{i}") for i in range(panels_across)])
     if beside_bar := scales.scale_note(declaration, high, colors, True, facts.high or 0):
         layout["annotations"] = [*layout.get("annotations", []), *beside_bar]
     return {"data": [*_cells(canvas, color_keys), *extra_traces], "layout": layout}
 
 
+def outline_head(panels: Sequence[Panel], chosen: Cell | None) -> list[dict[str, Any]]:
+    """Returns the outline of the panel of the chosen head; none if there is no such panel."""
+    own = [panel for panel in panels if chosen and (panel.layer, panel.head) == (chosen.layer, chosen.head)]
+    return [outline(panel.x, panel.y, panel.columns, panel.rows, 3) for panel in own]
+
+
+def panel_labels(panels: Sequence[Panel], across: int) -> list[dict[str, Any]]:
+    """Returns the name of each head above its panel; smaller for many panels `across`."""
+    style = {"borderpad": 0, "font": {"size": 10 if across > 8 else 11}}
+    return [panel_label(f"L{panel.layer} H{panel.head}", panel, **style) for panel in panels]
+
+
+def label_lines(
+    layout: dict[str, Any], rows: Sequence[tuple[int, int, str]], columns: Sequence[tuple[int, int, str]]
+) -> None:
+    """Names the rows and columns of panels along the axes of a layout, as `panel_ticks`, and makes room for the names of the rows."""
+    layout["xaxis"] |= panel_ticks(columns)
+    layout["yaxis"] |= panel_ticks(rows)
+    layout["margin"]["l"] = 16 + 7 * max(len(text) for _, _, text in rows)
+
+
 def estimate_seconds(trace: Trace, step: str, cells: int = MOSAIC_CELLS) -> float:
     """Returns an estimate of the seconds that `layers_json` takes on one thread; cached heads take none."""
-    place = ("small", step, _block(trace, step, cells))
-    uncached = (
-        layer
-        for layer in trace.layers
-        if layer.has(step) and is_streamed(layer, step) and cache.CACHE.get((layer.uid, place, layer.formula)) is None
-    )
-    return sum(math.prod(layer.shape(step)) for layer in uncached) / CELLS_PER_SECOND
+    layers = [layer for layer in trace.layers if layer.has(step)]
+    return seconds_of_heads(layers, step, ("small", step, _block(trace, step, cells)))
+
+
+def seconds_of_heads(layers: Sequence[Layer], step: str, place: tuple[object, ...]) -> float:
+    """Returns an estimate of the seconds for all heads of layers that are streamed, and not cached at this place."""
+    streamed = [layer for layer in layers if is_streamed(layer, step)]
+    uncached = [layer for layer in streamed if cache.CACHE.get((layer.uid, place, layer.formula)) is None]
+    return sum(math.prod(layer.shape(step)) for layer in uncached) / _CELLS_PER_SECOND
 
 
 def places_of_heads(heads: Mapping[int, int], order: HeadOrder = ()) -> dict[tuple[int, int], tuple[int, int]]:
@@ -362,7 +378,6 @@ def _panel_pixels(across: int, rows: int, columns: int) -> float:
 
 
 def _alt(step: Step, facts: Sequence[str], numbers: StepStats, colors: str) -> str:
-    """Returns the alternative text of the map for screen readers."""
     axes = (AXIS_TITLES.get(axis, axis) for axis in (step.row_axis, step.column_axis))
     facts_text = ", ".join(filter(None, [describe_range(numbers.finite_range), colors]))
     return f"Heatmaps of {step.name} ({step.symbol} = {', '.join(facts)}): each {' by '.join(axes)}, {facts_text}."

@@ -178,7 +178,6 @@ def _circle_and_square() -> _Drawing:
 
 
 def _two_cats() -> _Drawing:
-    """Two cats of simple shapes, a dark one that looks at us and a light one with closed eyes."""
     shapes: list[tuple[_Shape, _Colour]] = [(_box(0, 196, 320, 240), (150, 112, 80))]
     for x, y, fur, is_awake in ((94, 134, (70, 66, 72), True), (226, 150, (226, 170, 104), False)):
         red, green, blue = (min(255, part + 50) for part in fur)
@@ -201,7 +200,6 @@ def _two_cats() -> _Drawing:
 
 
 def _odd_patch() -> _Drawing:
-    """Vertical stripes, and one square in which they lie."""
     dark, light = (46, 60, 72), (232, 228, 214)
     odd = _box(*_ODD)
     return light, [

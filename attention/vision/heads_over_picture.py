@@ -25,21 +25,23 @@ from attention.pictures.layout import (
     base_layout,
     hover_labels,
     outline,
-    panel_label,
     panel_ticks,
     position_name,
 )
 from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import Meta
 from attention.pictures.mosaic import (
-    CELLS_PER_SECOND,
     MOSAIC_CELLS,
     HeadOrder,
     filled_canvas,
     head_matrices,
     is_streamed,
+    label_lines,
+    outline_head,
+    panel_labels,
     panels_across,
     places_of_heads,
+    seconds_of_heads,
 )
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
@@ -136,20 +138,13 @@ def heads_over_picture_json(
     square_cells = {"scaleanchor": "x", "constrain": "domain", "constraintoward": "top"}
     layout["yaxis"] |= panel_ticks(()) | square_cells
     layout["images"] = images
-    layout["shapes"] = _edges(grid, tiles.panels) + [
-        outline(panel.x, panel.y, panel.columns, panel.rows, 3)
-        for panel in tiles.panels
-        if chosen is not None and declaration.per_head and (panel.layer, panel.head) == (chosen.layer, chosen.head)
-    ]
+    layout["shapes"] = _edges(grid, tiles.panels) + outline_head(tiles.panels, chosen if declaration.per_head else None)
     if tiles.has_rows:
-        columns = [(column * tiles.width, tiles.columns, f"H{column}") for column in range(tiles.across)]
+        columns = [(i * tiles.width, tiles.columns, f"H{i}") for i in range(tiles.across)]
         rows = [(i * tiles.height, tiles.rows, layer_label(trace.layers[at], at)) for i, at in enumerate(present)]
-        layout["xaxis"] |= panel_ticks(columns if declaration.per_head else ())
-        layout["yaxis"] |= panel_ticks(rows)
-        layout["margin"]["l"] = 16 + 7 * max(len(text) for _, _, text in rows)
+        label_lines(layout, rows, columns if declaration.per_head else ())
     elif declaration.per_head:
-        style = {"borderpad": 0, "font": {"size": 10 if tiles.across > 8 else 11}}
-        layout["annotations"] = [panel_label(f"L{panel.layer} H{panel.head}", panel, **style) for panel in tiles.panels]
+        layout["annotations"] = panel_labels(tiles.panels, tiles.across)
     heat = {"type": "heatmap", "z": z, **color_keys, "opacity": opacity, "hoverongaps": False, "hoverinfo": "none"}
     data = [heat, *extra_traces]
     if np.isfinite(hidden).any():
@@ -223,11 +218,7 @@ def _images(grid: TokenGrid, trace: Trace, panels: Sequence[Panel]) -> list[dict
 def estimate_seconds(trace: Trace, step: str, layer: int, key: int | None) -> float:
     """Returns an estimate of the seconds that the lines of the heads of all layers take on one thread: rows and cached columns take almost none."""
     drawn = [trace.layers[i] for i in _same_tokens(trace, find_step(step), layer)] if key is not None else []
-    place = ("columns", step, key)
-    uncached = (
-        each for each in drawn if is_streamed(each, step) and cache.CACHE.get((each.uid, place, each.formula)) is None
-    )
-    return sum(math.prod(each.shape(step)) for each in uncached) / CELLS_PER_SECOND
+    return seconds_of_heads(drawn, step, ("columns", step, key))
 
 
 def reads_query(trace: Trace, step: str, layer: int, column: bool = False) -> bool | None:
@@ -321,7 +312,6 @@ class _Tiles:
 
     @property
     def pixels(self) -> int:
-        """The height of the figure."""
         lowest, highest = _PANEL_HEIGHTS
         picture = min(highest, max(lowest, _USUAL_WIDTH / self.across * self.rows / self.columns))
         return round(110 + min(_MAX_HEIGHT, self.down * picture * self.height / self.rows))

@@ -318,7 +318,6 @@ class _PlacedPicture:
 
     @property
     def area(self) -> tuple[slice, slice]:
-        """The part of a grid that it covers, as an index into an array [row column]."""
         return np.s_[self.y : self.y + self.rows, self.x : self.x + self.columns]
 
 

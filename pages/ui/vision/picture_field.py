@@ -157,7 +157,6 @@ def _small_previews(fields: _Fields, width: int | Literal["content"]) -> None:
 
 
 def _examples(fields: _Fields) -> None:
-    """Draws a choice of our pictures."""
     key = f"{fields.place}_example"
     chosen = [name.removeprefix(PREFIX) for name in fields.names if is_example(name)]
     several = fields.most > 1
@@ -203,7 +202,6 @@ def _chosen_several(key: str, fields: _Fields) -> None:
 
 
 def _removed(fields: _Fields, index: int) -> None:
-    """Shows the pictures without one of them."""
     session().of(_Uploads).problems.pop(fields.place, None)
     fields.show([name for i, name in enumerate(fields.names) if i != index])
 
@@ -308,7 +306,6 @@ def _drop_oldest() -> None:
 
 
 def _file_name(name: str) -> str:
-    """The name of the file in the name of an uploaded picture."""
     return name.rpartition(":")[0]
 
 
