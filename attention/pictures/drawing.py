@@ -74,15 +74,12 @@ def build_map(
     head = f" H{'%{customdata}' if many else panels[0].head}" if step.per_head else ""
     hover = f"{step.name} L{layer}{head}<br>{short_axis_name(step.row_axis)} %{{y}}<br>{short_axis_name(step.column_axis)} %{{x}}<br>"
     color_keys, extra_traces = scales.color_keys(step, low, high, colors, many)
+    z = matrix if finite.all() else np.where(finite, matrix, np.nan).astype(matrix.dtype)
     heatmap: dict[str, Any] = {
-        "type": "heatmap",
-        "z": matrix if finite.all() else np.where(finite, matrix, np.nan).astype(matrix.dtype),
-        **head_data,
-        **color_keys,
-        "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>",
+        "type": "heatmap", "z": z, **head_data, **color_keys, "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>",
         "hoverongaps": False,  # no hover between panels; hidden cells have a separate trace
         **(heat or {}),
-    }
+    }  # fmt: skip
     if step.kind == "signed" and largest > high:
         heatmap["meta"] = {"colors": "cut"}  # the page keeps this end while a knob changes
     data = [heatmap]

@@ -198,7 +198,7 @@ def layers_json(
         label_lines(layout, lines, [(i * panel_width, columns, f"H{i}") for i in range(panels_across)])
     if beside_bar := scales.scale_note(declaration, high, colors, True, facts.high or 0):
         layout["annotations"] = [*layout.get("annotations", []), *beside_bar]
-    return {"data": [*_cells(canvas, color_keys), *extra_traces], "layout": layout}
+    return {"data": [*cell_traces(canvas.numbers, canvas.hidden, color_keys), *extra_traces], "layout": layout}
 
 
 def outline_head(panels: Sequence[Panel], chosen: Cell | None) -> list[dict[str, Any]]:
@@ -354,13 +354,14 @@ def filled_canvas(panels: list[Panel], number: np.generic) -> NDArray[Any]:
     return np.full(shape, number, dtype=number.dtype)
 
 
-def _cells(canvas: _Canvas, color_keys: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the heatmap of the numbers, and the trace of hidden cells; the page finds the head and cell of a position."""
-    finite = np.isfinite(canvas.numbers)
-    numbers = np.where(finite, canvas.numbers, np.nan).astype(canvas.numbers.dtype)
-    cells = {"type": "heatmap", "z": numbers, **color_keys, "hoverongaps": False, "hoverinfo": "none"}
-    hidden = np.where(canvas.hidden, np.float32(1), np.float32(np.nan))
-    return [cells, {**HIDDEN_TRACE, "z": hidden, "hoverinfo": "none"}] if canvas.hidden.any() else [cells]
+def cell_traces(
+    numbers: NDArray[Any], hidden: NDArray[np.bool_], color_keys: dict[str, Any], **more: Any
+) -> list[dict[str, Any]]:
+    """Returns the heatmap of the numbers of all panels, and the trace of hidden cells; the page finds the head and cell of a position."""
+    finite = np.where(np.isfinite(numbers), numbers, np.nan).astype(numbers.dtype)
+    cells = {"type": "heatmap", "z": finite, **color_keys, **more, "hoverongaps": False, "hoverinfo": "none"}
+    ground = np.where(hidden, np.float32(1), np.float32(np.nan))
+    return [cells, {**HIDDEN_TRACE, "z": ground, **more, "hoverinfo": "none"}] if hidden.any() else [cells]
 
 
 def _block(trace: Trace, step: str, cells: int) -> int:

@@ -18,21 +18,14 @@ from attention.formula.steps import Step, find_step
 from attention.metrics.patterns import CLS, kind_of
 from attention.pictures import scales
 from attention.pictures.downsample import block_offsets, pool_blocks
-from attention.pictures.drawing import HIDDEN_TRACE, describe_range, hidden_cells, layer_label
-from attention.pictures.layout import (
-    Panel,
-    Spec,
-    base_layout,
-    hover_labels,
-    outline,
-    panel_ticks,
-    position_name,
-)
+from attention.pictures.drawing import describe_range, hidden_cells, layer_label
+from attention.pictures.layout import Panel, Spec, base_layout, hover_labels, outline, panel_ticks, position_name
 from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import Meta
 from attention.pictures.mosaic import (
     MOSAIC_CELLS,
     HeadOrder,
+    cell_traces,
     filled_canvas,
     head_matrices,
     is_streamed,
@@ -121,8 +114,7 @@ def heads_over_picture_json(
     seen = ", ".join(f"{placed.rows} rows and {placed.columns} columns of patches" for placed in grid.pictures)
     meta: Meta = {
         "alt": f"{step} of each head over the picture, {', '.join(facts)}: {seen}, {describe_range(span_of(z))}.",
-        "step": step,
-        "panels": [asdict(panel) for panel in tiles.panels],
+        "step": step, "panels": [asdict(panel) for panel in tiles.panels],
         "axes": [axis.removesuffix("_pos") for axis in (declaration.row_axis, declaration.column_axis)],
         "file": [step, "heads-over-picture", f"{lines.reads}-{lines.at}"],
         "offsets": offsets,
@@ -145,11 +137,7 @@ def heads_over_picture_json(
         label_lines(layout, rows, columns if declaration.per_head else ())
     elif declaration.per_head:
         layout["annotations"] = panel_labels(tiles.panels, tiles.across)
-    heat = {"type": "heatmap", "z": z, **color_keys, "opacity": opacity, "hoverongaps": False, "hoverinfo": "none"}
-    data = [heat, *extra_traces]
-    if np.isfinite(hidden).any():
-        data.insert(1, HIDDEN_TRACE | {"z": hidden, "opacity": opacity, "hoverinfo": "none"})
-    return {"data": data, "layout": layout}
+    return {"data": [*cell_traces(z, hidden, color_keys, opacity=opacity), *extra_traces], "layout": layout}
 
 
 heads_over_picture = plotly_variant(heads_over_picture_json)
@@ -158,16 +146,15 @@ heads_over_picture = plotly_variant(heads_over_picture_json)
 
 def _fill(
     trace: Trace, step: Step, lines: _Lines, grid: TokenGrid, tiles: _Tiles
-) -> tuple[NDArray[Any], NDArray[np.unsignedinteger], NDArray[np.float32]]:
-    """Returns the numbers of all pictures [row column], the offset of each in its block, and 1 for each cell that the mask hides."""
+) -> tuple[NDArray[Any], NDArray[np.unsignedinteger], NDArray[np.bool_]]:
+    """Returns the numbers of all pictures [row column], the offset of each in its block, and which cells the mask hides."""
     block = tiles.panels[0].block
-    z = filled_canvas(tiles.panels, np.float16(np.nan))
-    hidden = filled_canvas(tiles.panels, np.float32(np.nan))
+    z, hidden = filled_canvas(tiles.panels, np.float16(np.nan)), filled_canvas(tiles.panels, np.bool_(False))
     offsets = np.zeros(z.shape, np.min_scalar_type(max(1, block * block - 1)))
     panels = {(panel.layer, panel.head): panel for panel in tiles.panels}
     for index in dict.fromkeys(panel.layer for panel in tiles.panels):
         mask = hidden_cells(trace, step, index)
-        is_hidden = None if mask is None else grid.fill(np.where(lines.of(mask), np.float32(1), np.float32(np.nan)))
+        is_hidden = None if mask is None else np.isfinite(grid.fill(np.where(lines.of(mask), 1.0, np.nan)))
         for head, line in enumerate(_iterate_lines(trace.layers[index], step, lines)):
             if z.dtype != (dtype := np.promote_types(z.dtype, line.dtype)):
                 z = z.astype(dtype)  # the first line decides
@@ -177,12 +164,8 @@ def _fill(
             if block > 1:
                 offsets[area] = block_offsets(filled, block, block)
             if is_hidden is not None:  # a block is hidden if every token in it is
-                is_visible = np.isfinite(filled) & np.isnan(is_hidden)
-                hidden[area] = np.where(
-                    pool_blocks(np.isfinite(is_hidden), block, block) & ~pool_blocks(is_visible, block, block),
-                    np.float32(1),
-                    np.float32(np.nan),
-                )
+                is_visible = np.isfinite(filled) & ~is_hidden
+                hidden[area] = pool_blocks(is_hidden, block, block) & ~pool_blocks(is_visible, block, block)
     return z, offsets, hidden
 
 
@@ -203,16 +186,12 @@ def _images(grid: TokenGrid, trace: Trace, panels: Sequence[Panel]) -> list[dict
         return []
     pictures = layout_images(grid, trace, exact=False, max_side=_THUMBNAIL)
     return [
-        image
-        | {
-            "x": panel.x - 0.5 + (image["x"] + 0.5) / panel.block,
-            "y": panel.y - 0.5 + (image["y"] + 0.5) / panel.block,
-            "sizex": image["sizex"] / panel.block,
-            "sizey": image["sizey"] / panel.block,
+        image | {
+            "x": panel.x - 0.5 + (image["x"] + 0.5) / panel.block, "y": panel.y - 0.5 + (image["y"] + 0.5) / panel.block,
+            "sizex": image["sizex"] / panel.block, "sizey": image["sizey"] / panel.block,
         }
-        for panel in panels
-        for image in pictures
-    ]
+        for panel in panels for image in pictures
+    ]  # fmt: skip
 
 
 def estimate_seconds(trace: Trace, step: str, layer: int, key: int | None) -> float:

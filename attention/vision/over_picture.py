@@ -124,14 +124,9 @@ def over_picture_json(
     several = shows_several_pictures(tokens)
     texts = [["" if at == NO_TOKEN else f"{at} {place_label(tokens[at], several)}" for at in row] for row in grid.positions]  # fmt: skip
     heat = {
-        "type": "heatmap",
-        "z": grid.fill(shown),
-        "text": texts,
-        **color_keys,
-        "opacity": opacity,
-        "hoverongaps": False,
+        "type": "heatmap", "z": grid.fill(shown), "text": texts, **color_keys, "opacity": opacity, "hoverongaps": False,
         "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>",
-    }
+    }  # fmt: skip
     facts = [own_name, f"{layer_label(drawn_layer, layer)}{where}", *_shares(grid, numbers, declaration.kind, axis)]
     facts += [f"{grid.n_left_out} more tokens are not drawn"] * bool(grid.n_left_out)
     seen = ", ".join(f"{placed.rows} rows and {placed.columns} columns of patches" for placed in grid.pictures)
