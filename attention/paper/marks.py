@@ -29,7 +29,6 @@ MAX_CELLS_PER_SIDE = 256  # along one side of a matrix
 MAX_CELLS = 4 * MAX_CELLS_PER_SIDE**2  # in one picture: a PDF reader still opens this many at once
 LINE = 1.22  # the distance between baselines, in font sizes
 MIDDLE = 0.36  # the distance from the middle of a line down to its baseline, in font sizes
-LEGIBLE = 6  # pixels, 4.5 points
 _SMALLEST_NOTE = 5  # pixels: notes that would still overlap at this size are left out
 _SMALLEST_NUMBER = 6.5  # pixels (4.9 points): numbers in cells are left out rather than drawn smaller
 _SWATCH = 9  # pixels: the side of a legend's coloured square
@@ -330,8 +329,7 @@ def visible_cells(figure: go.Figure) -> tuple[list[Cells], tuple[int, int]]:
     described = (figure.layout.meta or {}).get("panels") or [whole]
     panels = [(panel["x"], panel["y"], panel["rows"], panel["columns"]) for panel in described]
     down, across = _block_size(max(p[2] for p in panels), max(p[3] for p in panels), len(panels))
-    boxes: list[list[NDArray[np.float64]]] = [[] for _ in maps]
-    numbers: list[list[NDArray[np.float64]]] = [[] for _ in maps]
+    boxes, numbers = ([list[NDArray[np.float64]]() for _ in maps] for _ in range(2))
     for x, y, rows, columns in panels:
         region = np.s_[y : y + rows, x : x + columns]
         right = np.append(np.arange(0, columns, across), columns) + (x - 0.5)
@@ -346,11 +344,8 @@ def visible_cells(figure: go.Figure) -> tuple[list[Cells], tuple[int, int]]:
             row, column = np.nonzero(is_visible)
             boxes[i].append(np.stack([right[column], lower[row], right[column + 1], lower[row + 1]], axis=1))
             numbers[i].append(block_maxima[row, column])
-    cells = [
-        _cells(trace, np.concatenate(map_boxes), np.concatenate(map_numbers))
-        for trace, map_boxes, map_numbers in zip(maps, boxes, numbers, strict=True)
-    ]
-    return cells, (down, across)
+    drawn = zip(maps, map(np.concatenate, boxes), map(np.concatenate, numbers), strict=True)
+    return [_cells(*each) for each in drawn], (down, across)
 
 
 def _block_size(rows: int, columns: int, panels: int) -> tuple[int, int]:

@@ -20,6 +20,7 @@ _EDGE = 5  # pixels: the white margin of the page
 _GAP = 5  # pixels: the distance between elements
 _PACKED = 1.02  # the distance between labels, which may be closer than lines, in font sizes
 _SMALLEST = 6  # pixels (4.5 points): labels are left out rather than drawn smaller
+_LEGIBLE = 6  # pixels (4.5 points) of the names of heads
 _WANTED = 8  # pixels: the size of labels if some are left out
 _HIGHEST = 1.2  # widths of the page: the height of a plot with square cells
 _DRAWN = ("heatmap", "scatter", "bar")
@@ -88,7 +89,7 @@ def _planned(page: Page, figure: go.Figure, title: bool) -> _Plan:
     wide = min(wide, _HIGHEST * page.width / _plot_ratio(figure)) if _has_square_cells(figure) else wide
     free = _free_above(cells, y, annotations)
     # The plot is higher than on the screen if the names of heads would be too small otherwise.
-    high = max(wide * _plot_ratio(figure), min(marks.LEGIBLE * LINE / free, 2 * page.width))
+    high = max(wide * _plot_ratio(figure), min(_LEGIBLE * LINE / free, 2 * page.width))
 
     top, bar_top = _write_head(page, figure, _pooling_words(figure, block), title, bar_above)
     trial_area = Area(left, 0, wide, high)

@@ -15,7 +15,7 @@ NO_TOKEN = -1
 """The position where a grid over a picture has no token."""
 
 
-class AxisNames(TypedDict):
+class _AxisNames(TypedDict):
     """The labels along an axis, by position as a string."""
 
     labelalias: dict[str, str]
@@ -92,8 +92,8 @@ class Meta(TypedDict):
     hidden_trace: NotRequired[dict[str, Any]]
     blocks: NotRequired[Blocks]
     offsets: NotRequired[NDArray[Any]]
-    rows: NotRequired[AxisNames]
-    columns: NotRequired[AxisNames]
+    rows: NotRequired[_AxisNames]
+    columns: NotRequired[_AxisNames]
     design_width: NotRequired[int]
     metrics: NotRequired[list[str]]
     grid: NotRequired[Grid]

@@ -130,27 +130,26 @@ def check_input(loaded: LoadedModel, text: str, has_picture: bool, has_ids: bool
         TextError: no text for a model that reads one.
     """
     reader = loaded.pictures
-    if reader is None and has_picture and PICTURES in signature(loaded.model.forward).parameters:
-        raise no_family_error(loaded.name, loaded.model)
     if reader is None and has_picture:
+        if PICTURES in signature(loaded.model.forward).parameters:
+            raise no_family_error(loaded.name, loaded.model)
         raise ConfigError(
             f"{loaded.name} reads no pictures: leave image= out, or choose a model that reads them, such as a ViT or CLIP."
         )
-    if reader is not None and not has_picture:
-        what = (
-            "a picture and a text: give both, as text= and image="
-            if reader.reads_text
-            else "a picture: give it as image="
-        )
+    if reader is None:
+        return
+    if not has_picture:
+        both = "a picture and a text: give both, as text= and image="
+        what = both if reader.reads_text else "a picture: give it as image="
         raise ConfigError(f"{loaded.name} reads {what} (a PNG, JPEG or WebP file).")
-    if reader is not None and has_ids:
+    if has_ids:
         raise ConfigError(
             f"The text of {loaded.name} is given as text=, since its processor places the picture in it; got token ids or a second text: "
             "give text= and image= alone."
         )
-    if reader is not None and not reader.reads_text and text.strip():
+    if not reader.reads_text and text.strip():
         raise ConfigError(f"{loaded.name} reads a picture and no text; got both: leave text= out.")
-    if reader is not None and reader.reads_text and not text.strip():
+    if reader.reads_text and not text.strip():
         raise TextError(f"{loaded.name} reads a picture and a text; got no text: type one, or give it as text=.")
 
 
