@@ -329,7 +329,8 @@ def visible_cells(figure: go.Figure) -> tuple[list[Cells], tuple[int, int]]:
     described = (figure.layout.meta or {}).get("panels") or [whole]
     panels = [(panel["x"], panel["y"], panel["rows"], panel["columns"]) for panel in described]
     down, across = _block_size(max(p[2] for p in panels), max(p[3] for p in panels), len(panels))
-    boxes, numbers = ([list[NDArray[np.float64]]() for _ in maps] for _ in range(2))
+    boxes: list[list[NDArray[np.float64]]] = [[] for _ in maps]
+    numbers: list[list[NDArray[np.float64]]] = [[] for _ in maps]
     for x, y, rows, columns in panels:
         region = np.s_[y : y + rows, x : x + columns]
         right = np.append(np.arange(0, columns, across), columns) + (x - 0.5)
