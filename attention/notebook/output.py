@@ -152,7 +152,7 @@ def _styles() -> str:
 def _compress(content: bytes) -> bytes:
     """The content compressed with gzip, without a time stamp."""
     compressor = zlib.compressobj(9, wbits=31)
-    return compressor._compress(content) + compressor.flush()
+    return compressor.compress(content) + compressor.flush()
 
 
 def _as_text(content: bytes) -> str:
