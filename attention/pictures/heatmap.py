@@ -19,10 +19,10 @@ from attention.pictures.layout import AXIS_TITLES, Panel, Spec, map_layout, note
 from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import Meta
 from attention.pictures.mosaic import cell_at, heads, heads_json
-from attention.pictures.scales import COLORS, color_range
+from attention.pictures.scales import COLORS
 from attention.trace.trace import Trace
 
-__all__ = ["COLORS", "cell_at", "color_range", "heads", "heads_json", "heatmap", "heatmap_json", "mask_map"]
+__all__ = ["COLORS", "cell_at", "heads", "heads_json", "heatmap", "heatmap_json", "mask_map"]
 
 _MAX_SIDE_WITH_NUMBERS = 24  # rows or columns; above this, numbers in cells are unreadable
 _SMALLEST_PRINTED = 0.05  # of a derived map's largest number; smaller ones would all be printed as 0.00

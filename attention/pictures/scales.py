@@ -14,7 +14,6 @@ from attention.formula.steps import Step, find_step
 from attention.pictures.layout import note
 from attention.trace.layer import Layer
 from attention.trace.stats import StepStats
-from attention.trace.trace import Trace
 
 COLORS = ("fixed", "stretched", "log")
 """The colour ranges of a probability: 0 … 1, 0 … the largest that is drawn, or powers of ten up to 1."""
@@ -38,18 +37,6 @@ _STOPS = 6 * 9  # of the logarithmic scale: enough for linear interpolation to f
 _SMALLEST = 1e-45  # below the smallest positive float32
 
 
-def color_range(trace: Trace, step: str, layer: int = 0, colors: str = "fixed") -> tuple[float, float]:
-    """Returns the numbers at both ends of a step's colour scale, one range for all heads of the layer, so that heads compare.
-
-    The range of a probability is 0 … 1 (with the `colors` "stretched": 0 … the largest); that of signed numbers is
-    symmetric around 0.
-
-    Raises:
-        ConfigError: `colors` is not one of `COLORS`.
-    """
-    return scale_range(find_step(step), drawn_span(trace.layer(layer), step), colors)
-
-
 def drawn_stats(layer: Layer, step: str, head: int | None = None) -> StepStats:
     """Returns the statistics of a step: of weights those of one head, since another head's peak would leave it dark; otherwise of all heads."""
     declaration = find_step(step)
@@ -70,7 +57,11 @@ def joined_span(spans: Sequence[tuple[float, float] | None]) -> tuple[float, flo
 
 
 def scale_range(step: Step, span: tuple[float, float] | None, colors: str) -> tuple[float, float]:
-    """Returns both ends of the colour scale for numbers within `span`."""
+    """Returns both ends of the colour scale for numbers within `span`: 0 … 1 for a probability, or 0 … the largest if "stretched"; symmetric around 0 for others.
+
+    Raises:
+        ConfigError: `colors` is not one of `COLORS`.
+    """
     if colors not in COLORS:
         raise ConfigError(f"Colours are {', '.join(COLORS[:-1])} or {COLORS[-1]}; got {colors!r}: choose one of these.")
     low, high = span or (0.0, 0.0)

@@ -89,15 +89,20 @@ def example_of(name: str) -> Picture | None:
     return example_picture(name.removeprefix(PREFIX)) if is_example(name) else None
 
 
+@cache
 def example_picture(name: str) -> Picture:
-    """The picture of this name, one of `EXAMPLES`.
+    """The picture of this name, one of `EXAMPLES`: shapes over a background, each pixel the mean of its samples."""
+    import numpy as np
+    from PIL import Image
 
-    Raises:
-        FileError: there is none of this name.
-    """
-    if name not in EXAMPLES:
-        raise FileError(f"An example picture is one of {', '.join(EXAMPLES)}; got {name[:40]!r}: choose one of them.")
-    return _drawn(name)
+    background, shapes = _SHAPES[name]()
+    y, x = (np.mgrid[: _HEIGHT * _FINE, : _WIDTH * _FINE] + 0.5) / _FINE
+    samples = np.empty((*x.shape, 3), np.uint16)
+    samples[:] = background
+    for shape, color in shapes:
+        samples[shape(x, y)] = color
+    of_pixel = samples.reshape(_HEIGHT, _FINE, _WIDTH, _FINE, 3).sum((1, 3))  # whole numbers: the same on every machine
+    return Picture.of(Image.fromarray(((of_pixel + _FINE**2 // 2) // _FINE**2).astype(np.uint8)))
 
 
 def link_name(picture: Picture) -> str:
@@ -137,22 +142,6 @@ def _valid_names(value: str) -> tuple[str, ...]:
     """The names in a value; none if one of them is no name."""
     names = names_in(value)
     return names if all(is_example(name) or _UPLOADED.fullmatch(name) for name in names) else ()
-
-
-@cache
-def _drawn(name: str) -> Picture:
-    """The shapes of a picture over its background: each pixel is the mean of its samples."""
-    import numpy as np
-    from PIL import Image
-
-    background, shapes = _SHAPES[name]()
-    y, x = (np.mgrid[: _HEIGHT * _FINE, : _WIDTH * _FINE] + 0.5) / _FINE
-    samples = np.empty((*x.shape, 3), np.uint16)
-    samples[:] = background
-    for shape, color in shapes:
-        samples[shape(x, y)] = color
-    of_pixel = samples.reshape(_HEIGHT, _FINE, _WIDTH, _FINE, 3).sum((1, 3))  # whole numbers: the same on every machine
-    return Picture.of(Image.fromarray(((of_pixel + _FINE**2 // 2) // _FINE**2).astype(np.uint8)))
 
 
 def _disc(centre_x: float, centre_y: float, radius: float) -> _Shape:
