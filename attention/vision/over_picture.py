@@ -102,12 +102,12 @@ def over_picture_json(
         )
     if query is not None:
         check_index("queries", query, matrix.shape[0])
-        fixed, line, axis, own_axis = query, np.s_[query], declaration.column_axis, declaration.row_axis
+        fixed, side, axis, own_axis = query, 0, declaration.column_axis, declaration.row_axis
     else:
         assert key is not None  # one of the two is given
         check_index("keys", key, matrix.shape[1])
-        fixed, line, axis, own_axis = key, np.s_[:, key], declaration.row_axis, declaration.column_axis
-    numbers = matrix.numpy()[line]
+        fixed, side, axis, own_axis = key, 1, declaration.row_axis, declaration.column_axis
+    numbers = matrix.numpy().take(fixed, side)
     tokens, own_tokens = drawn_layer.labels_of(axis) or (), drawn_layer.labels_of(own_axis)
     grid = TokenGrid.of(tokens)
     if grid is None:
@@ -115,7 +115,7 @@ def over_picture_json(
             f"The tokens along {axis} of {step} in layer {layer} are no patches of a picture: choose a layer and a step whose tokens are."
         )
     mask = hidden_cells(trace, declaration, layer, head)
-    hidden = np.zeros(len(tokens), bool) if mask is None else mask[line]
+    hidden = np.zeros(len(tokens), bool) if mask is None else mask.take(fixed, side)
     shown = np.where(np.isfinite(numbers) & ~hidden, numbers, np.nan)
     color_keys, extra_traces = fitted_colors(declaration, colors, span, shown[grid.patches])
     where = f" H{head}" if declaration.per_head else ""
