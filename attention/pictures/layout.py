@@ -69,10 +69,8 @@ def map_layout(
     vertical = column_axis in AXIS_TITLES and (_needs_vertical_labels(layer) or len(spans_x) > 1)
     layout = base_layout(shape, heading, facts, meta) | {"height": HEIGHT, "margin": _margin(layer)}
     layout["xaxis"] |= _axis_labels(layer, column_axis, spans_x) | {"tickangle": -90 if vertical else 0}
-    layout["xaxis"]["title"] = {
-        "text": axis_title(column_axis),
-        "standoff": _label_pixels(layer) - 6 if vertical else 8,
-    }
+    standoff = _label_pixels(layer) - 6 if vertical else 8
+    layout["xaxis"]["title"] = {"text": axis_title(column_axis), "standoff": standoff}
     layout["yaxis"] |= _axis_labels(layer, row_axis, spans_y) | {"title": {"text": axis_title(row_axis)}}
     return layout
 
@@ -153,9 +151,9 @@ def _ticks(
             name = str(position) if block == 1 else f"{position}…{position + block - 1}"
             names[str(start + i)] = name if tokens is None else f"{name} {label(tokens[position], 40)}"
             if i % stride == 0:
-                position_prefix = f"{position} " if stride * block > 1 else ""
+                prefix = f"{position} " if stride * block > 1 else ""
                 ticks[start + i] = (
-                    f"{position}" if tokens is None else position_prefix + label(tokens[position], _MAX_LABEL_LENGTH)
+                    str(position) if tokens is None else prefix + label(tokens[position], _MAX_LABEL_LENGTH)
                 )
     return {"tickvals": list(ticks), "ticktext": list(ticks.values()), "labelalias": names}
 

@@ -58,16 +58,9 @@ PADDED_TEXTS = frozenset({"siglip"})
 """Models whose texts are padded to their full length, as they were in training: no mask hides the padding."""
 _TEXT = "input_ids"
 _WORDS = {
-    PICTURES: "pictures",
-    "flattened_patches": "pictures",
-    "pixel_mask": "pictures",
-    "pixel_values_videos": "videos",
-    "video_values": "videos",
-    "input_features": "sound",
-    "input_values": "sound",
-    "audio_mel": "sound",
-    "audio_codes": "sound",
-    "spectrogram": "sound",
+    **dict.fromkeys((PICTURES, "flattened_patches", "pixel_mask"), "pictures"),
+    **dict.fromkeys(("pixel_values_videos", "video_values"), "videos"),
+    **dict.fromkeys(("input_features", "input_values", "audio_mel", "audio_codes", "spectrogram"), "sound"),
 }
 """By the main input of a transformers model."""
 

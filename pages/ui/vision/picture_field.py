@@ -227,7 +227,11 @@ def _uploaded(key: str, fields: _Fields) -> None:
         show_later(
             f"The uploaded {quote(next(iter(same)))} is not the same picture as in the link. The page shows the uploaded one."
         )
-    _keep(new)
+    pictures = session().uploaded_pictures
+    for name, each in new.items():
+        pictures.pop(name, None)  # so that it is the newest
+        pictures[name] = each
+        uploads.count_file(each, f"picture {name}")
     ours.number[place] += fields.most == 1
     fields.show(names)
     _drop_oldest()
@@ -283,18 +287,8 @@ def _read_one(file: Any) -> UploadedPicture:
         )
     is_large = bytes_to_decode(content, PICTURE_PIXELS) > LARGE_BYTES
     seconds, words = (1.0 if is_large else 0.0), "Reading the picture"
-    return UploadedPicture(
-        *heavy.run(with_preview, content, name, PICTURE_PIXELS, _PREVIEW_SIDE, seconds=seconds, words=words)
-    )
-
-
-def _keep(new: Mapping[str, UploadedPicture]) -> None:
-    """Keeps uploaded pictures in the tab, by their names in a link. `_drop_oldest` follows, once they are shown."""
-    pictures = session().uploaded_pictures
-    for name, uploaded in new.items():
-        pictures.pop(name, None)
-        pictures[name] = uploaded
-        uploads.count_file(uploaded, f"picture {name}")
+    read = heavy.run(with_preview, content, name, PICTURE_PIXELS, _PREVIEW_SIDE, seconds=seconds, words=words)
+    return UploadedPicture(*read)
 
 
 def _drop_oldest() -> None:
