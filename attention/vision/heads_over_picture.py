@@ -132,8 +132,9 @@ def heads_over_picture_json(
     layout["images"] = images
     layout["shapes"] = _edges(grid, tiles.panels) + outline_head(tiles.panels, chosen if declaration.per_head else None)
     if tiles.has_rows:
-        columns = [(i * tiles.width, tiles.columns, f"H{i}") for i in range(tiles.across)]
-        rows = [(i * tiles.height, tiles.rows, layer_label(trace.layers[at], at)) for i, at in enumerate(present)]
+        first = tiles.panels[0]
+        columns = [(i * tiles.width, first.columns, f"H{i}") for i in range(tiles.across)]
+        rows = [(i * tiles.height, first.rows, layer_label(trace.layers[at], at)) for i, at in enumerate(present)]
         label_lines(layout, rows, columns if declaration.per_head else ())
     elif declaration.per_head:
         layout["annotations"] = panel_labels(tiles.panels, tiles.across)
@@ -278,22 +279,14 @@ def _iterate_lines(layer: Layer, step: Step, lines: _Lines) -> Iterator[NDArray[
 
 @dataclass(frozen=True)
 class _Tiles:
-    """Where the pictures of all heads lie, in cells, other tokens included; `width` and `height` lead to the next one beside and below."""
+    """Where the pictures of all heads lie, in cells: `width` and `height` lead to the next one beside and below; `pixels` is the height of all."""
 
     panels: list[Panel]
-    rows: int
-    columns: int
     width: int
     height: int
-    down: int
     across: int
+    pixels: int
     has_rows: bool  # each line is a layer, and each column a head
-
-    @property
-    def pixels(self) -> int:
-        lowest, highest = _PANEL_HEIGHTS
-        picture = min(highest, max(lowest, _USUAL_WIDTH / self.across * self.rows / self.columns))
-        return round(110 + min(_MAX_HEIGHT, self.down * picture * self.height / self.rows))
 
 
 def _arrange(heads: Mapping[int, int], shape: tuple[int, ...], block: int, order: HeadOrder, has_rows: bool) -> _Tiles:
@@ -311,4 +304,7 @@ def _arrange(heads: Mapping[int, int], shape: tuple[int, ...], block: int, order
         for (layer, head), (row, column) in sorted(places.items())
     ]
     down, across = (max(place) + 1 for place in zip(*places.values(), strict=True))
-    return _Tiles(panels, rows, columns, width, height, down, across, has_rows)
+    lowest, highest = _PANEL_HEIGHTS
+    picture = min(highest, max(lowest, _USUAL_WIDTH / across * rows / columns))
+    pixels = round(110 + min(_MAX_HEIGHT, down * picture * height / rows))
+    return _Tiles(panels, width, height, across, pixels, has_rows)
