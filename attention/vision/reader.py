@@ -358,7 +358,7 @@ def _merged(reader: PictureReader, processed: Mapping[str, Any], pictures: Seque
     if reader.window_size:
         order, _ = get_vision_window_index(grids, n_merged, reader.window_size, side)
         squares = [squares[place] for place in order.tolist()]
-    lengths = tuple(picture.rows * picture.columns for picture in seen)
+    lengths = tuple(rows * columns for _, rows, columns in grids.tolist())
     return _read({PICTURES: pixels, _GRIDS: grids}, seen, squares, in_text)._replace(lengths=lengths)
 
 
