@@ -62,7 +62,7 @@ def frame(kind: str, data: bytes, text: str, height: int, standalone: bool | Non
         data: what `notebook_output.js` opens.
         text: the plain text, for viewers that remove frames, such as GitHub's.
         height: of the frame in pixels, until it knows its own.
-        standalone: whether the output carries the scripts; by default one output of a notebook does, see `Carrier`.
+        standalone: whether the output carries the scripts; by default one output of a notebook does, see `_Carrier`.
     """
     carries = _CARRIER.carries() if standalone is None else standalone
     page = document(kind, data, carries)
