@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attention.base.errors import ConfigError, MissingError, ModelError, TextError
-
-if TYPE_CHECKING:
-    from attention.models.loaded import LoadedModel
 
 CLS, _DISTILLATION = "[CLS]", "[distillation]"
 PICTURES = "pixel_values"
@@ -114,8 +111,8 @@ def no_family_error(name: str, model: Any) -> ModelError:
     )
 
 
-def check_input(loaded: LoadedModel, text: str, has_picture: bool, has_ids: bool) -> None:
-    """Check that a model gets what it reads.
+def check_input(loaded: Any, text: str, has_picture: bool, has_ids: bool) -> None:
+    """Check that a `LoadedModel`, which imports this module, gets what it reads.
 
     Raises:
         ConfigError: a picture for a model of texts, or no picture for a model that reads one.
@@ -146,8 +143,8 @@ def check_input(loaded: LoadedModel, text: str, has_picture: bool, has_ids: bool
         raise TextError(f"{loaded.name} reads a picture and a text; got no text: type one, or give it as text=.")
 
 
-def check_text_only(loaded: LoadedModel, what: str) -> None:
-    """Check that a model reads nothing but texts.
+def check_text_only(loaded: Any, what: str) -> None:
+    """Check that a `LoadedModel` reads nothing but texts.
 
     Raises:
         MissingError: it reads a picture.
