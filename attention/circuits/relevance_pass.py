@@ -21,7 +21,7 @@ from attention.base.errors import ConfigError, ModelError
 from attention.models import forward_pass, lm_head, recorder, running
 from attention.models.attention_call import ModelCall
 from attention.models.residual_stream import is_norm
-from attention.vision.modalities import check_text_only
+from attention.vision.families import check_text_only
 
 if TYPE_CHECKING:
     from attention.models.loaded import LoadedModel

@@ -17,16 +17,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         "python -m attention.demo", description="Writes a demo of the Lab that needs no server."
     )
-    parser.add_argument("folder", type=Path, help="the output folder")
-    parser.add_argument(
-        "--lab", default="", metavar="URL", help="the address of a full Lab, to which the demo then links"
-    )
-    parser.add_argument(
-        "--models", type=Path, default=None, metavar="FOLDER", help="the folder of the models (default: models)"
-    )
+    add = parser.add_argument
+    add("folder", type=Path, help="the output folder")
+    add("--lab", default="", metavar="URL", help="the address of a full Lab, to which the demo then links")
+    add("--models", type=Path, metavar="FOLDER", help="the folder of the models (default: models)")
     options = parser.parse_args(arguments)
     try:
-        if options.lab and (urlsplit(options.lab).scheme not in ("http", "https") or not urlsplit(options.lab).netloc):
+        lab = urlsplit(options.lab)
+        if options.lab and (lab.scheme not in ("http", "https") or not lab.netloc):
             raise AttentionError(
                 f"--lab is the address of a Lab, such as https://lab.example.org; got {options.lab!r}: correct it, or leave it out."
             )
@@ -39,10 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     except OSError as error:
-        print(
-            f"The folder {options.folder} could not be written ({error.strerror}): choose a writable folder.",
-            file=sys.stderr,
-        )
+        words = f"The folder {options.folder} could not be written ({error.strerror}): choose a writable folder."
+        print(words, file=sys.stderr)
         return 1
     print(
         f"{options.folder}: {len(sizes)} files, {sum(sizes.values()) / 1e6:.1f} MB. Open {options.folder / 'index.html'}, or serve the folder."

@@ -22,8 +22,6 @@ from attention.export.states import State, all_states
 from attention.pictures.message import CONTAINERS_HTML, SCRIPTS_DIR
 
 PAGE_DIR = Path(__file__).parent / "page"
-_PLOTLY = "plotly.js"
-_LICENSES = "LICENSES.txt"
 _MODELS = "all-MiniLM-L6-v2, whose weights and activations are in states/previous.js and states/next.js: Apache-2.0.\n\nplotly.js:\n\n"
 
 
@@ -55,13 +53,10 @@ def write(
         raise AttentionError(
             "None of the demo's states could be written: install the models that they need, or choose others."
         )
-    about = {
-        "lab": lab,
-        "states": [{"name": state.name, "title": state.title, "sentence": state.sentence} for state in packed_states],
-    }
-    written["index.html"] = _page(json.dumps(about, ensure_ascii=False))
-    written[_PLOTLY] = (SCRIPTS_DIR / "vendor" / "plotly-cartesian.min.js").read_bytes()
-    written[_LICENSES] = _MODELS.encode() + (SCRIPTS_DIR / "vendor" / "LICENSE").read_bytes()
+    listed = [{"name": state.name, "title": state.title, "sentence": state.sentence} for state in packed_states]
+    written["index.html"] = _page(json.dumps({"lab": lab, "states": listed}, ensure_ascii=False))
+    written["plotly.js"] = (SCRIPTS_DIR / "vendor" / "plotly-cartesian.min.js").read_bytes()
+    written["LICENSES.txt"] = _MODELS.encode() + (SCRIPTS_DIR / "vendor" / "LICENSE").read_bytes()
     for name, content in written.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
@@ -71,15 +66,13 @@ def write(
 def _page(about: str) -> bytes:
     """The page, complete except for Plotly and the states, whose description `about` is JSON."""
     script = bundle("demo", PAGE_DIR)
-    safe = about.replace("<", "\\u003c")
-    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    files = (PAGE_DIR / "demo.html", PAGE_DIR / "demo.css", SCRIPTS_DIR / "figure.css")
+    template, *styles = (file.read_text(encoding="utf-8") for file in files)
     parts = {
         "FRAME": CONTAINERS_HTML,
-        "STYLE": (PAGE_DIR / "demo.css").read_text(encoding="utf-8")
-        + (SCRIPTS_DIR / "figure.css").read_text(encoding="utf-8"),
-        "ABOUT": safe,
+        "STYLE": "".join(styles),
+        "ABOUT": about.replace("<", "\\u003c"),
         "SCRIPT": script,
-        "HASH": digest,
+        "HASH": b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     }
-    template = (PAGE_DIR / "demo.html").read_text(encoding="utf-8")
     return re.sub(r"<!--(\w+)-->|\{\{(\w+)\}\}", lambda match: parts[match[1] or match[2]], template).encode()

@@ -24,7 +24,7 @@ from attention.models.attention_sites import find_sites
 from attention.models.followed_pass import count_maps
 from attention.models.loaded import FairLock, LoadedModel
 from attention.models.loading import max_length
-from attention.vision import families, modalities
+from attention.vision import families
 from attention.vision.reader import PictureReader, check_size
 
 _HANDLES: WeakValueDictionary[tuple[int, int, int], ModelHandle] = WeakValueDictionary()
@@ -120,8 +120,8 @@ def handle_of(model: Any, tokenizer: Any, picture: bool = False) -> ModelHandle:
     reads_pictures = families.vision_config(model) is not None
     image_processor = _checked_image_processor(model, tokenizer) if reads_pictures else None
     if picture and not reads_pictures and families.PICTURES in signature(model.forward).parameters:
-        raise modalities.no_family_error(type(model).__name__, model)
-    if not reads_pictures and (other_input := modalities.no_text_error(type(model).__name__, model)):
+        raise families.no_family_error(type(model).__name__, model)
+    if not reads_pictures and (other_input := families.no_text_error(type(model).__name__, model)):
         raise other_input
     text_tokenizer = None if reads_pictures and not families.reads_text(model) else _checked_tokenizer(tokenizer, model)
     with _GUARD:

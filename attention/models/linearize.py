@@ -30,7 +30,7 @@ from attention.patching.forward import PatchedForward
 from attention.trace.linear_run import LinearRun
 from attention.trace.readout import Readout
 from attention.trace.residual_parts import EMBEDDING_PART, HEAD, LOGITS, mlp_part
-from attention.vision.modalities import check_text_only
+from attention.vision.families import check_text_only
 
 _TOO_COARSE = "the sum is checked against the whole, and this model computes in half precision, which is too coarse: load it in float32."
 _UNRECORDED = "the attention of this model cannot be recorded: choose a model of another family."

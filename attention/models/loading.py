@@ -25,8 +25,7 @@ from attention.models.folder import Folder
 from attention.models.followed_pass import count_maps
 from attention.models.loaded import LoadedModel
 from attention.models.running import silence_warnings
-from attention.vision.families import reads_text, vision_config
-from attention.vision.modalities import no_text_error
+from attention.vision.families import no_text_error, reads_text, vision_config
 from attention.vision.reader import load_reader
 
 _SIZE_FACTOR, _EXTRA_BYTES = 2, 2**26  # a model may be larger than its file, such as by a head that is not saved

@@ -26,7 +26,7 @@ from attention.patching.forward import PatchedForward
 from attention.trace.cost import ALLOW_MORE
 from attention.trace.model_run import FinalNorm, VocabularyWeights
 from attention.trace.parts import Compute, Handlers, Place
-from attention.vision.modalities import check_text_only
+from attention.vision.families import check_text_only
 
 _BYTES_PER_NUMBER = 4
 _EPS_NAMES = ("eps", "variance_epsilon")

@@ -28,8 +28,7 @@ from attention.models.text_inputs import (
     pair_of,
     split_at_separators,
 )
-from attention.vision.families import PICTURES
-from attention.vision.modalities import no_family_error, no_text_error
+from attention.vision.families import PICTURES, no_family_error, no_text_error
 from attention.vision.packed_sequences import packed
 from attention.vision.picture_inputs import PictureInputs, picture_inputs
 

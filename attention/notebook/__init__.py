@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from attention.notebook.output import bring_scripts
-    from attention.notebook.showing import LabFile, Shown, open_in_lab, show
+    from attention.notebook.representations import LabFile, Shown, open_in_lab, show
     from attention.notebook.widget import view
 
 __all__ = ["LabFile", "Shown", "bring_scripts", "open_in_lab", "show", "view"]
@@ -25,4 +25,4 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     modules = {"bring_scripts": "attention.notebook.output", "view": "attention.notebook.widget"}
-    return getattr(import_module(modules.get(name, "attention.notebook.showing")), name)
+    return getattr(import_module(modules.get(name, "attention.notebook.representations")), name)

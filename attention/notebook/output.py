@@ -1,34 +1,41 @@
-"""An output of a notebook: a frame with its data, and the scripts in one output of the notebook only."""
+"""An output of a notebook: a frame with its data, and the scripts (Plotly and the Lab's own, compressed) in one output of the notebook only."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import itertools
 import json
 import os
+import re
 import sys
-from dataclasses import dataclass, field
+import zlib
+from dataclasses import dataclass
+from functools import cache
 from html import escape
+from pathlib import Path
 from typing import Any
 
-from attention.notebook import scripts
-from attention.pictures.message import CONTAINERS_HTML
+from attention.export.bundling import bundle
+from attention.pictures.message import CONTAINERS_HTML, SCRIPTS_DIR
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 _numbers = itertools.count()
+PAGE_DIR = Path(__file__).parent / "page"
+
+# 85 characters that neither HTML, an attribute in quotes nor JSON has to escape.
+ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%()*+,-./:;=?@[]^_{|"
+_STANDARD = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_TRANSLATION = str.maketrans(_STANDARD, ALPHABET)
 
 
 @dataclass
-class Carrier:
-    """Which cell of the notebook carries the scripts, for this session of the kernel.
-
-    Attributes:
-        key: identifies the cell; empty before the first output, and where the cell is unknown.
-        label: what a reader calls it, such as "In [3]".
-    """
+class _Carrier:
+    """Which cell of the notebook carries the scripts, for this session of the kernel: its key, empty where the cell is unknown, and a label for readers."""
 
     key: str = ""
     label: str = ""
-    chosen: bool = field(default=False)
+    chosen: bool = False
 
     def carries(self) -> bool:
         """Whether the output of the running cell carries the scripts: the first one of the session, and each repetition of its cell."""
@@ -38,17 +45,13 @@ class Carrier:
             return True
         return False
 
-    def reset(self) -> None:
-        """The next output carries the scripts."""
-        self.key, self.label, self.chosen = "", "", False
 
-
-_CARRIER = Carrier()
+_CARRIER = _Carrier()
 
 
 def bring_scripts() -> None:
     """Makes the next output carry the scripts: after the output that carried them was cleared, and the notebook reloaded."""
-    _CARRIER.reset()
+    _CARRIER.key, _CARRIER.label, _CARRIER.chosen = "", "", False
 
 
 def frame(kind: str, data: bytes, text: str, height: int, standalone: bool | None = None) -> str:
@@ -59,7 +62,7 @@ def frame(kind: str, data: bytes, text: str, height: int, standalone: bool | Non
         data: what `notebook_output.js` opens.
         text: the plain text, for viewers that remove frames, such as GitHub's.
         height: of the frame in pixels, until it knows its own.
-        standalone: whether the output carries the scripts; by default one output of a notebook does, see `Carrier`.
+        standalone: whether the output carries the scripts; by default one output of a notebook does, see `_Carrier`.
     """
     carries = _CARRIER.carries() if standalone is None else standalone
     page = document(kind, data, carries)
@@ -75,17 +78,17 @@ def frame(kind: str, data: bytes, text: str, height: int, standalone: bool | Non
 def document(kind: str, data: bytes, carries: bool, name: str = "") -> str:
     """The page in the frame: its styles, its data, perhaps the scripts, and the script that starts it."""
     settings: dict[str, Any] = {
-        "hash": scripts.scripts_hash(), "kind": kind, "alphabet": scripts.ALPHABET, "id": name, "missing": _missing_text(),
+        "hash": scripts_hash(), "kind": kind, "alphabet": ALPHABET, "id": name, "missing": _missing_text(),
     }  # fmt: skip
-    carried = f'<script type="text/plain" id="scripts">{scripts.scripts_text()}</script>' if carries else ""
+    carried = f'<script type="text/plain" id="scripts">{scripts_text()}</script>' if carries else ""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"><title>Attention Lab</title>'
-        f"<style>{scripts.styles()}</style></head><body>"
+        f"<style>{_styles()}</style></head><body>"
         f'<div id="lab"><div id="waiting">…</div>{CONTAINERS_HTML}<div class="about"></div></div>'
         f'<script type="application/json" id="settings">{json.dumps(settings).replace("<", chr(92) + "u003c")}</script>'
-        f'<script type="text/plain" id="data">{scripts.as_text(scripts.compress(data))}</script>{carried}'
-        f"<script>{scripts.loader()}</script></body></html>"
+        f'<script type="text/plain" id="data">{_as_text(_compress(data))}</script>{carried}'
+        f"<script>{_loader()}</script></body></html>"
     )
 
 
@@ -113,3 +116,45 @@ def _running_cell() -> tuple[str, str, list[str]]:
     history = shell.user_ns.get("In", [""])
     label = f"In [{shell.execution_count}]"
     return str(metadata.get("cellId") or history[-1]), label, list(metadata.get("deletedCells") or [])
+
+
+@cache
+def packed_scripts() -> bytes:
+    """Plotly's script and the page's, compressed: about 540 kB."""
+    plotly = (SCRIPTS_DIR / "vendor" / "plotly-cartesian.min.js").read_text(encoding="utf-8")
+    return _compress(f"{plotly}\n;{bundle('notebook_output', PAGE_DIR)}".encode())
+
+
+@cache
+def scripts_hash() -> str:
+    """The SHA-256 of `packed_scripts`, by which an output recognizes them."""
+    return hashlib.sha256(packed_scripts()).hexdigest()
+
+
+@cache
+def scripts_text() -> str:
+    """`packed_scripts` as text: about 680 kB."""
+    return _as_text(packed_scripts())
+
+
+@cache
+def _loader() -> str:
+    """The script that every output carries, without its comments."""
+    text = (PAGE_DIR / "loader.js").read_text(encoding="utf-8")
+    return re.sub(r"^ *//.*\n|^ +", "", text, flags=re.MULTILINE)
+
+
+@cache
+def _styles() -> str:
+    return "".join(file.read_text(encoding="utf-8") for file in (PAGE_DIR / "output.css", SCRIPTS_DIR / "figure.css"))
+
+
+def _compress(content: bytes) -> bytes:
+    """The content compressed with gzip, without a time stamp."""
+    compressor = zlib.compressobj(9, wbits=31)
+    return compressor.compress(content) + compressor.flush()
+
+
+def _as_text(content: bytes) -> str:
+    """Bytes as text: their number, a colon, and five characters for every four of them."""
+    return f"{len(content)}:{base64.b85encode(content, pad=True).decode().translate(_TRANSLATION)}"

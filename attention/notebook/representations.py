@@ -1,16 +1,19 @@
-"""What a notebook shows for each kind of object: the HTML of its output."""
+"""What a notebook shows: the HTML of each kind of object, a trace at a chosen cell, and a trace written to a file, with the page that opens it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
 
-from attention.base.errors import AttentionError
+from attention.base.errors import AttentionError, FileError
 from attention.base.printed import format_number
 from attention.export.packing import MAX_BYTES, pack_trace
 from attention.features import features
-from attention.formula.names import Cell
+from attention.formula.names import WEIGHTS, Cell
 from attention.metrics import MetricsTable, all_metrics
 from attention.notebook.output import frame
 from attention.pictures.charts import LAYER, head_scatter_json
@@ -24,16 +27,20 @@ from attention.trace.trace import AllHeads, Trace
 _TRACE_HEIGHT = 640  # pixels: strip, controls, maps and line on a wide page
 _CHARTED_METRICS = 3
 _TABLE_HEADS = 12  # rows of the table of metrics
+_OWN_LAB = "http://localhost:8501"
+"""Where `make run` and `attention-lab` serve the Lab."""
 
 
 def html(displayed: object) -> str | None:
     """The HTML of an object; None for one that a notebook shows as plain text."""
     try:
         match displayed:
+            case Trace(layers=()) | Layer(steps=()):
+                return None
             case Trace():
-                return trace_html(displayed) if displayed.layers else None
+                return _trace_html(displayed, repr(displayed))
             case Layer():
-                return _layer_html(displayed) if displayed.steps else None
+                return _trace_html(Trace(displayed.tokens, (displayed,), displayed.key_tokens), repr(displayed))
             case AllHeads():
                 return _heads_html(displayed)
             case MetricsTable():
@@ -46,29 +53,16 @@ def html(displayed: object) -> str | None:
     return None
 
 
-def trace_html(
-    trace: Trace,
-    cell: Cell | None = None,
-    view: str = OVERVIEW,
-    max_bytes: int = MAX_BYTES,
-    standalone: bool | None = None,
-) -> str:
-    """A trace with its controls, at a cell."""
-    return frame("trace", pack_trace(trace, cell, view, max_bytes), repr(trace), _TRACE_HEIGHT, standalone)
-
-
-def _layer_html(layer: Layer) -> str:
-    """A layer alone, as a trace of one layer."""
-    return frame("trace", pack_trace(Trace(layer.tokens, (layer,), layer.key_tokens)), repr(layer), _TRACE_HEIGHT)
+def _trace_html(
+    trace: Trace, text: str, cell: Cell | None = None, view: str = OVERVIEW, max_bytes: int = MAX_BYTES, standalone: bool | None = None
+) -> str:  # fmt: skip
+    return frame("trace", pack_trace(trace, cell, view, max_bytes), text, _TRACE_HEIGHT, standalone)
 
 
 def _heads_html(heads: AllHeads) -> str:
-    """Every head as a small map."""
     trace, step = heads.trace, heads.step
-    if heads.layer is None and len(heads.layers) > 1:
-        figure = layers_json(trace, step)
-    else:
-        figure = heads_json(trace, step, heads.layers[0])
+    shows_layers = heads.layer is None and len(heads.layers) > 1
+    figure = layers_json(trace, step) if shows_layers else heads_json(trace, step, heads.layers[0])
     return _figures_html([figure], repr(heads))
 
 
@@ -102,3 +96,88 @@ def _metrics_table(table: MetricsTable, names: Sequence[str]) -> str:
 
 def _number(value: float) -> str:
     return format_number(value) if not math.isnan(value) else "–"
+
+
+def show(
+    trace: Trace,
+    layer: int | None = None,
+    head: int = 0,
+    step: str = WEIGHTS,
+    q: int = 0,
+    k: int = 0,
+    view: str = OVERVIEW,
+    max_mb: float = MAX_BYTES / 1e6,
+    standalone: bool | None = None,
+) -> Shown:
+    """A trace as a notebook shows it, beginning at a cell.
+
+    Args:
+        trace: to show.
+        layer: the layer on display, by default the first with attention; head, step, q (row) and k (column) choose the cell.
+        head: the head on display.
+        step: the chosen step.
+        q: the row of the chosen cell.
+        k: its column.
+        view: "overview" or "factors".
+        max_mb: the limit of its numbers in millions of bytes; layers and heads beyond it are left out, nearest first.
+        standalone: whether the output carries its scripts, so that it needs no other output; by default the first output of a
+            notebook carries them for all.
+
+    Raises:
+        MissingError: the trace has no such layer, step or head.
+    """
+    layer = trace.attention_layers[0] if layer is None else layer
+    trace.layer(layer).matrix(step, head)
+    return Shown(trace, Cell(layer, step, head, q, k), view, int(max_mb * 1e6), standalone)
+
+
+def open_in_lab(trace: Trace, path: str | Path = "trace.npz", lab: str = _OWN_LAB) -> LabFile:
+    """Writes a trace to a file, and returns it with the address of the Lab's page that opens such files.
+
+    Nothing is sent anywhere: the browser opens the address when it is clicked, and the file is uploaded by hand.
+
+    Args:
+        trace: to write.
+        path: the file to write, as in `Trace.save`.
+        lab: the address of a Lab.
+
+    Raises:
+        FileError: another extension, an address without http(s)://, or a file that cannot be written.
+    """
+    parts = urlsplit(lab)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise FileError(f"The address of a Lab is like {_OWN_LAB}; got {lab!r}: begin it with http:// or https://.")
+    trace.save(path)
+    return LabFile(Path(path), f"{lab.rstrip('/')}/?{urlencode({'source': 'file'})}")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Shown:
+    """A trace at a cell, as a notebook shows it."""
+
+    trace: Trace
+    cell: Cell
+    view: str
+    max_bytes: int
+    standalone: bool | None
+
+    def __repr__(self) -> str:
+        return repr(self.trace)
+
+    def _repr_html_(self) -> str:
+        return _trace_html(self.trace, repr(self.trace), self.cell, self.view, self.max_bytes, self.standalone)
+
+
+@dataclass(frozen=True)
+class LabFile:
+    """A file with all numbers of a trace, and the address of the Lab's page that opens it."""
+
+    path: Path
+    address: str
+
+    def __repr__(self) -> str:
+        return f"LabFile: open {self.address} and upload {self.path} there"
+
+    def _repr_html_(self) -> str:
+        link = f'<a href="{escape(self.address)}" target="_blank" rel="noopener">Open the Lab</a>'
+        return f"{link} and upload <code>{escape(str(self.path))}</code> there: it shows the same digits."

@@ -13,8 +13,7 @@ from attention.explanation.explanation import Explanation
 from attention.export.packing import MAX_BYTES, pack_trace
 from attention.formula.names import WEIGHTS, Cell
 from attention.formula.override import SOURCE_MASK, Override
-from attention.notebook import scripts
-from attention.notebook.output import document
+from attention.notebook.output import PAGE_DIR, document, packed_scripts, scripts_hash
 from attention.pictures.view import OVERVIEW, clamp_cell
 from attention.trace.trace import Trace
 
@@ -64,7 +63,7 @@ def _widget_class() -> type[Any]:
     class TraceView(anywidget.AnyWidget):  # type: ignore[misc]  # anywidget is imported at first use
         """A trace on display: its cell and its knobs are traitlets."""
 
-        _esm = scripts.PAGE_DIR / "widget.js"
+        _esm = PAGE_DIR / "widget.js"
         document = traitlets.Unicode().tag(sync=True)
         height = traitlets.Int(_HEIGHT).tag(sync=True)
         arithmetic = traitlets.Dict().tag(sync=True)
@@ -99,14 +98,10 @@ def _widget_class() -> type[Any]:
         @property
         def trace(self) -> Trace:
             """The trace with the mask and the temperature of the view."""
-            changes = {"mask": self.mask, "window": self.window, "prefix": self.prefix}
+            plain = Override(window=self.window, prefix=self.prefix)
             own = self._trace.layer(self.layer).temperature
-            config = replace(Override(**changes), temperature=self.temperature / own if own else 1.0)
-            return (
-                self._trace
-                if config == Override(window=self.window, prefix=self.prefix)
-                else self._trace.with_config(config)
-            )
+            config = replace(plain, mask=self.mask, temperature=self.temperature / own if own else 1.0)
+            return self._trace if config == plain else self._trace.with_config(config)
 
         @property
         def explanation(self) -> Explanation:
@@ -126,6 +121,6 @@ def _widget_class() -> type[Any]:
 
         def _send_scripts(self, _: object, content: Any, buffers: object) -> None:
             if isinstance(content, dict) and content.get("kind") == "scripts":
-                self.send({"kind": "scripts", "hash": scripts.scripts_hash()}, [scripts.packed_scripts()])
+                self.send({"kind": "scripts", "hash": scripts_hash()}, [packed_scripts()])
 
     return TraceView

@@ -41,9 +41,8 @@ def picture(figures: go.Figure | Sequence[go.Figure], kind: str, width: float = 
     if kind not in KINDS:
         raise PictureError(f"A picture is {', '.join(KINDS[:-1])} or {KINDS[-1]}; got {kind!r}: choose one of these.")
     if not NARROWEST <= width <= WIDEST:
-        raise PictureError(
-            f"A picture is {NARROWEST} to {WIDEST} cm wide; got {width:g} cm: choose a width in this range."
-        )
+        limits = f"{NARROWEST} to {WIDEST} cm"
+        raise PictureError(f"A picture is {limits} wide; got {width:g} cm: choose a width in this range.")
     figures = list(figures) if isinstance(figures, Sequence) else [figures]
     with _LOCK:
         import matplotlib as mpl

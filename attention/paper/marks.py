@@ -1,4 +1,4 @@
-"""What is drawn on a page: the cells of a figure with their numbers, curves, points, bars, shapes, pictures, the legend, the colour bar, titles and notes."""
+"""What is drawn on a page: the axes and cells of a figure with their numbers, curves, points, bars, shapes, pictures, the legend, the colour bar, titles and notes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from attention.base.errors import PictureError
 from attention.paper import markup
 from attention.paper.markup import parse_color
 from attention.paper.page import INK, Align
-from attention.paper.tick_layout import LINE, Axis
 from attention.pictures.downsample import pool_blocks
 
 if TYPE_CHECKING:
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
 
 MAX_CELLS_PER_SIDE = 256  # along one side of a matrix
 MAX_CELLS = 4 * MAX_CELLS_PER_SIDE**2  # in one picture: a PDF reader still opens this many at once
+LINE = 1.22  # the distance between baselines, in font sizes
 MIDDLE = 0.36  # the distance from the middle of a line down to its baseline, in font sizes
-LEGIBLE = 6  # pixels, 4.5 points
 _SMALLEST_NOTE = 5  # pixels: notes that would still overlap at this size are left out
 _SMALLEST_NUMBER = 6.5  # pixels (4.9 points): numbers in cells are left out rather than drawn smaller
 _SWATCH = 9  # pixels: the side of a legend's coloured square
@@ -67,6 +66,89 @@ class Area:
         return self.bottom - fraction * self.height
 
 
+@dataclass(frozen=True)
+class Tick:
+    """A label and its position: 0 at the start of the axis, 1 at its end."""
+
+    at: float
+    lines: list[list[markup.Run]]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis: from left to right, or from bottom to top."""
+
+    start: float
+    end: float
+    log: bool
+    ticks: list[Tick]
+    title: str
+    title_size: float
+    size: float
+    standoff: float
+    opposite: bool
+    grid: str | None
+
+    def at(self, value: Any) -> Any:
+        """The positions of numbers along the axis: 0 at its start, 1 at its end."""
+        scaled = np.log10(value) if self.log else np.asarray(value, dtype=float)
+        return (scaled - self.start) / (self.end - self.start)
+
+    def fraction(self, value: float, reference: str, exponents: bool = False) -> float:
+        """The position of a note or shape along the axis; on a log axis, notes give `exponents` of ten."""
+        if reference == "paper" or reference.endswith("domain"):
+            return value
+        if exponents and self.log:
+            return (value - self.start) / (self.end - self.start)
+        return float(self.at(value))
+
+
+def read_axis(figure: go.Figure, letter: str) -> Axis:
+    """The axis "x" or "y" of a figure."""
+    settings = figure.layout[f"{letter}axis"]
+    base = figure.layout.font.size or 12
+    log = settings.type == "log"
+    start, end = settings.range or _range(figure, letter, log)
+    values, texts = ([], []) if settings.showticklabels is False else (settings.tickvals, settings.ticktext)
+    if values is None:
+        values, texts = _round_numbers(min(start, end), max(start, end), log)
+    axis = Axis(
+        float(start), float(end), log, [],
+        settings.title.text or "", settings.title.font.size or round(1.2 * base), settings.tickfont.size or base,
+        settings.ticklabelstandoff or 0, settings.side in ("top", "right"),
+        (settings.gridcolor or "#eeeeee") if settings.showgrid is not False else None,
+    )  # fmt: skip
+    for value, text in zip(values, texts, strict=True):
+        if -1e-6 <= (at := float(axis.at(value))) <= 1 + 1e-6:
+            axis.ticks.append(Tick(at, markup.parse_lines(str(text))))
+    return axis
+
+
+def _range(figure: go.Figure, letter: str, log: bool) -> tuple[float, float]:
+    """Plotly's default range of an axis: all numbers, with a margin at both ends."""
+    numbers = np.concatenate([np.asarray(trace[letter], dtype=float) for trace in figure.data])
+    if log:
+        numbers = np.log10(numbers)
+    low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
+    if any(trace.type == "bar" for trace in figure.data) and letter == "y":
+        low, high = min(low, 0.0), max(high, 0.0)
+    margin = (0.05 if letter == "y" else 0) * (high - low) or (0 if high > low else 0.5)
+    return (low - margin if low else low), high + margin
+
+
+def _round_numbers(low: float, high: float, log: bool) -> tuple[list[float], list[str]]:
+    """About six round numbers within a range, with their texts."""
+    if log:
+        powers = range(math.ceil(low), math.floor(high) + 1)
+        return [10.0**power for power in powers], [f"{10.0**power:g}" for power in powers]
+    approximate_step = (high - low) / 6
+    step = 10 ** math.floor(math.log10(approximate_step))
+    step *= next(factor for factor in (1, 2, 5, 10) if factor * step >= approximate_step * 0.999)
+    decimals = max(0, -math.floor(math.log10(step)))
+    numbers = [i * step for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+    return numbers, [f"{place:.{decimals}f}" if place else "0" for place in numbers]
+
+
 def draw_cells(page: Page, cells: list[Cells], x: Axis, y: Axis, area: Area) -> None:
     """Fills the cells of every heatmap and writes their numbers; the first heatmap is named "cells", the others "ground"."""
     for i, layer in enumerate(cells):
@@ -85,7 +167,8 @@ def draw_cells(page: Page, cells: list[Cells], x: Axis, y: Axis, area: Area) -> 
 
 def _write_numbers(page: Page, cells: Cells, boxes: Any) -> None:
     """Writes the number of each cell into it, if the cells are large enough for the widest number."""
-    texts = [_format(float(number), cells.number) for number in cells.numbers]
+    texts = [format(number, cells.number) for number in cells.numbers.tolist()]
+    texts = [text.removeprefix("-") if float(text) == 0 else text for text in texts]
     widest = max(page.width_of(text, 1) for text in texts)
     width, height = (boxes[:, 2] - boxes[:, 0]).min(), (boxes[:, 3] - boxes[:, 1]).min()
     size = min(cells.number_size, 0.9 * width / widest, 0.8 * height)
@@ -94,11 +177,6 @@ def _write_numbers(page: Page, cells: Cells, boxes: Any) -> None:
     middles = (boxes[:, :2] + boxes[:, 2:]) / 2
     for text, (x, y), color in zip(texts, middles, cells.colors, strict=True):
         page.write(x, y + MIDDLE * size, text, size, "center", color=_text_color_on(str(color)))
-
-
-def _format(number: float, pattern: str) -> str:
-    text = format(number, pattern)
-    return text.removeprefix("-") if float(text) == 0 else text
 
 
 def draw_grid(page: Page, x: Axis, y: Axis, area: Area) -> None:
@@ -131,9 +209,8 @@ def draw_bars(page: Page, figure: go.Figure, x: Axis, y: Axis, area: Area) -> No
     bars = [trace for trace in figure.data if trace.type == "bar"]
     for i, trace in enumerate(bars):
         positions = np.asarray(trace.x, dtype=float)
-        slot = (
-            (1 - _or(figure.layout.bargap, 0.2)) * (np.diff(positions).min() if len(positions) > 1 else 1) / len(bars)
-        )
+        distance = np.diff(positions).min() if len(positions) > 1 else 1
+        slot = (1 - _or(figure.layout.bargap, 0.2)) * distance / len(bars)
         middle = positions + (i - (len(bars) - 1) / 2) * slot
         half = slot * (1 - _or(figure.layout.bargroupgap, 0)) / 2
         heights = np.asarray(trace.y, dtype=float)
@@ -248,30 +325,28 @@ def visible_cells(figure: go.Figure) -> tuple[list[Cells], tuple[int, int]]:
     if not maps:
         return [], (1, 1)
     layers = [np.asarray(trace.z, dtype=np.float64) for trace in maps]
-    panels = _panels(figure, layers[0].shape)
+    whole = {"x": 0, "y": 0, "rows": layers[0].shape[0], "columns": layers[0].shape[1]}
+    described = (figure.layout.meta or {}).get("panels") or [whole]
+    panels = [(panel["x"], panel["y"], panel["rows"], panel["columns"]) for panel in described]
     down, across = _block_size(max(p[2] for p in panels), max(p[3] for p in panels), len(panels))
     boxes: list[list[NDArray[np.float64]]] = [[] for _ in maps]
     numbers: list[list[NDArray[np.float64]]] = [[] for _ in maps]
     for x, y, rows, columns in panels:
         region = np.s_[y : y + rows, x : x + columns]
-        right = _edges(x, columns, across)
-        lower = _edges(y, rows, down)
+        right = np.append(np.arange(0, columns, across), columns) + (x - 0.5)
+        lower = np.append(np.arange(0, rows, down), rows) + (y - 0.5)
         uncovered = np.ones((len(lower) - 1, len(right) - 1), dtype=bool)
         for i in reversed(range(len(maps))):
             matrix = layers[i][region]
             block_maxima = pool_blocks(matrix, down, across)
-            is_visible = uncovered & (
-                np.isfinite(block_maxima) if i == 0 else ~pool_blocks(~np.isfinite(matrix), down, across)
-            )
+            is_covered = ~np.isfinite(block_maxima) if i == 0 else pool_blocks(~np.isfinite(matrix), down, across)
+            is_visible = uncovered & ~is_covered
             uncovered &= ~is_visible
             row, column = np.nonzero(is_visible)
             boxes[i].append(np.stack([right[column], lower[row], right[column + 1], lower[row + 1]], axis=1))
             numbers[i].append(block_maxima[row, column])
-    cells = [
-        _cells(trace, np.concatenate(map_boxes), np.concatenate(map_numbers))
-        for trace, map_boxes, map_numbers in zip(maps, boxes, numbers, strict=True)
-    ]
-    return cells, (down, across)
+    drawn = zip(maps, map(np.concatenate, boxes), map(np.concatenate, numbers), strict=True)
+    return [_cells(*each) for each in drawn], (down, across)
 
 
 def _block_size(rows: int, columns: int, panels: int) -> tuple[int, int]:
@@ -314,25 +389,8 @@ def _cells(trace: Any, boxes: NDArray[np.float64], numbers: NDArray[np.float64])
     if low is None or high is None:
         low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 1.0)
     number_format = (trace.texttemplate or "").partition("%{z:")[2].partition("}")[0]
-    return Cells(
-        boxes,
-        numbers,
-        _colors_of(numbers, trace.colorscale, low, high),
-        (trace.xgap or 0, trace.ygap or 0),
-        1.0 if trace.opacity is None else trace.opacity,
-        number_format,
-        trace.textfont.size or 10,
-    )
-
-
-def _panels(figure: go.Figure, shape: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
-    """The position and size of each matrix in a map, as x, y, rows and columns; by default the map is one matrix."""
-    panels = (figure.layout.meta or {}).get("panels") or [{"x": 0, "y": 0, "rows": shape[0], "columns": shape[1]}]
-    return [(panel["x"], panel["y"], panel["rows"], panel["columns"]) for panel in panels]
-
-
-def _edges(start: int, size: int, step: int) -> NDArray[np.float64]:
-    return np.append(np.arange(0, size, step), size) + (start - 0.5)
+    colors, gap = _colors_of(numbers, trace.colorscale, low, high), (trace.xgap or 0, trace.ygap or 0)
+    return Cells(boxes, numbers, colors, gap, _or(trace.opacity, 1.0), number_format, trace.textfont.size or 10)
 
 
 def _hex(css: str) -> str:
@@ -379,10 +437,10 @@ def draw_colorbar(page: Page, bar: ColorBar, area: Area, top: float) -> None:
     settings = bar.settings
     size = settings.tickfont.size or 10
     values = settings.tickvals if settings.tickvals is not None else [bar.low, bar.high]
-    texts = list(
-        map(markup.plain, settings.ticktext if settings.ticktext is not None else [f"{value:.3g}" for value in values])
-    )
-    text_width = _text_width([page.width_of(text, size) for text in texts], _fractions(bar, values), size)
+    texts = settings.ticktext if settings.ticktext is not None else [f"{value:.3g}" for value in values]
+    texts = list(map(markup.plain, texts))
+    fractions = [(value - bar.low) / (bar.high - bar.low) for value in values]
+    text_width = _text_width([page.width_of(text, size) for text in texts], fractions, size)
     length = min(area.width, max((settings.len or 1) * area.width, text_width))
     size *= min(1, length / text_width)
     left = area.right - length
@@ -396,17 +454,12 @@ def draw_colorbar(page: Page, bar: ColorBar, area: Area, top: float) -> None:
     middles = (np.arange(_SLICES) + 0.5) / _SLICES * (bar.high - bar.low) + bar.low
     colors = _colors_of(middles, bar.scale, bar.low, bar.high)
     page.boxes(np.stack([edges[:-1], *rows], axis=1), colors, "colorbar", seam=True)
-    for fraction, text in zip(_fractions(bar, values), texts, strict=True):
+    for fraction, text in zip(fractions, texts, strict=True):
         half = page.width_of(text, size) / 2
         middle = min(max(left + fraction * length, left + half), area.right - half)  # within the ends of the bar
         align: Align = "left" if fraction == 0 else "right" if fraction == 1 else "center"
         x = {"left": left, "right": area.right, "center": middle}[align]
         page.write(x, top + thickness + 1.05 * size, text, size, align)
-
-
-def _fractions(bar: ColorBar, values: Sequence[float]) -> list[float]:
-    """The places of numbers along the bar, from 0 to 1."""
-    return [(value - bar.low) / (bar.high - bar.low) for value in values]
 
 
 def _text_width(widths: Sequence[float], fractions: Sequence[float], space: float) -> float:
@@ -485,9 +538,8 @@ def write_note(page: Page, note: Note, area: Area, name: str) -> None:
         page.boxes(np.array([[left - _PAD, top, right + _PAD, bottom]]), [note.ground], name, seam=False)
     x = {"left": left, "center": (left + right) / 2, "right": right}[note.align]
     for i, line in enumerate(note.lines):
-        write_line(
-            page, x, top + LINE * note.size * (i + 0.5) + MIDDLE * note.size, line, note.size, note.align, note.color
-        )
+        y = top + LINE * note.size * (i + 0.5) + MIDDLE * note.size
+        write_line(page, x, y, line, note.size, note.align, note.color)
 
 
 def write_line(
@@ -552,8 +604,7 @@ def _merge_runs(line: list[markup.Run]) -> list[markup.Run]:
 
 def _overlaps(boxes: Any) -> Any:
     """Whether each box overlaps each other box, [box box]."""
-    x0, y0, x1, y1 = (boxes[:, i] for i in range(4))
-    disjoint = (x1[:, None] <= x0) | (x1 <= x0[:, None]) | (y1[:, None] <= y0) | (y1 <= y0[:, None])
-    overlaps = ~disjoint
+    x0, y0, x1, y1 = boxes.T
+    overlaps = ~((x1[:, None] <= x0) | (x1 <= x0[:, None]) | (y1[:, None] <= y0) | (y1 <= y0[:, None]))
     np.fill_diagonal(overlaps, False)
     return overlaps

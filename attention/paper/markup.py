@@ -25,16 +25,14 @@ def parse_lines(text: str | None) -> list[list[Run]]:
     """The lines of a text: `<br>` breaks lines, `<b>` is bold, other tags are dropped as in Plotly, `&lt;` is <."""
     parsed: list[list[Run]] = [[]]
     bold = False
-    start = 0
-    for tag in _TAG.finditer(text or ""):
-        _add(parsed[-1], (text or "")[start : tag.start()], bold)
-        start = tag.end()
-        name = tag[2].lower().rstrip("/")
-        if name == "br":
+    parts = _TAG.split(text or "")  # a text, and then for each tag its slash, its name and the text after it
+    for slash, name, words in zip(["", *parts[1::3]], ["", *parts[2::3]], parts[::3], strict=True):
+        if (kind := name.lower().rstrip("/")) == "br":
             parsed.append([])
-        elif name in ("b", "strong"):
-            bold = not tag[1]
-    _add(parsed[-1], (text or "")[start:], bold)
+        elif kind in ("b", "strong"):
+            bold = not slash
+        if words:
+            parsed[-1].append(Run(html.unescape(words), bold))
     return parsed
 
 
@@ -60,23 +58,3 @@ def screen_width(figure: go.Figure) -> int:
     if panels:
         return 400
     return 640 if any(trace.type == "heatmap" for trace in figure.data) else 480
-
-
-def plot_ratio(figure: go.Figure) -> float:
-    """The ratio of the plot's height to its width."""
-    if has_square_cells(figure):
-        x, y = (abs(axis.range[1] - axis.range[0]) for axis in (figure.layout.xaxis, figure.layout.yaxis))
-        return float(y / x)
-    margin = figure.layout.margin
-    left, right, top, bottom = (80 if side is None else side for side in (margin.l, margin.r, margin.t, margin.b))
-    return float(max(60, (figure.layout.height or 450) - top - bottom) / max(100, screen_width(figure) - left - right))
-
-
-def has_square_cells(figure: go.Figure) -> bool:
-    """Whether a row of the plot is as high as a column is wide, as in a picture."""
-    return bool(figure.layout.yaxis.scaleanchor == "x" and figure.layout.xaxis.range)
-
-
-def _add(line: list[Run], text: str, bold: bool) -> None:
-    if text:
-        line.append(Run(html.unescape(text), bold))

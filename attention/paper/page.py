@@ -86,14 +86,11 @@ class Page:
         self._place = self._down + self._figure.dpi_scale_trans
         self._measured: dict[tuple[str, bool], float] = {}
         self._name = ""
-        self.parts = [self._part(i, self.width / parts) for i in range(parts)]
-
-    def _part(self, i: int, width: float) -> Page:
-        part = copy.copy(self)
-        part.width = width
-        part._place = Affine2D().translate(round(i * width * self._points, 2), 0) + self._place
-        part._name = f"part-{i}-" if i else ""  # ids must be unique in a file
-        return part
+        self.parts = [copy.copy(self) for _ in range(parts)]
+        for i, part in enumerate(self.parts):
+            part.width = self.width / parts
+            part._place = Affine2D().translate(round(i * part.width * self._points, 2), 0) + self._place
+            part._name = f"part-{i}-" if i else ""  # ids must be unique in a file
 
     def width_of(self, text: str, size: float, bold: bool = False) -> float:
         """The width of a text at this size."""
@@ -113,23 +110,14 @@ class Page:
         """
         if size * self._points < 1:
             return
-        self._figure.add_artist(
-            Text(
-                x=self._scaled(x),
-                y=self._scaled(y),
-                text=text,
-                fontproperties=FontProperties(
-                    family=self._family, size=round(size * self._points, 3), weight="bold" if bold else "normal"
-                ),
-                color=color,
-                horizontalalignment=align,
-                verticalalignment="baseline",
-                rotation=90 if upright else 0,
-                rotation_mode="anchor",
-                parse_math=False,  # "$" is an ordinary character
-                transform=self._place,
-            )
-        )
+        weight, points = "bold" if bold else "normal", round(size * self._points, 3)
+        self._figure.add_artist(Text(
+            self._scaled(x), self._scaled(y), text, fontproperties=FontProperties(self._family, weight=weight, size=points),
+            color=color, horizontalalignment=align, verticalalignment="baseline",
+            rotation=90 if upright else 0, rotation_mode="anchor",
+            parse_math=False,  # "$" is an ordinary character
+            transform=self._place,
+        ))  # fmt: skip
 
     def boxes(
         self, boxes: NDArray[np.float64], colors: Sequence[str] | NDArray[np.str_], name: str, seam: bool, opacity: float = 1
@@ -180,13 +168,11 @@ class Page:
         height = round(self.height * self._points, 2) / 72
         dpi = min(_DPI, math.floor(math.sqrt(_MAX_DOTS / (self._inches * height)))) if self._kind == "png" else 72
         # Whole dots, so that the width of a PNG is exact to half a dot.
-        width, height_inches = (
-            (round(self._inches * dpi) / dpi, math.ceil(height * dpi) / dpi)
-            if self._kind == "png"
-            else (self._inches, height)
-        )
-        self._figure.set_size_inches(width + 1e-9, height_inches + 1e-9)
-        self._down.clear().scale(1 / 72, -1 / 72).translate(0, height_inches)
+        width = self._inches
+        if self._kind == "png":
+            width, height = round(width * dpi) / dpi, math.ceil(height * dpi) / dpi
+        self._figure.set_size_inches(width + 1e-9, height + 1e-9)
+        self._down.clear().scale(1 / 72, -1 / 72).translate(0, height)
         metadata: dict[str, Any] = {
             "png": {"Title": title, "Description": alt, "Software": None},
             "svg": {"Title": title, "Description": alt, "Creator": "Attention Lab", "Date": None},

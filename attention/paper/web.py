@@ -8,20 +8,16 @@ from base64 import b64encode
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from attention.paper import markup
-from attention.paper.markup import plain
+from attention.paper.markup import plain, screen_width
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _CONFIG = {
-    "displaylogo": False,
-    "responsive": True,
-    "showSendToCloud": False,
-    "scrollZoom": False,
+    "displaylogo": False, "responsive": True, "showSendToCloud": False, "scrollZoom": False,
     "typesetMath": False,  # "$" is an ordinary character
     "modeBarButtonsToRemove": ["select2d", "lasso2d"],
-}
+}  # fmt: skip
 _OFFSET = 2e-4  # relative to the length of the axis
 
 # Numbers appear only in cells large enough to read them, as in the app; on touch screens a drag scrolls instead of zooming.
@@ -95,13 +91,11 @@ def html(figures: go.Figure | Sequence[go.Figure]) -> str:
     figures = list(figures) if isinstance(figures, Sequence) else [figures]
     plotly = get_plotlyjs()
     titles = [_title(figure) for figure in figures]
-    alts = [
-        escaping.escape((figure.layout.meta or {}).get("alt", title))
-        for figure, title in zip(figures, titles, strict=True)
-    ]
+    alts = [(figure.layout.meta or {}).get("alt", title) for figure, title in zip(figures, titles, strict=True)]
+    alts = list(map(escaping.escape, alts))
     places = "".join(
         f'<div id="figure{f"-{i}" if i else ""}" role="figure" aria-label="{alt}" '
-        f'style="max-width: {round(1.4 * markup.screen_width(figure))}px; height: {figure.layout.height or 450}px"></div>'
+        f'style="max-width: {round(1.4 * screen_width(figure))}px; height: {figure.layout.height or 450}px"></div>'
         for i, (figure, alt) in enumerate(zip(figures, alts, strict=True))
     )
     return _PAGE.format(
@@ -121,7 +115,6 @@ def _title(figure: go.Figure) -> str:
 
 
 def _content(figure: go.Figure) -> dict[str, Any]:
-    """The data and layout for Plotly."""
     plotly_json = figure.to_plotly_json()
     layout = plotly_json["layout"]
     layout["font"] = {**layout.get("font", {}), "family": "system-ui, sans-serif", "color": "#222222"}

@@ -52,7 +52,10 @@ def head_scatter_json(table: MetricsTable, across: str, up: str, chosen: tuple[i
     """
     ys = table.column(find(up).name)
     layers, heads = (np.array([layer_head[i] for layer_head in table.heads]) for i in range(2))
-    xs = _spread_positions(layers, heads, table.n_heads) if across == LAYER else table.column(find(across).name)
+    if across == LAYER:  # the heads of one layer are spread
+        xs = layers + _SPREAD * ((heads + 0.5) / np.array([table.n_heads[layer] for layer in layers]) - 0.5)
+    else:
+        xs = table.column(find(across).name)
     defined = ~(np.isnan(xs) | np.isnan(ys))
     names = [f"L{layer} H{head}" for layer, head in table.heads]
     marker = dict[str, Any](POINT)
@@ -74,36 +77,24 @@ def head_scatter_json(table: MetricsTable, across: str, up: str, chosen: tuple[i
             "type": "scatter", "mode": "markers", "x": xs[[chosen_index]], "y": ys[[chosen_index]], "marker": RING, "hoverinfo": "skip", "showlegend": False, "cliponaxis": False,
         })  # fmt: skip
     n_undefined = int((~defined).sum())
-    subtitle = f"{find(up).scope}: a point for each of {int(defined.sum())} heads" + (f", {n_undefined} without a number" if n_undefined else "")  # fmt: skip
-    subtitle += "; the line is uniform attention" if across == LAYER and not np.isnan(table.under_uniform_attention(up)).all() else ""  # fmt: skip
-    coordinates = [xs[defined], ys[defined]]
+    subtitle = f"{find(up).scope}: a point for each of {int(defined.sum())} heads"
+    subtitle += f", {n_undefined} without a number" if n_undefined else ""
+    drawn_ys = ys[defined]
     if across == LAYER:
-        coordinates[1] = np.append(coordinates[1], table.under_uniform_attention(up))
-    ranges = [
-        _padded_range(float(np.nanmin(each, initial=0)), float(np.nanmax(each, initial=0))) for each in coordinates
-    ]
-    figure = empty_chart(
-        f"{up} and {across}",
-        subtitle,
-        f"Scatter chart of the heads, {up} against {across}, {subtitle}. {_extremes(names, ys, defined, up)}".rstrip(),
-        height=360,
-    )
+        uniform = table.under_uniform_attention(up)
+        subtitle += "" if np.isnan(uniform).all() else "; the line is uniform attention"
+        drawn_ys = np.append(drawn_ys, uniform)
+    alt = f"Scatter chart of the heads, {up} against {across}, {subtitle}. {_extremes(names, ys, defined, up)}".rstrip()
+    figure = empty_chart(f"{up} and {across}", subtitle, alt, height=360)
     figure["data"], figure["layout"]["hovermode"] = data, "closest"
-    x = _layer_axis(len(table.n_heads)) if across == LAYER else {"range": ranges[0]}
-    set_axes(figure, across, up, x, {"range": ranges[1]})
+    x = _layer_axis(len(table.n_heads)) if across == LAYER else {"range": _padded_range(xs[defined])}
+    set_axes(figure, across, up, x, {"range": _padded_range(drawn_ys)})
     return figure
 
 
 def _layer_axis(count: int) -> dict[str, Any]:
-    """Returns the keys of an axis over layers."""
     ticks = list(range(0, count, max(1, math.ceil(count / 16))))
     return {"range": [-0.5, count - 0.5], "tickvals": ticks, "ticktext": [f"L{i}" for i in ticks], "showgrid": False}
-
-
-def _spread_positions(layers: Any, heads: Any, n_heads: tuple[int, ...]) -> Any:
-    """Returns the x-position of each head: its layer, with the heads of one layer spread."""
-    n_heads_of_layer = np.array([n_heads[layer] for layer in layers])
-    return layers + _SPREAD * ((heads + 0.5) / n_heads_of_layer - 0.5)
 
 
 def _layer_colors(layers: Any, n_layers: int) -> tuple[list[str], dict[str, Any]]:
@@ -114,10 +105,7 @@ def _layer_colors(layers: Any, n_layers: int) -> tuple[list[str], dict[str, Any]
         "thickness": 8, "outlinewidth": 0, "tickfont": {"size": 10}, "tickvals": ticks, "ticktext": [f"L{i}" for i in ticks],
         "orientation": "h", "len": 0.3, "x": 1, "xanchor": "right", "xpad": 0, "y": 1, "yanchor": "bottom", "ypad": 4,
     }  # fmt: skip
-    marker = {"cmin": 0, "cmax": n_layers - 1, "colorscale": scales.PROBABILITY, "showscale": True, "colorbar": bar}
-    return colors, {
-        "type": "scatter", "mode": "markers", "x": [None], "y": [None], "hoverinfo": "skip", "showlegend": False, "marker": marker,
-    }  # fmt: skip
+    return colors, scales.bar_trace(0, n_layers - 1, scales.PROBABILITY, bar)
 
 
 def _uniform(table: MetricsTable, up: str) -> dict[str, Any]:
@@ -135,15 +123,15 @@ def _uniform(table: MetricsTable, up: str) -> dict[str, Any]:
 
 
 def _extremes(names: list[str], ys: Any, defined: Any, up: str) -> str:
-    """Returns in words which heads have the highest and the lowest value."""
     if not defined.any():
         return ""
     highest, lowest = int(np.where(defined, ys, -math.inf).argmax()), int(np.where(defined, ys, math.inf).argmin())
     return f"Highest {up}: {names[highest]} with {ys[highest]:.4g}; lowest: {names[lowest]} with {ys[lowest]:.4g}."
 
 
-def _padded_range(smallest: float, largest: float) -> list[float]:
+def _padded_range(numbers: NDArray[Any]) -> list[float]:
     """Returns the range of an axis that contains 0 and these numbers with some space, so that no point is cut."""
+    smallest, largest = float(np.nanmin(numbers, initial=0)), float(np.nanmax(numbers, initial=0))
     top, bottom = (1.0 if 0.5 < size <= 1 else size for size in (largest, -smallest))
     top = top or (0.0 if bottom else 1.0)
     return [-(1.06 * bottom or 0.04 * top), 1.06 * top or 0.04 * bottom]
@@ -218,9 +206,8 @@ def head_map_json(
     figure["data"] = [heat]
     panel = asdict(Panel(0, 0, 0, layers, heads))
     figure["layout"]["meta"] |= {"step": "matters", "panels": [panel], "axes": ["layer", "head"], "file": [name, quantity.split(maxsplit=1)[0]]}  # fmt: skip
-    figure["layout"]["shapes"] = [
-        {**outline(chosen[1], chosen[0], 1, 1, 3), "line": {"width": 3, "color": CHOSEN_COLOR}}
-    ]
+    frame = {**outline(chosen[1], chosen[0], 1, 1, 3), "line": {"width": 3, "color": CHOSEN_COLOR}}
+    figure["layout"]["shapes"] = [frame]
     figure["layout"]["uirevision"] = f"{name} {quantity}"
     set_axes(
         figure, "head", "layer",

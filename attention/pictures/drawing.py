@@ -74,15 +74,12 @@ def build_map(
     head = f" H{'%{customdata}' if many else panels[0].head}" if step.per_head else ""
     hover = f"{step.name} L{layer}{head}<br>{short_axis_name(step.row_axis)} %{{y}}<br>{short_axis_name(step.column_axis)} %{{x}}<br>"
     color_keys, extra_traces = scales.color_keys(step, low, high, colors, many)
+    z = matrix if finite.all() else np.where(finite, matrix, np.nan).astype(matrix.dtype)
     heatmap: dict[str, Any] = {
-        "type": "heatmap",
-        "z": matrix if finite.all() else np.where(finite, matrix, np.nan).astype(matrix.dtype),
-        **head_data,
-        **color_keys,
-        "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>",
+        "type": "heatmap", "z": z, **head_data, **color_keys, "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>",
         "hoverongaps": False,  # no hover between panels; hidden cells have a separate trace
         **(heat or {}),
-    }
+    }  # fmt: skip
     if step.kind == "signed" and largest > high:
         heatmap["meta"] = {"colors": "cut"}  # the page keeps this end while a knob changes
     data = [heatmap]
@@ -112,11 +109,8 @@ def build_map(
 
 
 HIDDEN_TRACE = {
-    "type": "heatmap",
-    "colorscale": [[0, HIDDEN_COLOR], [1, HIDDEN_COLOR]],
-    "showscale": False,
-    "hoverongaps": False,
-}
+    "type": "heatmap", "colorscale": [[0, HIDDEN_COLOR], [1, HIDDEN_COLOR]], "showscale": False, "hoverongaps": False,
+}  # fmt: skip
 """A heatmap trace for hidden cells, without their positions."""
 
 
@@ -134,23 +128,15 @@ def hidden_cells(trace: Trace, step: Step, layer: int, head: int | None = None) 
     heads = [head or 0] if same_formula or head is not None else range(drawn_layer.n_heads)
     masks = [drawn_layer.for_head(index).mask for index in heads]
     hidden_by_head = [np.logical_not(mask.numpy()) for mask in masks if mask is not None]
-    hidden: NDArray[np.bool_] | None = (
-        np.logical_and.reduce(hidden_by_head) if hidden_by_head and len(hidden_by_head) == len(masks) else None
-    )
+    if not masks or len(hidden_by_head) < len(masks):
+        return None
+    hidden: NDArray[np.bool_] = np.logical_and.reduce(hidden_by_head)
     return hidden
 
 
 def _alt(
-    step: Step,
-    formula: str,
-    facts: StepStats | None,
-    where: str,
-    shape: str,
-    blind: int,
-    span: tuple[float, float] | None,
-    colors: str,
-) -> str:
-    """Returns the alternative text of the map for screen readers."""
+    step: Step, formula: str, facts: StepStats | None, where: str, shape: str, blind: int, span: tuple[float, float] | None, colors: str
+) -> str:  # fmt: skip
     parts = [axis_title(step.row_axis) + " by " + axis_title(step.column_axis), describe_range(span)]
     parts += describe_blind_queries(blind, "row sees", "rows see")
     if (
@@ -176,9 +162,8 @@ def describe_blind_queries(count: int, singular: str = "query sees", plural: str
 
 def layer_label(layer: Layer, number: int) -> str:
     """Returns the label of a layer on a map: "L3", "L7 cross 1"."""
-    return (
-        f"L{number}" if layer.name in ("", f"layer {number}") else f"L{number} {escape(layer.name[:_MAX_LAYER_NAME])}"
-    )
+    is_plain = layer.name in ("", f"layer {number}")
+    return f"L{number}" if is_plain else f"L{number} {escape(layer.name[:_MAX_LAYER_NAME])}"
 
 
 def _heads(layer: Layer, step: Step, panels: Sequence[Panel]) -> str:

@@ -1,4 +1,4 @@
-"""Draw one head's map, or all heads side by side, as a Plotly figure.
+"""Draw one head's map, that of a quantity derived from the weights, or all heads side by side, as a Plotly figure.
 
 Labels come from the trace, colours from the kind of number. ``layout.meta`` of a figure has further data for the page,
 see `message_contract.Meta`.
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from attention.explanation.derived import DerivedMap
 from attention.formula.names import OUTPUT, WEIGHTS, Cell
 from attention.formula.steps import Step, find_step
 from attention.pictures.drawing import ALLOWED_COLOR, HIDDEN_COLOR, build_map, describe_blind_queries, hidden_cells
@@ -18,12 +19,13 @@ from attention.pictures.layout import AXIS_TITLES, Panel, Spec, map_layout, note
 from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import Meta
 from attention.pictures.mosaic import cell_at, heads, heads_json
-from attention.pictures.scales import COLORS, color_range
+from attention.pictures.scales import COLORS
 from attention.trace.trace import Trace
 
-__all__ = ["COLORS", "cell_at", "color_range", "heads", "heads_json", "heatmap", "heatmap_json", "mask_map"]
+__all__ = ["COLORS", "cell_at", "heads", "heads_json", "heatmap", "heatmap_json", "mask_map"]
 
 _MAX_SIDE_WITH_NUMBERS = 24  # rows or columns; above this, numbers in cells are unreadable
+_SMALLEST_PRINTED = 0.05  # of a derived map's largest number; smaller ones would all be printed as 0.00
 
 
 def heatmap_json(
@@ -51,8 +53,10 @@ def heatmap_json(
     rows, columns = matrix.shape
     panel, hidden = Panel(head, 0, 0, rows, columns), hidden_cells(trace, declaration, layer, head)
     row, column = chosen_position(declaration, chosen)
-    options: dict[str, Any] = {"shapes": cell_outlines(rows, columns, row, column)}
-    options["heat"] = numbers_in_cells(rows, columns)
+    options: dict[str, Any] = {
+        "shapes": cell_outlines(rows, columns, row, column),
+        "heat": numbers_in_cells(rows, columns),
+    }
     if declaration.kind == "probability" and rows <= _MAX_SIDE_WITH_NUMBERS:
         position: dict[str, Any] = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 4}
         sees_none = [False] * rows if hidden is None else [bool(row.all()) for row in hidden]
@@ -91,17 +95,12 @@ def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> S
     mask, rows, columns = head_layer.mask, len(drawn_layer.tokens), len(drawn_layer.key_tokens)
     visible = np.ones((rows, columns), dtype=bool) if mask is None else mask.numpy()
     gap = 1 if max(rows, columns) <= _MAX_SIDE_WITH_NUMBERS else 0
+    scale = [[0, HIDDEN_COLOR], [0.5, HIDDEN_COLOR], [0.5, ALLOWED_COLOR], [1, ALLOWED_COLOR]]
     heat = {
-        "type": "heatmap",
-        "z": visible.astype(np.float32),
-        "zmin": 0,
-        "zmax": 1,
-        "colorscale": [[0, HIDDEN_COLOR], [0.5, HIDDEN_COLOR], [0.5, ALLOWED_COLOR], [1, ALLOWED_COLOR]],
-        "showscale": False,
-        "xgap": gap,
-        "ygap": gap,
+        "type": "heatmap", "z": visible.astype(np.float32), "zmin": 0, "zmax": 1, "colorscale": scale, "showscale": False,
+        "xgap": gap, "ygap": gap,
         "hovertemplate": "query %{y}<br>key %{x}<br>1 = may attend, 0 = hidden: <b>%{z}</b><extra></extra>",
-    }
+    }  # fmt: skip
     allowed = f"{int(visible.sum())} of {visible.size} cells may attend"
     n_blind = int((~visible.any(axis=1)).sum())
     facts = [allowed, *([f"L{layer} H{chosen.head} alone"] if chosen and head_layer is not drawn_layer else [])]
@@ -119,6 +118,29 @@ def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> S
 
 heatmap, mask_map = plotly_variant(heatmap_json), plotly_variant(mask_map_json)
 """`heatmap_json` and `mask_map_json` as Plotly figures."""
+
+
+def derived_map_json(trace: Trace, reading: DerivedMap, cell: Cell, colors: str = "fixed") -> Spec:
+    """Returns the map of a derived quantity for the cell's layer (and its head, where each head has its own), with the cell outlined.
+
+    An unbounded quantity, such as a norm, uses a colour range up to its largest value.
+
+    Raises:
+        AttentionError: the layer lacks a step that it is derived from.
+        ConfigError: `colors` is not one of `COLORS`.
+    """
+    matrix = reading.matrix(trace, cell.layer, cell.head)
+    rows, columns = matrix.shape
+    is_readable = float(matrix.abs().max()) >= _SMALLEST_PRINTED
+    figure = build_map(
+        trace, reading.step, cell.layer, matrix.numpy(), hidden_cells(trace, reading.step, cell.layer),
+        [Panel(cell.head, 0, 0, rows, columns)], "stretched" if reading.per_head and colors == "fixed" else colors,
+        heat=numbers_in_cells(rows, columns) if is_readable else None, tensor=matrix,
+    )  # fmt: skip
+    figure["layout"]["meta"].pop("hidden_trace", None)  # the page does not recompute derived maps
+    position = (cell.row, cell.column) if cell.row < rows and cell.column < columns else (None, None)
+    figure["layout"]["shapes"] = cell_outlines(rows, columns, *position)
+    return with_chosen_cell(figure, *position)
 
 
 def averaging_json(trace: Trace, name: str) -> Spec:

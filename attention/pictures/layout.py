@@ -16,9 +16,8 @@ from attention.trace.layer import Layer
 
 CHOSEN_COLOR = "#ff3ec9"  # a colour of neither scale
 
-NO_TEMPLATE = {
-    "data": {"scatter": [{"type": "scatter"}]}
-}  # Plotly's "none"; without a template it uses its own colours
+NO_TEMPLATE = {"data": {"scatter": [{"type": "scatter"}]}}
+"""Plotly's "none"; without a template it uses its own colours."""
 
 Spec = dict[str, Any]
 """A figure as Plotly's JSON, {"data": …, "layout": …}, containing arrays."""
@@ -70,10 +69,8 @@ def map_layout(
     vertical = column_axis in AXIS_TITLES and (_needs_vertical_labels(layer) or len(spans_x) > 1)
     layout = base_layout(shape, heading, facts, meta) | {"height": HEIGHT, "margin": _margin(layer)}
     layout["xaxis"] |= _axis_labels(layer, column_axis, spans_x) | {"tickangle": -90 if vertical else 0}
-    layout["xaxis"]["title"] = {
-        "text": axis_title(column_axis),
-        "standoff": _label_pixels(layer) - 6 if vertical else 8,
-    }
+    standoff = _label_pixels(layer) - 6 if vertical else 8
+    layout["xaxis"]["title"] = {"text": axis_title(column_axis), "standoff": standoff}
     layout["yaxis"] |= _axis_labels(layer, row_axis, spans_y) | {"title": {"text": axis_title(row_axis)}}
     return layout
 
@@ -154,9 +151,9 @@ def _ticks(
             name = str(position) if block == 1 else f"{position}…{position + block - 1}"
             names[str(start + i)] = name if tokens is None else f"{name} {label(tokens[position], 40)}"
             if i % stride == 0:
-                position_prefix = f"{position} " if stride * block > 1 else ""
+                prefix = f"{position} " if stride * block > 1 else ""
                 ticks[start + i] = (
-                    f"{position}" if tokens is None else position_prefix + label(tokens[position], _MAX_LABEL_LENGTH)
+                    str(position) if tokens is None else prefix + label(tokens[position], _MAX_LABEL_LENGTH)
                 )
     return {"tickvals": list(ticks), "ticktext": list(ticks.values()), "labelalias": names}
 
@@ -173,21 +170,15 @@ def _width(token: str) -> int:
 
 def _margin(layer: Layer) -> dict[str, int]:
     """Returns the margins for titles and tokens, equal for every step of a layer, so that maps side by side line up."""
-    return {
-        "l": 32 + _label_pixels(layer),
-        "r": 12,
-        "t": 78,
-        "b": 28 + (_label_pixels(layer) if _needs_vertical_labels(layer) else 16),
-    }
+    below = 28 + (_label_pixels(layer) if _needs_vertical_labels(layer) else 16)
+    return {"l": 32 + _label_pixels(layer), "r": 12, "t": 78, "b": below}
 
 
 def _label_pixels(layer: Layer) -> int:
     """Returns the width in pixels of the longest tick label."""
-    longest = min(
-        _MAX_LABEL_LENGTH,
-        max(len(label(max(tokens, key=_width), escape=False)) for tokens in (layer.tokens, layer.key_tokens)),
-    )
-    longest_side = max(len(layer.tokens), len(layer.key_tokens))
+    axes = layer.tokens, layer.key_tokens
+    longest = min(_MAX_LABEL_LENGTH, max(len(label(max(tokens, key=_width), escape=False)) for tokens in axes))
+    longest_side = max(map(len, axes))
     return round(6 * max(4, longest)) + (6 * (len(str(longest_side - 1)) + 1) if longest_side > _MAX_LABELS else 0)
 
 

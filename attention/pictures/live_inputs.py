@@ -27,7 +27,7 @@ _MAX_LIVE_BYTES = 124_000
 """The maximum size of all heads together; above it, only the chosen head is sent."""
 
 _HEAD_STEPS = tuple(step.name for step in STEPS if step.in_page == "head")
-LIVE_STEPS = tuple(step.name for step in STEPS if step.in_page)
+_LIVE_STEPS = tuple(step.name for step in STEPS if step.in_page)
 
 
 def live_inputs(layer: Layer, head: int, max_bytes: int = _MAX_LIVE_BYTES) -> Live | None:
@@ -49,23 +49,14 @@ def live_inputs(layer: Layer, head: int, max_bytes: int = _MAX_LIVE_BYTES) -> Li
     if not all_heads or _size(heads, inputs) + (0 if w_o is None else w_o.nbytes) > max_bytes:
         heads, inputs = _matrices(layer, [head], (QUERY, KEY))
         all_heads, w_o = False, None
+    steps = _LIVE_STEPS if all_heads else _HEAD_STEPS
+    computable = [name for name in steps if layer.has(name) and not _recorded(layer, name)]
     return {
-        "head": head,
-        "heads": heads,
-        "inputs": inputs,
-        "w_o": w_o,
-        "score": formula.score,
-        "normalizer": formula.normalizer,
-        "cap": formula.cap,
-        "divisor": layer.divisor,
-        "temperature": layer.temperature,
-        "mask": _mask_rule(layer),
-        "computable": [
-            name
-            for name in (LIVE_STEPS if all_heads else _HEAD_STEPS)
-            if layer.has(name) and not _recorded(layer, name) and (name != OUTPUT or w_o is not None)
-        ],
-    }
+        "head": head, "heads": heads, "inputs": inputs, "w_o": w_o,
+        "score": formula.score, "normalizer": formula.normalizer, "cap": formula.cap,
+        "divisor": layer.divisor, "temperature": layer.temperature, "mask": _mask_rule(layer),
+        "computable": [name for name in computable if name != OUTPUT or w_o is not None],
+    }  # fmt: skip
 
 
 def _is_computable_in_page(layer: Layer) -> bool:
@@ -77,15 +68,11 @@ def _is_computable_in_page(layer: Layer) -> bool:
         return False  # recorded values may differ from what the page would compute
     map_steps = [step for step in layer.steps if step.axes == MAP_AXES]
     steps_supported = all(step.in_page for step in map_steps[: [step.name for step in map_steps].index(WEIGHTS)])
-    formula_supported = (
-        scores.SCORES[formula.score].in_page
-        and NORMALIZERS[formula.normalizer].in_page
-        and steps_supported
-        and not formula.is_edited
-    )
     # Only Python computes the other limits at temperature 0.
     unsupported_limit = layer.temperature == 0 and (formula.normalizer != "softmax" or formula.cap)
-    return bool(formula_supported and formula.divisor and not unsupported_limit)
+    if formula.is_edited or not formula.divisor or unsupported_limit:
+        return False
+    return scores.SCORES[formula.score].in_page and NORMALIZERS[formula.normalizer].in_page and steps_supported
 
 
 def _recorded(layer: Layer, name: str) -> bool:
@@ -118,9 +105,8 @@ def _matrices(layer: Layer, heads: list[int], names: tuple[str, ...]) -> tuple[d
     can_project = bool(inputs) and unchanged and all(layer.has(w) for _, w in projections.values())
 
     # Rows of the same word are equal in every matrix projected from them.
-    first_rows = {
-        name: np.unique(matrix["index"], return_index=True)[1] for name, matrix in inputs.items() if "index" in matrix
-    }
+    indices = {name: matrix["index"] for name, matrix in inputs.items() if "index" in matrix}
+    first_rows = {name: np.unique(index, return_index=True)[1] for name, index in indices.items()}
 
     def rows(name: str, head: int) -> dict[str, Any]:
         source = projections[name][0]
@@ -129,19 +115,19 @@ def _matrices(layer: Layer, heads: list[int], names: tuple[str, ...]) -> tuple[d
             return _distinct_rows(matrix)
         if source not in first_rows:
             return {"rows": matrix}
-        return {"rows": matrix[first_rows[source]], "index": inputs[source]["index"]}
+        return {"rows": matrix[first_rows[source]], "index": indices[source]}
 
     def product(name: str, head: int) -> dict[str, Any]:
         source, w = projections[name]
         return {"from": source, "w": layer.matrix(w, head).numpy()}
 
-    additive = {
-        head: {"w_s": {"rows": layer["w_s"][head : head + 1].numpy()}} if layer.has("w_s") else {} for head in heads
-    }
-    direct = {str(head): {name: rows(name, head) for name in names} | additive[head] for head in heads}
+    def additive(head: int) -> dict[str, Any]:
+        return {"w_s": {"rows": layer["w_s"][head : head + 1].numpy()}} if layer.has("w_s") else {}
+
+    direct = {str(head): {name: rows(name, head) for name in names} | additive(head) for head in heads}
     if not can_project:
         return direct, {}
-    products = {str(head): {name: product(name, head) for name in names} | additive[head] for head in heads}
+    products = {str(head): {name: product(name, head) for name in names} | additive(head) for head in heads}
     return (products, inputs) if _size(products, inputs) < _size(direct, {}) else (direct, {})
 
 

@@ -20,10 +20,8 @@ SCRIPTS_DIR = Path(__file__).parent / "figure"
 """The folder of the scripts that draw a message, their styles (``figure.css``) and Plotly's script (``vendor/``)."""
 CONTAINERS_HTML = "<div class='strip'></div><div class='controls'></div><div class='override'></div><div class='figures'></div><div class='answer-line'></div>"
 """The elements that these scripts draw into."""
-_PROJECTION_SCALE = 1.3
-"""The factor by which letters are enlarged for a projector."""
 
-MAX_SENT_CELLS = 112 * 112  # three maps of this size are 150 kB
+_MAX_SENT_CELLS = 112 * 112  # three maps of this size are 150 kB
 _ARRAY_BYTES = 125_000  # the maximum for arrays; with labels, titles, axes and outlines a step stays under 150 kB
 _PIXEL_KEYS = ("size", "standoff", "thickness", "xshift", "yshift", "ypad")
 _PIXEL_OBJECTS = ("margin", "pad")  # every number in these is in pixels
@@ -70,7 +68,7 @@ def pack(
     Arrays are not part of the JSON, where Plotly would encode them as base64.
 
     Args:
-        figures: the figures; a map of more than `MAX_SENT_CELLS` cells that the page can compute is sent without its numbers.
+        figures: the figures; a map of more than 12,544 cells that the page can compute is sent without its numbers.
         surroundings: what surrounds them.
         windows: by ``layout.uirevision``, the cells to which the page is zoomed, see `attention.pictures.downsample`.
         defer_rest: whether the page requests the rest of itself after the figures are painted, after a user action.
@@ -92,15 +90,13 @@ def pack(
         if isinstance(value, bytes):  # 16-bit integers
             raw, dtype, shape = value, "u2", [len(value) // 2]
         elif getattr(value, "ndim", False):
-            narrower_type = {"i8": "i4", "u8": "u4", "b1": "u1"}.get(
-                value.dtype.str[1:]
-            )  # types without a usual typed array in JavaScript
+            # Types without a usual typed array in JavaScript.
+            narrower_type = {"i8": "i4", "u8": "u4", "b1": "u1"}.get(value.dtype.str[1:])
             value = value.astype(narrower_type) if narrower_type else value
             raw, dtype, shape = value.tobytes(), value.dtype.str.lstrip("<|"), list(value.shape)
         else:
-            raise TypeError(
-                f"a message to the page holds numbers, texts and arrays; got {type(value).__name__}: convert it first"
-            )
+            name = type(value).__name__
+            raise TypeError(f"a message to the page holds numbers, texts and arrays; got {name}: convert it first")
         arrays.append(raw + b"\0" * (-len(raw) % 8))
         at, size = size, size + len(arrays[-1])
         return {"array": {"dtype": dtype, "at": at, "shape": shape}}
@@ -138,7 +134,7 @@ def pack(
     sent = [_sent(figure, computable, windows or {}, max_blocks) for figure in figures]
     maps = [spec for spec in sent if spec["layout"]["meta"]["panels"]]
     sent = [keep_only_gaps(spec, maps) if any(spec is later for later in maps[2:]) else spec for spec in sent]
-    specs = [_enlarge(spec, _PROJECTION_SCALE) if surroundings.large else spec for spec in sent]
+    specs = [_enlarge(spec) if surroundings.large else spec for spec in sent]
     message: Message = {
         "figures": [{**spec, "layout": index_images(index_labels(spec["layout"]))} for spec in specs],
         "names": [_compact_labels(alias) for alias in names],
@@ -170,12 +166,9 @@ def _sent(
     layout = {name: part for name, part in figure["layout"].items() if name != "template"}  # the page has none
     if (step := layout["meta"]["step"]) in computable:
         data[0]["live"] = step
-        panels = layout["meta"]["panels"]
+        sides = [(panel["rows"], panel["columns"]) for panel in layout["meta"]["panels"][:1]]
         # The page pools these itself: its blocks are squares, those of `pool_for_screen` need not be.
-        if any(
-            panel["rows"] * panel["columns"] > MAX_SENT_CELLS or max(panel["rows"], panel["columns"]) > MAX_SIDE
-            for panel in panels[:1]
-        ):
+        if any(rows * columns > _MAX_SENT_CELLS or max(rows, columns) > MAX_SIDE for rows, columns in sides):
             data[1:] = [trace for trace in data[1:] if trace["type"] != "heatmap"]
             del data[0]["z"]
     return pool_for_screen({"data": data, "layout": layout}, windows.get(layout.get("uirevision", "")), max_blocks)
@@ -183,16 +176,15 @@ def _sent(
 
 def _compact_labels(alias: dict[str, str]) -> dict[str, Any]:
     """Returns labels that begin with their position without it, each word once: {"0": "0 the"} has the word "the"."""
-    if not all(
-        position == str(i) and f"{name} ".startswith(f"{i} ") for i, (position, name) in enumerate(alias.items())
-    ):
+    labels = enumerate(alias.items())
+    if not all(position == str(i) and f"{name} ".startswith(f"{i} ") for i, (position, name) in labels):
         return {"all": alias}
     words: dict[str, int] = {}
     index = [words.setdefault(name[len(position) + 1 :], len(words)) for position, name in alias.items()]
     return {"words": list(words), "index": struct.pack(f"<{len(index)}H", *index)}
 
 
-def _enlarge(spec: Spec, by: float) -> Spec:
+def _enlarge(spec: Spec, by: float = 1.3) -> Spec:
     """Returns a figure for a projector: letters and the space that they need are `by` times as large."""
 
     def scale(value: Any, key: str = "") -> Any:
@@ -205,13 +197,9 @@ def _enlarge(spec: Spec, by: float) -> Spec:
     height = spec["layout"].get("height")
     layout = scale({name: part for name, part in spec["layout"].items() if name != "meta"})
     layout |= {"meta": spec["layout"]["meta"]} | ({"height": round(height * (1 + by) / 2)} if height else {})
-    return {
-        "data": [
-            {**trace, **scale({name: trace[name] for name in ("textfont", "colorbar", "marker") if name in trace})}
-            for trace in spec["data"]
-        ],
-        "layout": layout,
-    }
+    letters = ("textfont", "colorbar", "marker")
+    data = [trace | scale({name: trace[name] for name in letters if name in trace}) for trace in spec["data"]]
+    return {"data": data, "layout": layout}
 
 
 def to_plotly(spec: Spec) -> go.Figure:

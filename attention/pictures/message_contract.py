@@ -15,7 +15,7 @@ NO_TOKEN = -1
 """The position where a grid over a picture has no token."""
 
 
-class AxisNames(TypedDict):
+class _AxisNames(TypedDict):
     """The labels along an axis, by position as a string."""
 
     labelalias: dict[str, str]
@@ -52,10 +52,7 @@ class Grid(TypedDict):
 class PanelGrid(TypedDict):
     """Where the tokens of one line of every head lie, in a figure that draws heads as small pictures.
 
-    Attributes:
-        positions: the position on the axis of the token in each cell of a panel, [row column]; -1 where there is none.
-        reads: as in `Grid`.
-        at: as in `Grid`.
+    Its keys are those of `Grid`, with the positions of one panel.
     """
 
     positions: NDArray[Any]
@@ -95,8 +92,8 @@ class Meta(TypedDict):
     hidden_trace: NotRequired[dict[str, Any]]
     blocks: NotRequired[Blocks]
     offsets: NotRequired[NDArray[Any]]
-    rows: NotRequired[AxisNames]
-    columns: NotRequired[AxisNames]
+    rows: NotRequired[_AxisNames]
+    columns: NotRequired[_AxisNames]
     design_width: NotRequired[int]
     metrics: NotRequired[list[str]]
     grid: NotRequired[Grid]
@@ -160,41 +157,21 @@ class StepTab(TypedDict):
     step: NotRequired[str]
 
 
-Line = TypedDict(
-    "Line",
-    {
-        "step": str,
-        "steps": list[str],
-        "at": dict[str, Any],
-        "sides": list[dict[str, Any]],
-        "shown": str,
-        "sign": str,
-        "short": str,
-        "from": list[dict[str, Any]],
-    },
-)
+Line = TypedDict("Line", {
+    "step": str, "steps": list[str], "at": dict[str, Any], "sides": list[dict[str, Any]], "shown": str, "sign": str, "short": str,
+    "from": list[dict[str, Any]],
+})  # fmt: skip
 """The chosen cell in one line: its position, its number, its arithmetic, and the cells that it was computed from."""
 
 
 class Message(TypedDict):
-    """Everything that one component of a page draws.
+    """Everything that one component of a page draws; what is not said here is as in `message.Surroundings` and `message.pack`.
 
     Attributes:
         figures: each {"data", "layout"}, whose ``layout.meta`` is a `Meta`.
         names: the distinct labels of axes; a figure refers to them by index.
         sources: the distinct pictures below figures, as data URIs; an image of a layout refers to them by index.
-        live: the data from which the page computes steps.
-        controls: the row above the maps.
-        override: the note under that row where the source has its own formula.
-        strip: the steps above that row.
-        line: the chosen cell.
-        defaults: the value of each knob that the address omits.
-        defer_rest: whether the rest of the page waits until the maps are painted.
-        large: whether letters are enlarged for a projector.
-        film_frame: the serial number of a picture of a film.
         session: the session in which `film_frame` counts; the page ignores earlier pictures of the same session.
-        key: the key of the component, which its user actions carry.
-        act_number: the number of the last user action that this answers; None where no action is possible.
     """
 
     figures: list[dict[str, Any]]

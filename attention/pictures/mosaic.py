@@ -47,7 +47,7 @@ HeadOrder = Sequence[tuple[int, int]]
 
 MOSAIC_CELLS = 1_000_000  # more cannot be told apart in a picture
 SCREEN_CELLS = MAX_SIDE**2  # the maximum number of cells of a map on the screen
-CELLS_PER_SECOND = 40_000_000  # weights computed and pooled; measured on one thread
+_CELLS_PER_SECOND = 40_000_000  # weights computed and pooled; measured on one thread
 _USUAL_WIDTH, _MAX_HEIGHT = 900, 1500  # pixels: the usual width and the maximum height of a map
 _PANEL_HEIGHTS = (40, 130)  # pixels: the minimum and maximum height of a panel
 
@@ -94,17 +94,8 @@ def heads_json(
     height = 100 + min(1700, max(280, min(480, 14 * rows)) * panels_down)
     hidden_ground = canvas.hidden if hidden is not None else None
     figure = build_map(
-        trace,
-        declaration,
-        layer,
-        canvas.numbers,
-        hidden_ground,
-        panels,
-        colors,
-        height=height,
-        annotations=labels,
-        shapes=frames,
-    )
+        trace, declaration, layer, canvas.numbers, hidden_ground, panels, colors, height=height, annotations=labels, shapes=frames
+    )  # fmt: skip
     if block > 1:
         meta: Meta = figure["layout"]["meta"]
         meta["offsets"] = canvas.offsets.astype(np.min_scalar_type(block * block - 1))
@@ -133,8 +124,8 @@ def layers_json(
     numbers of heads. Above `cells` numbers, each cell shows the number of largest magnitude in a block, and the title states it.
 
     Args:
-        trace: the trace.
-        step: the step whose matrices are drawn.
+        trace: whose heads are drawn.
+        step: whose matrices are drawn.
         chosen: the cell whose head is outlined.
         colors: as for a single map.
         cells: the maximum number of cells drawn.
@@ -194,55 +185,60 @@ def layers_json(
         "design_width": _USUAL_WIDTH // 2 if order else _USUAL_WIDTH,  # labels need space between the rows
     }
     layout = base_layout(canvas.numbers.shape, f"<b>{declaration.symbol}</b>  {step}", subtitle, meta)
-    layout |= {"margin": {"l": 48, "r": 12, "t": 96, "b": 12}, "uirevision": f"all heads of {layout['uirevision']}"}
+    layout |= {"margin": {"l": 12, "r": 12, "t": 96, "b": 12}, "uirevision": f"all heads of {layout['uirevision']}"}
     layout["xaxis"] |= {**panel_ticks(()), "side": "top"}
     layout["yaxis"] |= panel_ticks(())
-    layout["height"] = round(
-        130
-        + panels_down
-        * min(_MAX_HEIGHT / panels_down, _panel_pixels(panels_across, rows, columns))
-        * panel_height
-        / rows
-    )
-    layout["shapes"] = [
-        outline(panel.x, panel.y, panel.columns, panel.rows, 3)
-        for panel in panels
-        if chosen is not None and (panel.layer, panel.head) == (chosen.layer, chosen.head)
-    ]
+    pixels = min(_MAX_HEIGHT / panels_down, _panel_pixels(panels_across, rows, columns))
+    layout["height"] = round(130 + panels_down * pixels * panel_height / rows)
+    layout["shapes"] = outline_head(panels, chosen)
     if order:
-        label_style = {"borderpad": 0, "font": {"size": 10 if panels_across > 8 else 11}}
-        layout["annotations"] = [panel_label(f"L{panel.layer} H{panel.head}", panel, **label_style) for panel in panels]
-        layout["margin"]["l"] = 12
+        layout["annotations"] = panel_labels(panels, panels_across)
     else:
-        layout["xaxis"] |= panel_ticks(
-            [(column * panel_width, columns, f"H{column}") for column in range(panels_across)]
-        )
-        layout["yaxis"] |= panel_ticks(
-            [(index * panel_height, rows, layer_label(trace.layers[i], i)) for index, i in enumerate(present)]
-        )
-        layout["margin"]["l"] = 16 + 7 * max(len(text) for text in layout["yaxis"]["ticktext"])
+        lines = [(index * panel_height, rows, layer_label(trace.layers[i], i)) for index, i in enumerate(present)]
+        label_lines(layout, lines, [(i * panel_width, columns, f"H{i}") for i in range(panels_across)])
     if beside_bar := scales.scale_note(declaration, high, colors, True, facts.high or 0):
         layout["annotations"] = [*layout.get("annotations", []), *beside_bar]
-    return {"data": [*_cells(canvas, color_keys), *extra_traces], "layout": layout}
+    return {"data": [*cell_traces(canvas.numbers, canvas.hidden, color_keys), *extra_traces], "layout": layout}
+
+
+def outline_head(panels: Sequence[Panel], chosen: Cell | None) -> list[dict[str, Any]]:
+    """Returns the outline of the panel of the chosen head; none if there is no such panel."""
+    own = [panel for panel in panels if chosen and (panel.layer, panel.head) == (chosen.layer, chosen.head)]
+    return [outline(panel.x, panel.y, panel.columns, panel.rows, 3) for panel in own]
+
+
+def panel_labels(panels: Sequence[Panel], across: int) -> list[dict[str, Any]]:
+    """Returns the name of each head above its panel; smaller for many panels `across`."""
+    style = {"borderpad": 0, "font": {"size": 10 if across > 8 else 11}}
+    return [panel_label(f"L{panel.layer} H{panel.head}", panel, **style) for panel in panels]
+
+
+def label_lines(
+    layout: dict[str, Any], rows: Sequence[tuple[int, int, str]], columns: Sequence[tuple[int, int, str]]
+) -> None:
+    """Names the rows and columns of panels along the axes of a layout, as `panel_ticks`, and makes room for the names of the rows."""
+    layout["xaxis"] |= panel_ticks(columns)
+    layout["yaxis"] |= panel_ticks(rows)
+    layout["margin"]["l"] = 16 + 7 * max(len(text) for _, _, text in rows)
 
 
 def estimate_seconds(trace: Trace, step: str, cells: int = MOSAIC_CELLS) -> float:
     """Returns an estimate of the seconds that `layers_json` takes on one thread; cached heads take none."""
-    block = _block(trace, step, cells)
-    uncached = (
-        layer
-        for layer in trace.layers
-        if layer.has(step) and is_streamed(layer, step) and not _is_pooling_cached(layer, step, block)
-    )
-    return sum(math.prod(layer.shape(step)) for layer in uncached) / CELLS_PER_SECOND
+    layers = [layer for layer in trace.layers if layer.has(step)]
+    return seconds_of_heads(layers, step, ("small", step, _block(trace, step, cells)))
+
+
+def seconds_of_heads(layers: Sequence[Layer], step: str, place: tuple[object, ...]) -> float:
+    """Returns an estimate of the seconds for all heads of layers that are streamed, and not cached at this place."""
+    streamed = [layer for layer in layers if is_streamed(layer, step)]
+    uncached = [layer for layer in streamed if cache.CACHE.get((layer.uid, place, layer.formula)) is None]
+    return sum(math.prod(layer.shape(step)) for layer in uncached) / _CELLS_PER_SECOND
 
 
 def places_of_heads(heads: Mapping[int, int], order: HeadOrder = ()) -> dict[tuple[int, int], tuple[int, int]]:
     """Returns the place (row, column) of the panel of each head (layer, head): a row for each layer, or line by line in an `order`.
 
-    Args:
-        heads: the number of heads of each layer, by its index.
-        order: another order of the heads.
+    `heads` has the number of heads of each layer, by its index.
     """
     if not order:
         return {(layer, head): (row, head) for row, layer in enumerate(heads) for head in range(heads[layer])}
@@ -276,7 +272,7 @@ class _Canvas:
         self.numbers = filled_canvas(panels, np.float16(np.nan))
         self.offsets, self.hidden = filled_canvas(panels, np.uint32(0)), filled_canvas(panels, np.bool_(False))
 
-    def put(self, panel: Panel, heads: PooledHeads, hidden: NDArray[np.bool_] | None) -> None:
+    def put(self, panel: Panel, heads: _PooledHeads, hidden: NDArray[np.bool_] | None) -> None:
         """Writes the numbers of the panel's head, and which of its cells are `hidden` [query_pos key_pos], into the area of the panel."""
         if self.numbers.dtype != np.promote_types(self.numbers.dtype, heads.numbers.dtype):
             self.numbers = self.numbers.astype(heads.numbers.dtype)  # the first panel decides
@@ -286,14 +282,8 @@ class _Canvas:
             self.hidden[panel.area] = ~pool_blocks(~hidden, panel.block, panel.block)
 
 
-class PooledHeads(NamedTuple):
-    """The heads of a step pooled to blocks, and facts about all their numbers.
-
-    Attributes:
-        numbers: the number of largest magnitude in each block, [head row column].
-        offsets: the offset of that number in its block, [head row column].
-        facts: the range and the row sums of all numbers.
-    """
+class _PooledHeads(NamedTuple):
+    """The number of largest magnitude in each block of each head, [head row column], its offset in the block, and facts about all numbers."""
 
     numbers: NDArray[Any]
     offsets: NDArray[np.uint32]
@@ -301,15 +291,14 @@ class PooledHeads(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """The memory of the arrays, in bytes."""
         return self.numbers.nbytes + self.offsets.nbytes
 
 
-def _pool_heads(layer: Layer, step: str, block: int) -> PooledHeads:
+def _pool_heads(layer: Layer, step: str, block: int) -> _PooledHeads:
     """Returns the heads of a step pooled to blocks of `block` rows and columns; cached if the heads are computed one by one."""
     declaration = find_step(step)
 
-    def compute() -> PooledHeads:
+    def compute() -> _PooledHeads:
         n_heads = layer.n_heads if declaration.per_head else 1
         shape = n_heads, *(-(-side // block) for side in layer.shape(step)[-2:])
         # Allocate the results first: small arrays that stay between large temporary ones would keep all their memory from being returned.
@@ -320,16 +309,11 @@ def _pool_heads(layer: Layer, step: str, block: int) -> PooledHeads:
             numbers[head], dtype = pool_blocks(full, block, block), full.dtype
             if block > 1:
                 offsets[head] = block_offsets(full, block, block)
-        return PooledHeads(numbers.astype(dtype), offsets, facts)
+        return _PooledHeads(numbers.astype(dtype), offsets, facts)
 
     if not is_streamed(layer, step):
         return compute()
     return cache.memoize(layer.uid, ("small", step, block), layer.formula, compute)
-
-
-def _is_pooling_cached(layer: Layer, step: str, block: int) -> bool:
-    """Whether the result of `_pool_heads` is cached."""
-    return cache.CACHE.get((layer.uid, ("small", step, block), layer.formula)) is not None
 
 
 def is_streamed(layer: Layer, step: str) -> bool:
@@ -370,22 +354,21 @@ def filled_canvas(panels: list[Panel], number: np.generic) -> NDArray[Any]:
     return np.full(shape, number, dtype=number.dtype)
 
 
-def _cells(canvas: _Canvas, color_keys: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the heatmap of the numbers, and the trace of hidden cells; the page finds the head and cell of a position."""
-    finite = np.isfinite(canvas.numbers)
-    numbers = np.where(finite, canvas.numbers, np.nan).astype(canvas.numbers.dtype)
-    cells = {"type": "heatmap", "z": numbers, **color_keys, "hoverongaps": False, "hoverinfo": "none"}
-    hidden = np.where(canvas.hidden, np.float32(1), np.float32(np.nan))
-    return [cells, {**HIDDEN_TRACE, "z": hidden, "hoverinfo": "none"}] if canvas.hidden.any() else [cells]
+def cell_traces(
+    numbers: NDArray[Any], hidden: NDArray[np.bool_], color_keys: dict[str, Any], **more: Any
+) -> list[dict[str, Any]]:
+    """Returns the heatmap of the numbers of all panels, and the trace of hidden cells; the page finds the head and cell of a position."""
+    finite = np.where(np.isfinite(numbers), numbers, np.nan).astype(numbers.dtype)
+    cells = {"type": "heatmap", "z": finite, **color_keys, **more, "hoverongaps": False, "hoverinfo": "none"}
+    ground = np.where(hidden, np.float32(1), np.float32(np.nan))
+    return [cells, {**HIDDEN_TRACE, "z": ground, **more, "hoverinfo": "none"}] if hidden.any() else [cells]
 
 
 def _block(trace: Trace, step: str, cells: int) -> int:
     """Returns the number of rows and columns per cell, so that the map has at most `cells` cells."""
-    numbers = 0
-    for layer in trace.layers:
-        if layer.has(step):
-            heads = layer.n_heads if find_step(step).per_head else 1
-            numbers += heads * math.prod(layer.shape(step)[-2:])
+    layers = [layer for layer in trace.layers if layer.has(step)]
+    per_head = find_step(step).per_head
+    numbers = sum((layer.n_heads if per_head else 1) * math.prod(layer.shape(step)[-2:]) for layer in layers)
     return math.ceil(math.sqrt(max(1.0, numbers / cells)))
 
 
@@ -396,7 +379,6 @@ def _panel_pixels(across: int, rows: int, columns: int) -> float:
 
 
 def _alt(step: Step, facts: Sequence[str], numbers: StepStats, colors: str) -> str:
-    """Returns the alternative text of the map for screen readers."""
     axes = (AXIS_TITLES.get(axis, axis) for axis in (step.row_axis, step.column_axis))
     facts_text = ", ".join(filter(None, [describe_range(numbers.finite_range), colors]))
     return f"Heatmaps of {step.name} ({step.symbol} = {', '.join(facts)}): each {' by '.join(axes)}, {facts_text}."

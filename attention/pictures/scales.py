@@ -14,7 +14,6 @@ from attention.formula.steps import Step, find_step
 from attention.pictures.layout import note
 from attention.trace.layer import Layer
 from attention.trace.stats import StepStats
-from attention.trace.trace import Trace
 
 COLORS = ("fixed", "stretched", "log")
 """The colour ranges of a probability: 0 … 1, 0 … the largest that is drawn, or powers of ten up to 1."""
@@ -38,18 +37,6 @@ _STOPS = 6 * 9  # of the logarithmic scale: enough for linear interpolation to f
 _SMALLEST = 1e-45  # below the smallest positive float32
 
 
-def color_range(trace: Trace, step: str, layer: int = 0, colors: str = "fixed") -> tuple[float, float]:
-    """Returns the numbers at both ends of a step's colour scale, one range for all heads of the layer, so that heads compare.
-
-    The range of a probability is 0 … 1 (with the `colors` "stretched": 0 … the largest); that of signed numbers is
-    symmetric around 0.
-
-    Raises:
-        ConfigError: `colors` is not one of `COLORS`.
-    """
-    return scale_range(find_step(step), drawn_span(trace.layer(layer), step), colors)
-
-
 def drawn_stats(layer: Layer, step: str, head: int | None = None) -> StepStats:
     """Returns the statistics of a step: of weights those of one head, since another head's peak would leave it dark; otherwise of all heads."""
     declaration = find_step(step)
@@ -70,7 +57,11 @@ def joined_span(spans: Sequence[tuple[float, float] | None]) -> tuple[float, flo
 
 
 def scale_range(step: Step, span: tuple[float, float] | None, colors: str) -> tuple[float, float]:
-    """Returns both ends of the colour scale for numbers within `span`."""
+    """Returns both ends of the colour scale for numbers within `span`: 0 … 1 for a probability, or 0 … the largest if "stretched"; symmetric around 0 for others.
+
+    Raises:
+        ConfigError: `colors` is not one of `COLORS`.
+    """
     if colors not in COLORS:
         raise ConfigError(f"Colours are {', '.join(COLORS[:-1])} or {COLORS[-1]}; got {colors!r}: choose one of these.")
     low, high = span or (0.0, 0.0)
@@ -104,14 +95,8 @@ def scale_note(step: Step, high: float, colors: str, many: bool = False, largest
         return []
     bar = _bar(many, colors)
     place = {
-        "x": 1 - bar["len"],
-        "xref": "paper",
-        "xanchor": "right",
-        "xshift": -6,
-        "y": 1,
-        "yref": "paper",
-        "yanchor": "bottom",
-    }
+        "x": 1 - bar["len"], "xref": "paper", "xanchor": "right", "xshift": -6, "y": 1, "yref": "paper", "yanchor": "bottom",
+    }  # fmt: skip
     return [note(text, name="colors", yshift=bar["ypad"] + 7, **place)]
 
 
@@ -134,11 +119,7 @@ def color_keys(
     if step.kind == "probability" and colors == "log":
         # The numbers are unchanged; the stops of the scale lie at powers of ten. Plotly would draw all labels of
         # its bar at the left end, so the bar belongs to a trace without points.
-        heat = {
-            "colorscale": _log_colorscale(high),
-            "showscale": False,
-            "meta": {"colors": colors, "floor": LOG_FLOOR},
-        }
+        heat = {"colorscale": _log_colorscale(high), "showscale": False, "meta": {"colors": colors, "floor": LOG_FLOOR}}
         return heat | {"zmin": low, "zmax": high}, [_log_bar_trace(high, bar)]
     scale = PROBABILITY if step.kind == "probability" else SIGNED
     places = [low, (low + high) / 2, high]
@@ -181,8 +162,12 @@ def _log_bar_trace(high: float, bar: dict[str, Any]) -> dict[str, Any]:
         [edge + fraction * (1 - edge), color] for fraction, color in PROBABILITY
     ]
     labels = ["0", "≤10⁻⁴", "10⁻³", "0.01", "0.1", "1"]  # short enough for a bar of 120 pixels
-    bar = bar | {"tickvals": [start + 0.2, *range(round(first), 1)], "ticktext": labels}
-    marker = {"cmin": start, "cmax": last, "colorscale": stops, "showscale": True, "colorbar": bar}
+    return bar_trace(start, last, stops, bar | {"tickvals": [start + 0.2, *range(round(first), 1)], "ticktext": labels})
+
+
+def bar_trace(low: float, high: float, scale: Sequence[Sequence[Any]], bar: dict[str, Any]) -> dict[str, Any]:
+    """Returns a trace without points that has a colour bar."""
+    marker = {"cmin": low, "cmax": high, "colorscale": scale, "showscale": True, "colorbar": bar}
     return {
         "type": "scatter", "mode": "markers", "x": [None], "y": [None], "hoverinfo": "skip", "showlegend": False, "marker": marker,
     }  # fmt: skip

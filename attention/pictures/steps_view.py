@@ -18,17 +18,22 @@ from attention.explanation.explanation import Explanation
 from attention.formula.names import HEAD_OUTPUT, SCORES, WEIGHTS, Cell
 from attention.formula.positions import paired_column
 from attention.formula.steps import MAP_AXES, Factor, Step, declared, find_step, is_step
-from attention.pictures import heatmap, scales
-from attention.pictures.derived_heatmap import derived_map_json
+from attention.pictures import scales
 from attention.pictures.drawing import build_map, hidden_cells
-from attention.pictures.heatmap import cell_outlines, heatmap_json, mask_map_json, numbers_in_cells, with_chosen_cell
+from attention.pictures.heatmap import (
+    cell_outlines,
+    derived_map_json,
+    heatmap_json,
+    mask_map_json,
+    numbers_in_cells,
+    with_chosen_cell,
+)
 from attention.pictures.layout import HEIGHT, Panel, Spec, short_axis_name
 from attention.pictures.message_contract import Line, StepTab
 from attention.pictures.view import FACTORS, OVERVIEW, PAIR, STEP, has_pair, overview_steps, position_values
 from attention.trace.layer import Layer
-from attention.trace.stats import finite_range
 from attention.trace.trace import Trace
-from attention.vision.over_picture import matrix_over_picture_json, over_picture_json
+from attention.vision.over_picture import over_picture_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,12 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OverPicture:
-    """How a row or a column is drawn over a picture.
-
-    Attributes:
-        reads: "row": of the chosen query; "column": of the chosen key or feature.
-        opacity: of the colours, from 0 to 1.
-    """
+    """What is drawn over a picture, the row of the chosen query or the column of the chosen key or feature, in colours of an opacity from 0 to 1."""
 
     reads: Literal["row", "column"] = "row"
     opacity: float = scales.OPACITY
@@ -62,8 +62,16 @@ def lab_maps(
     except AttentionError:
         shown = None
     derived = shown[1] if shown else None
-    maps = _maps(trace, cell, view, colors, derived)
-    if pair != PAIR.default and has_pair(layer := trace.layer(cell.layer)):
+    layer = trace.layer(cell.layer)
+    steps = overview_steps(tuple(step.name for step in layer.steps))
+    if view == OVERVIEW and cell.step in steps:
+        maps = [heatmap_json(trace, step, cell.layer, cell.head, cell, colors) for step in steps]
+    elif derived is not None:
+        weights = heatmap_json(trace, WEIGHTS, cell.layer, cell.head, cell, colors)
+        maps = [weights, derived_map_json(trace, derived, cell, colors)]
+    else:
+        maps = factor_maps(trace, cell, colors)
+    if pair != PAIR.default and has_pair(layer):
         queries, keys = pair.upper().split("-")
         row_axis, column_axis = map(short_axis_name, MAP_AXES[-2:])
         spans = {row_axis: pair_spans(layer.tokens)[queries], column_axis: pair_spans(layer.key_tokens)[keys]}
@@ -80,12 +88,10 @@ def _within(figure: Spec, spans: Mapping[str, slice], pair: str) -> Spec:
     if column := spans.get(column_axis):
         layout["xaxis"]["range"] = [column.start - 0.5, column.stop - 0.5]
     if row and column:
-        of_rows = [
-            each for each in layout.get("annotations", ()) if each.get("yref") != "paper"
-        ]  # the sums beside the rows
         sums = figure["data"][0]["z"][:, column].sum(axis=1)
-        for each in of_rows:
-            each.update({"y": row.start - 0.5} if each["text"] == "Σ" else {"text": f"{sums[each['y']]:.2f}"})
+        for each in layout.get("annotations", ()):
+            if each.get("yref") != "paper":  # beside a row
+                each.update({"y": row.start - 0.5} if each["text"] == "Σ" else {"text": f"{sums[each['y']]:.2f}"})
     layout["uirevision"] += f" {pair}"
     layout["title"]["subtitle"]["text"] += f" · texts {pair.upper().replace('-', ' → ')}"
     return figure
@@ -110,26 +116,10 @@ def maps_over_picture(
     reads = over.reads if over.reads in with_patches else with_patches[0]
     query, key, chosen = (cell.row, None, cell.column) if reads == "row" else (None, cell.column, cell.row)
     scale = scales.FITTED if colors == "stretched" else colors
-    place = (cell.layer, cell.head, query, key, scale, over.opacity, chosen, False)
-    if derived is None:
-        figure = over_picture_json(trace, cell.step, *place)
-    else:
-        matrix = derived.matrix(trace, cell.layer, cell.head)
-        figure = matrix_over_picture_json(trace, derived.step, matrix, finite_range(matrix), *place)
+    place = (cell.layer, cell.head, query, key, scale, over.opacity, chosen)
+    figure = over_picture_json(trace, cell.step, *place, exact=False, derived=derived)
     figure["layout"]["height"] = HEIGHT  # level with the maps beside it
     return [figure]
-
-
-def _maps(trace: Trace, cell: Cell, view: str, colors: str, derived: DerivedMap | None) -> list[Spec]:
-    """The maps without a picture."""
-    layer = trace.layers[cell.layer]
-    steps = overview_steps(tuple(step.name for step in layer.steps))
-    if view == OVERVIEW and cell.step in steps:
-        return [heatmap.heatmap_json(trace, step, cell.layer, cell.head, cell, colors) for step in steps]
-    if derived is not None:
-        weights = heatmap.heatmap_json(trace, WEIGHTS, cell.layer, cell.head, cell, colors)
-        return [weights, derived_map_json(trace, derived, cell, colors)]
-    return factor_maps(trace, cell, colors)
 
 
 def factor_maps(trace: Trace, cell: Cell, colors: str = "fixed") -> list[Spec]:
@@ -145,9 +135,8 @@ def factor_maps(trace: Trace, cell: Cell, colors: str = "fixed") -> list[Spec]:
     factors = layer.factors(step)
     of_product = [name for _, name in factors if step.name == SCORES and name != "mask"]  # Q and K, on one scale
     span = scales.joined_span([scales.drawn_span(layer, name) for name in of_product if is_step(name)])
-    maps = [
-        factor_map(trace, factor, name, cell, colors, span if name in of_product else None) for factor, name in factors
-    ]
+    spans = dict.fromkeys(of_product, span)
+    maps = [factor_map(trace, factor, name, cell, colors, spans.get(name)) for factor, name in factors]
     result = heatmap_json(trace, cell.step, cell.layer, cell.head, cell, colors)
     if maps:
         title = result["layout"]["title"]
@@ -177,7 +166,6 @@ def cell_of_click(trace: Trace, chosen: Cell, name: str, row: int, column: int) 
 
 
 def _all_heads_name(name: str) -> str:
-    """Returns the name of the map of all heads side by side."""
     return f"{name} of all heads"
 
 
@@ -196,9 +184,8 @@ def factor_map(
     if is_step(name) and not factor.concatenated:
         spec = heatmap_json(trace, name, layer, cell.head, None, colors, span)
     else:
-        panel = Panel(cell.head, 0, 0, rows, columns)
-        heat = numbers_in_cells(rows, columns)
-        spec = build_map(trace, step, layer, matrix.numpy(), None, [panel], colors, heat, tensor)
+        panels, heat = [Panel(cell.head, 0, 0, rows, columns)], numbers_in_cells(rows, columns)
+        spec = build_map(trace, step, layer, matrix.numpy(), None, panels, colors, heat, tensor)
     pair = [paired_column(cell.column, columns)] if factor.column == "pair" else []
     spec["layout"]["shapes"] = cell_outlines(rows, columns, row, column, *pair)
     spec["layout"]["meta"]["file"] = spec["layout"]["meta"]["file"][:2]
@@ -207,12 +194,9 @@ def factor_map(
 
 def _declared(layer: Layer, name: str, factor: Factor) -> tuple[Step, Tensor]:
     """Returns a factor as the step that it is drawn as, and its tensor, [row_axis column_axis] or [head row_axis column_axis]."""
-    declaration = declared(name)
-    step = (
-        declaration
-        if isinstance(declaration, Step)
-        else Step(name, declaration.symbol, declaration.symbol, declaration.axes, declaration.meaning, "signed")
-    )
+    step = declared(name)
+    if not isinstance(step, Step):
+        step = Step(name, step.symbol, step.symbol, step.axes, step.meaning, "signed")
     if not factor.concatenated:
         return step, layer[name] if layer.materialize_all_heads or step.axes != MAP_AXES else layer.matrix(name)
     tensor = layer[name]

@@ -122,7 +122,6 @@ def clamp_cell(cell: Cell, layer: Layer) -> Cell:
 
 
 def _source_mask(layer: Layer) -> str:
-    """The kind of mask of the source, in a word."""
     layer = layer.wrapped
     formula = layer.base_formula or layer.formula
     if "mask" in layer.recorded:
@@ -149,10 +148,8 @@ def override_words(layer: Layer) -> tuple[str, ...]:
 def override_line(layer: Layer, owner: str, where: str = "") -> str:
     """One line about the overrides of a layer; empty if it has no knob to override.
 
-    Args:
-        layer: any layer.
-        owner: the owner of the numbers without overrides, such as "the model's".
-        where: the part that is overridden, such as "in this head only"; empty: everything.
+    `owner` is that of the numbers without overrides, such as "the model's"; `where` is the part that is overridden, such as
+    "in this head only", or empty for everything.
     """
     *first, last = override_words(layer) or ("",)
     if last:
@@ -182,11 +179,8 @@ def describe_control(knob: Knob, within: Range, value: Any, layer: Layer | None)
             if names := _option_names(within, layer):
                 description["option_names"] = names
         case Integer() | Real():
-            description |= {
-                "kind": "whole" if isinstance(within, Integer) else "slider",
-                "low": within.low,
-                "high": within.high,
-            }
+            kind = "whole" if isinstance(within, Integer) else "slider"
+            description |= {"kind": kind, "low": within.low, "high": within.high}
             if knob.suggestions:
                 description["presets"] = knob.suggestions
         case Switch():

@@ -457,7 +457,7 @@ class Model(ModelOptions):
             TextError: the text is empty.
         """
         from attention.models.library import LIBRARY
-        from attention.vision.modalities import check_input
+        from attention.vision.families import check_input
 
         is_empty = not self.text.strip() and not self.input_ids and self.image is None
         if is_empty and self.handle is None and not LIBRARY.inputs(self.name).picture:

@@ -152,7 +152,7 @@ class TransformerRun:
     def head_matrices(self) -> HeadMatrices:
         """The matrices of every head of the model, whatever its input and interventions."""
         from attention.models.model_matrices import ModelMatrices
-        from attention.vision.modalities import check_text_only
+        from attention.vision.families import check_text_only
 
         check_text_only(self.loaded, "What the matrices of a head do to vectors")
         return ModelMatrices(self.loaded)

@@ -39,9 +39,9 @@ _FINE = 4  # samples of a pixel in each direction, so that edges are smooth
 _STRIPE = 12  # pixels
 _ODD = (144, 72, 192, 120)  # left, top, right and bottom of the odd patch
 
-Colour = tuple[int, int, int]
-Shape = Callable[["NDArray[np.float64]", "NDArray[np.float64]"], "NDArray[np.bool_]"]  # which points x, y are inside
-_Drawing = tuple[Colour, list[tuple[Shape, Colour]]]  # a background, and shapes over it
+_Colour = tuple[int, int, int]
+_Shape = Callable[["NDArray[np.float64]", "NDArray[np.float64]"], "NDArray[np.bool_]"]  # which points x, y are inside
+_Drawing = tuple[_Colour, list[tuple[_Shape, _Colour]]]  # a background, and shapes over it
 
 
 @dataclass(frozen=True)
@@ -89,15 +89,20 @@ def example_of(name: str) -> Picture | None:
     return example_picture(name.removeprefix(PREFIX)) if is_example(name) else None
 
 
+@cache
 def example_picture(name: str) -> Picture:
-    """The picture of this name, one of `EXAMPLES`.
+    """The picture of this name, one of `EXAMPLES`: shapes over a background, each pixel the mean of its samples."""
+    import numpy as np
+    from PIL import Image
 
-    Raises:
-        FileError: there is none of this name.
-    """
-    if name not in EXAMPLES:
-        raise FileError(f"An example picture is one of {', '.join(EXAMPLES)}; got {name[:40]!r}: choose one of them.")
-    return _drawn(name)
+    background, shapes = _SHAPES[name]()
+    y, x = (np.mgrid[: _HEIGHT * _FINE, : _WIDTH * _FINE] + 0.5) / _FINE
+    samples = np.empty((*x.shape, 3), np.uint16)
+    samples[:] = background
+    for shape, color in shapes:
+        samples[shape(x, y)] = color
+    of_pixel = samples.reshape(_HEIGHT, _FINE, _WIDTH, _FINE, 3).sum((1, 3))  # whole numbers: the same on every machine
+    return Picture.of(Image.fromarray(((of_pixel + _FINE**2 // 2) // _FINE**2).astype(np.uint8)))
 
 
 def link_name(picture: Picture) -> str:
@@ -136,44 +141,18 @@ def check_together(pictures: Sequence[Picture], limits: Limits) -> None:
 def _valid_names(value: str) -> tuple[str, ...]:
     """The names in a value; none if one of them is no name."""
     names = names_in(value)
-    return names if all(_is_name(name) for name in names) else ()
+    return names if all(is_example(name) or _UPLOADED.fullmatch(name) for name in names) else ()
 
 
-def _is_name(name: str) -> bool:
-    return is_example(name) or _UPLOADED.fullmatch(name) is not None
-
-
-@cache
-def _drawn(name: str) -> Picture:
-    from PIL import Image
-
-    background, shapes = _SHAPES[name]()
-    return Picture.of(Image.fromarray(_painted(background, shapes)))
-
-
-def _painted(background: Colour, shapes: list[tuple[Shape, Colour]]) -> NDArray[np.uint8]:
-    """Shapes over a background, [row column 3]: each pixel is the mean of its samples."""
-    import numpy as np
-
-    y, x = (np.mgrid[: _HEIGHT * _FINE, : _WIDTH * _FINE] + 0.5) / _FINE
-    samples = np.empty((*x.shape, 3), np.uint16)
-    samples[:] = background
-    for shape, color in shapes:
-        samples[shape(x, y)] = color
-    of_pixel = samples.reshape(_HEIGHT, _FINE, _WIDTH, _FINE, 3).sum((1, 3))  # whole numbers: the same on every machine
-    rounded: NDArray[np.uint8] = ((of_pixel + _FINE**2 // 2) // _FINE**2).astype(np.uint8)
-    return rounded
-
-
-def _disc(centre_x: float, centre_y: float, radius: float) -> Shape:
+def _disc(centre_x: float, centre_y: float, radius: float) -> _Shape:
     return lambda x, y: (x - centre_x) ** 2 + (y - centre_y) ** 2 < radius**2
 
 
-def _box(left: float, top: float, right: float, bottom: float) -> Shape:
+def _box(left: float, top: float, right: float, bottom: float) -> _Shape:
     return lambda x, y: (left <= x) & (x < right) & (top <= y) & (y < bottom)
 
 
-def _triangle(left: float, right: float, tip: float, top: float, bottom: float) -> Shape:
+def _triangle(left: float, right: float, tip: float, top: float, bottom: float) -> _Shape:
     """A triangle that stands on its base from `left` to `right`, with its tip above at `tip`."""
     height = bottom - top
     return lambda x, y: (
@@ -184,31 +163,25 @@ def _triangle(left: float, right: float, tip: float, top: float, bottom: float) 
 
 
 def _circle_and_square() -> _Drawing:
-    return (244, 241, 234), [
-        (_disc(92, 124, 58), (206, 52, 44)),
-        (_box(182, 68, 294, 180), (38, 84, 176)),
-    ]
+    return (244, 241, 234), [(_disc(92, 124, 58), (206, 52, 44)), (_box(182, 68, 294, 180), (38, 84, 176))]
 
 
 def _two_cats() -> _Drawing:
-    """Two cats of simple shapes, a dark one that looks at us and a light one with closed eyes."""
-    shapes: list[tuple[Shape, Colour]] = [(_box(0, 196, 320, 240), (150, 112, 80))]
+    shapes: list[tuple[_Shape, _Colour]] = [(_box(0, 196, 320, 240), (150, 112, 80))]
     for x, y, fur, is_awake in ((94, 134, (70, 66, 72), True), (226, 150, (226, 170, 104), False)):
-        inner = (min(255, fur[0] + 50), min(255, fur[1] + 50), min(255, fur[2] + 50))
+        red, green, blue = (min(255, part + 50) for part in fur)
         shapes += [(_disc(x, y + 64, 50), fur), (_box(x - 50, y + 64, x + 50, 240), fur)]
         for side in (-1, 1):
             ear = sorted((x + side * 46, x + side * 10))
             shapes.append((_triangle(ear[0], ear[1], x + side * 42, y - 78, y - 22), fur))
-            shapes.append((_triangle(ear[0] + 9, ear[1] - 9, x + side * 38, y - 60, y - 26), inner))
+            shapes.append((_triangle(ear[0] + 9, ear[1] - 9, x + side * 38, y - 60, y - 26), (red, green, blue)))
         shapes.append((_disc(x, y, 52), fur))
         for side in (-1, 1):
+            eye = x + side * 20
             if is_awake:
-                shapes += [
-                    (_disc(x + side * 20, y - 8, 12), (196, 220, 96)),
-                    (_disc(x + side * 20, y - 8, 5), (20, 20, 20)),
-                ]
+                shapes += [(_disc(eye, y - 8, 12), (196, 220, 96)), (_disc(eye, y - 8, 5), (20, 20, 20))]
             else:
-                shapes.append((_box(x + side * 20 - 11, y - 8, x + side * 20 + 11, y - 4), (90, 60, 34)))
+                shapes.append((_box(eye - 11, y - 8, eye + 11, y - 4), (90, 60, 34)))
             left, right = sorted((x + side * 24, x + side * 58))
             shapes += [(_box(left, y + line, right, y + line + 2), (240, 236, 228)) for line in (14, 22)]
         shapes.append((_disc(x, y + 14, 7), (222, 120, 130)))
@@ -216,7 +189,6 @@ def _two_cats() -> _Drawing:
 
 
 def _odd_patch() -> _Drawing:
-    """Vertical stripes, and one square in which they lie."""
     dark, light = (46, 60, 72), (232, 228, 214)
     odd = _box(*_ODD)
     return light, [

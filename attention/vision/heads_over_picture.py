@@ -18,32 +18,27 @@ from attention.formula.steps import Step, find_step
 from attention.metrics.patterns import CLS, kind_of
 from attention.pictures import scales
 from attention.pictures.downsample import block_offsets, pool_blocks
-from attention.pictures.drawing import HIDDEN_TRACE, describe_range, hidden_cells, layer_label
-from attention.pictures.layout import (
-    Panel,
-    Spec,
-    base_layout,
-    hover_labels,
-    outline,
-    panel_label,
-    panel_ticks,
-    position_name,
-)
+from attention.pictures.drawing import describe_range, hidden_cells, layer_label
+from attention.pictures.layout import Panel, Spec, base_layout, hover_labels, outline, panel_ticks, position_name
 from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import Meta
 from attention.pictures.mosaic import (
-    CELLS_PER_SECOND,
     MOSAIC_CELLS,
     HeadOrder,
+    cell_traces,
     filled_canvas,
     head_matrices,
     is_streamed,
+    label_lines,
+    outline_head,
+    panel_labels,
     panels_across,
     places_of_heads,
+    seconds_of_heads,
 )
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
-from attention.vision.over_picture import EDGE, TokenGrid, layout_images
+from attention.vision.over_picture import EDGE, TokenGrid, fitted_colors, layout_images, span_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -105,7 +100,9 @@ def heads_over_picture_json(
     block = math.ceil(math.sqrt(max(1.0, n_heads * grid.positions.size / cells)))
     tiles = _arrange(heads, grid.positions.shape, block, order, all_layers)
     z, offsets, hidden = _fill(trace, declaration, lines, grid, tiles)
-    color_keys, extra_traces = _colors(declaration, colors, z, grid, tiles)
+    top = max(placed.y for placed in grid.pictures) // block
+    on_patches = np.stack([z[panel.area][top:] for panel in tiles.panels])
+    color_keys, extra_traces = fitted_colors(declaration, colors, span_of(z), on_patches, many=True)
     facts = [lines.name, f"{plural(len(present), 'layer')}, {plural(n_heads, 'head')}"]
     others = sum(other.has(step) for other in trace.layers) - len(present) if all_layers else 0
     facts += [f"{others} more {'layer has' if others == 1 else 'layers have'} other tokens"] * bool(others)
@@ -116,9 +113,8 @@ def heads_over_picture_json(
     facts += ["without the pictures, which are too many here"] * bool(trace.pictures and not images)
     seen = ", ".join(f"{placed.rows} rows and {placed.columns} columns of patches" for placed in grid.pictures)
     meta: Meta = {
-        "alt": f"{step} of each head over the picture, {', '.join(facts)}: {seen}, {describe_range(_span(z))}.",
-        "step": step,
-        "panels": [asdict(panel) for panel in tiles.panels],
+        "alt": f"{step} of each head over the picture, {', '.join(facts)}: {seen}, {describe_range(span_of(z))}.",
+        "step": step, "panels": [asdict(panel) for panel in tiles.panels],
         "axes": [axis.removesuffix("_pos") for axis in (declaration.row_axis, declaration.column_axis)],
         "file": [step, "heads-over-picture", f"{lines.reads}-{lines.at}"],
         "offsets": offsets,
@@ -131,32 +127,18 @@ def heads_over_picture_json(
     layout |= {"height": tiles.pixels, "margin": {"l": 12, "r": 22, "t": 96, "b": 12}}  # right: as over one picture
     layout["uirevision"] = f"heads over the picture {layout['uirevision']}"
     layout["xaxis"] |= {**panel_ticks(()), "side": "top", "constrain": "domain"}
-    layout["yaxis"] |= {
-        **panel_ticks(()),
-        "scaleanchor": "x",
-        "constrain": "domain",
-        "constraintoward": "top",
-    }  # square cells
+    square_cells = {"scaleanchor": "x", "constrain": "domain", "constraintoward": "top"}
+    layout["yaxis"] |= panel_ticks(()) | square_cells
     layout["images"] = images
-    layout["shapes"] = _edges(grid, tiles.panels) + [
-        outline(panel.x, panel.y, panel.columns, panel.rows, 3)
-        for panel in tiles.panels
-        if chosen is not None and declaration.per_head and (panel.layer, panel.head) == (chosen.layer, chosen.head)
-    ]
+    layout["shapes"] = _edges(grid, tiles.panels) + outline_head(tiles.panels, chosen if declaration.per_head else None)
     if tiles.has_rows:
-        columns = [(column * tiles.width, tiles.columns, f"H{column}") for column in range(tiles.across)]
-        rows = [(i * tiles.height, tiles.rows, layer_label(trace.layers[at], at)) for i, at in enumerate(present)]
-        layout["xaxis"] |= panel_ticks(columns if declaration.per_head else ())
-        layout["yaxis"] |= panel_ticks(rows)
-        layout["margin"]["l"] = 16 + 7 * max(len(text) for _, _, text in rows)
+        first = tiles.panels[0]
+        columns = [(i * tiles.width, first.columns, f"H{i}") for i in range(tiles.across)]
+        rows = [(i * tiles.height, first.rows, layer_label(trace.layers[at], at)) for i, at in enumerate(present)]
+        label_lines(layout, rows, columns if declaration.per_head else ())
     elif declaration.per_head:
-        style = {"borderpad": 0, "font": {"size": 10 if tiles.across > 8 else 11}}
-        layout["annotations"] = [panel_label(f"L{panel.layer} H{panel.head}", panel, **style) for panel in tiles.panels]
-    heat = {"type": "heatmap", "z": z, **color_keys, "opacity": opacity, "hoverongaps": False, "hoverinfo": "none"}
-    hidden_traces = [HIDDEN_TRACE | {"z": hidden, "opacity": opacity, "hoverinfo": "none"}] * bool(
-        np.isfinite(hidden).any()
-    )
-    return {"data": [heat, *hidden_traces, *extra_traces], "layout": layout}
+        layout["annotations"] = panel_labels(tiles.panels, tiles.across)
+    return {"data": [*cell_traces(z, hidden, color_keys, opacity=opacity), *extra_traces], "layout": layout}
 
 
 heads_over_picture = plotly_variant(heads_over_picture_json)
@@ -164,17 +146,16 @@ heads_over_picture = plotly_variant(heads_over_picture_json)
 
 
 def _fill(
-    trace: Trace, step: Step, lines: Lines, grid: TokenGrid, tiles: _Tiles
-) -> tuple[NDArray[Any], NDArray[np.unsignedinteger], NDArray[np.float32]]:
-    """Returns the numbers of all pictures [row column], the offset of each in its block, and 1 for each cell that the mask hides."""
+    trace: Trace, step: Step, lines: _Lines, grid: TokenGrid, tiles: _Tiles
+) -> tuple[NDArray[Any], NDArray[np.unsignedinteger], NDArray[np.bool_]]:
+    """Returns the numbers of all pictures [row column], the offset of each in its block, and which cells the mask hides."""
     block = tiles.panels[0].block
-    z = filled_canvas(tiles.panels, np.float16(np.nan))
-    hidden = filled_canvas(tiles.panels, np.float32(np.nan))
+    z, hidden = filled_canvas(tiles.panels, np.float16(np.nan)), filled_canvas(tiles.panels, np.bool_(False))
     offsets = np.zeros(z.shape, np.min_scalar_type(max(1, block * block - 1)))
     panels = {(panel.layer, panel.head): panel for panel in tiles.panels}
     for index in dict.fromkeys(panel.layer for panel in tiles.panels):
         mask = hidden_cells(trace, step, index)
-        is_hidden = None if mask is None else grid.fill(np.where(lines.of(mask), np.float32(1), np.float32(np.nan)))
+        is_hidden = None if mask is None else np.isfinite(grid.fill(np.where(lines.of(mask), 1.0, np.nan)))
         for head, line in enumerate(_iterate_lines(trace.layers[index], step, lines)):
             if z.dtype != (dtype := np.promote_types(z.dtype, line.dtype)):
                 z = z.astype(dtype)  # the first line decides
@@ -184,31 +165,9 @@ def _fill(
             if block > 1:
                 offsets[area] = block_offsets(filled, block, block)
             if is_hidden is not None:  # a block is hidden if every token in it is
-                is_visible = np.isfinite(filled) & np.isnan(is_hidden)
-                hidden[area] = np.where(
-                    pool_blocks(np.isfinite(is_hidden), block, block) & ~pool_blocks(is_visible, block, block),
-                    np.float32(1),
-                    np.float32(np.nan),
-                )
+                is_visible = np.isfinite(filled) & ~is_hidden
+                hidden[area] = pool_blocks(is_hidden, block, block) & ~pool_blocks(is_visible, block, block)
     return z, offsets, hidden
-
-
-def _colors(
-    step: Step, colors: str, z: NDArray[Any], grid: TokenGrid, tiles: _Tiles
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Returns the keys of the heatmap for its colours, and the trace of a colour bar that needs one."""
-    if colors != scales.FITTED:
-        return scales.color_keys(step, *scales.scale_range(step, _span(z), colors), colors, many=True)
-    top = max(placed.y for placed in grid.pictures) // tiles.panels[0].block
-    on_patches = [z[panel.area][top:] for panel in tiles.panels]
-    ends = scales.scale_range(step, _span(np.stack(on_patches)), "stretched")
-    keys, extra_traces = scales.color_keys(step, *ends, "stretched", many=True)
-    return keys | {"meta": {"colors": scales.FITTED}}, extra_traces
-
-
-def _span(numbers: NDArray[Any]) -> tuple[float, float] | None:
-    finite = numbers[np.isfinite(numbers)]
-    return (float(finite.min()), float(finite.max())) if finite.size else None
 
 
 def _edges(grid: TokenGrid, panels: Sequence[Panel]) -> list[dict[str, Any]]:
@@ -228,39 +187,24 @@ def _images(grid: TokenGrid, trace: Trace, panels: Sequence[Panel]) -> list[dict
         return []
     pictures = layout_images(grid, trace, exact=False, max_side=_THUMBNAIL)
     return [
-        image
-        | {
-            "x": panel.x - 0.5 + (image["x"] + 0.5) / panel.block,
-            "y": panel.y - 0.5 + (image["y"] + 0.5) / panel.block,
-            "sizex": image["sizex"] / panel.block,
-            "sizey": image["sizey"] / panel.block,
+        image | {
+            "x": panel.x - 0.5 + (image["x"] + 0.5) / panel.block, "y": panel.y - 0.5 + (image["y"] + 0.5) / panel.block,
+            "sizex": image["sizex"] / panel.block, "sizey": image["sizey"] / panel.block,
         }
-        for panel in panels
-        for image in pictures
-    ]
+        for panel in panels for image in pictures
+    ]  # fmt: skip
 
 
 def estimate_seconds(trace: Trace, step: str, layer: int, key: int | None) -> float:
     """Returns an estimate of the seconds that the lines of the heads of all layers take on one thread: rows and cached columns take almost none."""
-    declaration = find_step(step)
-    drawn = [trace.layers[index] for index in _same_tokens(trace, declaration, layer)] if key is not None else []
-    uncached = (
-        each
-        for each in drawn
-        if is_streamed(each, step)
-        and cache.CACHE.get((each.uid, _place_of_columns(declaration, key), each.formula)) is None
-    )
-    return sum(math.prod(each.shape(step)) for each in uncached) / CELLS_PER_SECOND
+    drawn = [trace.layers[i] for i in _same_tokens(trace, find_step(step), layer)] if key is not None else []
+    return seconds_of_heads(drawn, step, ("columns", step, key))
 
 
 def reads_query(trace: Trace, step: str, layer: int, column: bool = False) -> bool | None:
     """Returns whether heads can be drawn by the row of a query (the keys are patches), and not by the column of a key; None if neither axis has patches.
 
-    Args:
-        trace: the trace.
-        step: the step.
-        layer: the layer.
-        column: whether the column is preferred where both axes have patches.
+    Where both have, the row is preferred, or the `column`.
     """
     declaration, drawn = find_step(step), trace.layer(layer)
     axes = (declaration.column_axis, declaration.row_axis)[:: -1 if column else 1]
@@ -277,15 +221,8 @@ def default_query(tokens: Sequence[str]) -> int:
 
 
 @dataclass(frozen=True)
-class Lines:
-    """What is drawn of each head: a line of its map along an axis whose tokens are patches.
-
-    Attributes:
-        reads: `QUERY` for the row of a query, `KEY` for the column of a key.
-        at: the position of that query or key.
-        tokens: the tokens along the line.
-        name: the query or key in words.
-    """
+class _Lines:
+    """What is drawn of each head: a line of its map along `tokens`, the row of the query or the column of the key (`reads`) at a position, in words."""
 
     reads: str
     at: int
@@ -293,16 +230,11 @@ class Lines:
     name: str
 
     def of(self, matrix: NDArray[Any]) -> NDArray[Any]:
-        """The line of a map [row column]."""
         return matrix[self.at] if self.reads == QUERY else matrix[:, self.at]
 
 
-def _chosen_lines(layer: Layer, step: Step, number: int, query: int | None, key: int | None) -> Lines:
-    """Returns which line of each head is drawn: the row of `query` or the column of `key`, by default the row of `default_query`.
-
-    Raises:
-        MissingError: there is no such query or key, both are given, or the tokens along the line are no patches.
-    """
+def _chosen_lines(layer: Layer, step: Step, number: int, query: int | None, key: int | None) -> _Lines:
+    """Returns which line of each head is drawn: the row of `query` or the column of `key`, by default the row of `default_query`."""
     if query is not None and key is not None:
         raise MissingError("Heads show the row of one query or the column of one key; got both: give query= or key=.")
     reads = QUERY if key is None else KEY
@@ -315,7 +247,7 @@ def _chosen_lines(layer: Layer, step: Step, number: int, query: int | None, key:
     own_tokens = layer.labels_of(own_axis)
     at = key if key is not None else query if query is not None else default_query(own_tokens or ())
     check_index("queries" if key is None else "keys", at, layer.sizes[own_axis])
-    return Lines(reads, at, tokens, position_name(own_axis, at, own_tokens))
+    return _Lines(reads, at, tokens, position_name(own_axis, at, own_tokens))
 
 
 def _same_tokens(trace: Trace, step: Step, layer: int) -> list[int]:
@@ -328,12 +260,14 @@ def _same_tokens(trace: Trace, step: Step, layer: int) -> list[int]:
     return [index for index, each in enumerate(trace.layers) if each.has(step.name) and axes(index) == axes(layer)]
 
 
-def _iterate_lines(layer: Layer, step: Step, lines: Lines) -> Iterator[NDArray[Any]]:
+def _iterate_lines(layer: Layer, step: Step, lines: _Lines) -> Iterator[NDArray[Any]]:
     """Yields the line of each head. Of heads that are computed one by one on access, a row is computed alone; columns, which need all cells, are cached."""
     if lines.reads == KEY and is_streamed(layer, step.name):
+        # Copies: a column of a matrix would keep the whole matrix in memory.
         yield from cache.memoize(
-            layer.uid, _place_of_columns(step, lines.at), layer.formula, lambda: _columns(layer, step, lines)
-        )
+            layer.uid, ("columns", step.name, lines.at), layer.formula,
+            lambda: np.stack([lines.of(matrix.numpy()).copy() for matrix in head_matrices(layer, step.name)]),
+        )  # fmt: skip
         return
     for head in range(layer.n_heads if step.per_head else 1):
         if is_streamed(layer, step.name):
@@ -343,46 +277,16 @@ def _iterate_lines(layer: Layer, step: Step, lines: Lines) -> Iterator[NDArray[A
             yield lines.of(layer.matrix(step.name, head).numpy())
 
 
-def _columns(layer: Layer, step: Step, lines: Lines) -> NDArray[Any]:
-    """Returns the column of each head, [head row]."""
-    # Copies: a column of a matrix would keep the whole matrix in memory.
-    return np.stack([lines.of(matrix.numpy()).copy() for matrix in head_matrices(layer, step.name)])
-
-
-def _place_of_columns(step: Step, key: int | None) -> tuple[object, ...]:
-    return "columns", step.name, key
-
-
 @dataclass(frozen=True)
 class _Tiles:
-    """Where the pictures of all heads lie, in cells.
-
-    Attributes:
-        panels: the place of each head.
-        rows: number of rows of a picture, with the lines of other tokens.
-        columns: number of its columns.
-        width: from a picture to the next one in a line.
-        height: from a line to the next one.
-        down: number of lines.
-        across: number of pictures in the longest line.
-        has_rows: whether each line is a layer, and each column a head.
-    """
+    """Where the pictures of all heads lie, in cells: `width` and `height` lead to the next one beside and below; `pixels` is the height of all."""
 
     panels: list[Panel]
-    rows: int
-    columns: int
     width: int
     height: int
-    down: int
     across: int
-    has_rows: bool
-
-    @property
-    def pixels(self) -> int:
-        """The height of the figure in pixels."""
-        lowest, highest = _PANEL_HEIGHTS
-        picture = min(highest, max(lowest, _USUAL_WIDTH / self.across * self.rows / self.columns))
-        return round(110 + min(_MAX_HEIGHT, self.down * picture * self.height / self.rows))
+    pixels: int
+    has_rows: bool  # each line is a layer, and each column a head
 
 
 def _arrange(heads: Mapping[int, int], shape: tuple[int, ...], block: int, order: HeadOrder, has_rows: bool) -> _Tiles:
@@ -400,4 +304,7 @@ def _arrange(heads: Mapping[int, int], shape: tuple[int, ...], block: int, order
         for (layer, head), (row, column) in sorted(places.items())
     ]
     down, across = (max(place) + 1 for place in zip(*places.values(), strict=True))
-    return _Tiles(panels, rows, columns, width, height, down, across, has_rows)
+    lowest, highest = _PANEL_HEIGHTS
+    picture = min(highest, max(lowest, _USUAL_WIDTH / across * rows / columns))
+    pixels = round(110 + min(_MAX_HEIGHT, down * picture * height / rows))
+    return _Tiles(panels, width, height, across, pixels, has_rows)

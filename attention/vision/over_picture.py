@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from attention.pictures import scales
 from attention.pictures.drawing import hidden_cells, layer_label, make_hidden_trace
 from attention.pictures.layout import (
     AXIS_TITLES,
+    CHOSEN_COLOR,
     Spec,
     axis_noun,
     base_layout,
@@ -29,12 +30,14 @@ from attention.pictures.layout import (
 )
 from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import NO_TOKEN, Meta
+from attention.trace.stats import finite_range
 from attention.trace.trace import SeenPicture, Trace
 
 if TYPE_CHECKING:
     from numpy import int64
     from numpy.typing import NDArray
-    from torch import Tensor
+
+    from attention.explanation.derived import DerivedMap
 
 _MAX_SIDE = 1024
 """The largest height and width in pixels of a picture in a figure."""
@@ -62,6 +65,7 @@ def over_picture_json(
     opacity: float = scales.OPACITY,
     chosen: int | None = None,
     exact: bool = True,
+    derived: DerivedMap | None = None,
 ) -> Spec:
     """Returns the row of one query over the picture of its keys, or the column of one key over the picture of its queries.
 
@@ -71,37 +75,26 @@ def over_picture_json(
     Args:
         trace: of a model that reads a picture.
         step: a step whose drawn axis has patches.
-        layer: the layer.
-        head: the head.
+        layer: its index.
+        head: its index.
         query: the query whose row is drawn; give it or `key`.
         key: the key, or the column of another axis such as d_model, whose column is drawn.
         colors: one of `scales.COLORS`, as for a heatmap; or `scales.FITTED`, as a single row of many patches has small numbers.
         opacity: of the colours, from 0 (only the picture) to 1 (only the colours).
         chosen: the position of the chosen token of the drawn axis, which is outlined.
         exact: whether the pixels of the picture are exact; otherwise a large picture is compressed, for pages that send it often.
+        derived: a map to draw instead of a step of the layer.
 
     Raises:
         MissingError: there is no such layer, step, head, query or key, both or neither of these are given, or the axis has no patches.
         ConfigError: `colors` is not one of `COLORS`.
     """
     drawn_layer = trace.layer(layer)
-    matrix, span = drawn_layer.matrix(step, head), drawn_layer.finite_range(step)
-    return matrix_over_picture_json(
-        trace, find_step(step), matrix, span, layer=layer, head=head, query=query, key=key,
-        colors=colors, opacity=opacity, chosen=chosen, exact=exact,
-    )  # fmt: skip
-
-
-def matrix_over_picture_json(
-    trace: Trace, declaration: Step, matrix: Tensor, span: tuple[float, float] | None, layer: int = 0, head: int = 0,
-    query: int | None = None, key: int | None = None, colors: str = "fixed", opacity: float = scales.OPACITY, chosen: int | None = None, exact: bool = True,
-) -> Spec:  # fmt: skip
-    """`over_picture_json` of a matrix that is no step of the layer, such as a derived map: `declaration` names it, `span` is the range of its numbers.
-
-    Raises:
-        MissingError, ConfigError: as `over_picture_json`.
-    """
-    step, drawn_layer = declaration.name, trace.layer(layer)
+    if derived is None:
+        declaration, matrix, span = find_step(step), drawn_layer.matrix(step, head), drawn_layer.finite_range(step)
+    else:
+        declaration, matrix = derived.step, derived.matrix(trace, layer, head)
+        step, span = declaration.name, finite_range(matrix)
     if (query is None) == (key is None):
         raise MissingError(
             "A picture shows the row of one query or the column of one key; "
@@ -109,48 +102,38 @@ def matrix_over_picture_json(
         )
     if query is not None:
         check_index("queries", query, matrix.shape[0])
-        fixed, numbers, axis, own_axis = query, matrix[query], declaration.column_axis, declaration.row_axis
+        fixed, side, axis, own_axis = query, 0, declaration.column_axis, declaration.row_axis
     else:
         assert key is not None  # one of the two is given
         check_index("keys", key, matrix.shape[1])
-        fixed, numbers, axis, own_axis = key, matrix[:, key], declaration.row_axis, declaration.column_axis
+        fixed, side, axis, own_axis = key, 1, declaration.row_axis, declaration.column_axis
+    numbers = matrix.numpy().take(fixed, side)
     tokens, own_tokens = drawn_layer.labels_of(axis) or (), drawn_layer.labels_of(own_axis)
     grid = TokenGrid.of(tokens)
     if grid is None:
         raise MissingError(
             f"The tokens along {axis} of {step} in layer {layer} are no patches of a picture: choose a layer and a step whose tokens are."
         )
-    hidden = _hidden(trace, declaration, layer, head, query, fixed)
-    shown = np.where(np.isfinite(numbers.numpy()) & ~hidden, numbers.numpy(), np.nan)
-    color_keys, extra_traces = _colors(declaration, colors, span, grid, shown)
+    mask = hidden_cells(trace, declaration, layer, head)
+    hidden = np.zeros(len(tokens), bool) if mask is None else mask.take(fixed, side)
+    shown = np.where(np.isfinite(numbers) & ~hidden, numbers, np.nan)
+    color_keys, extra_traces = fitted_colors(declaration, colors, span, shown[grid.patches])
     where = f" H{head}" if declaration.per_head else ""
     own_name = position_name(own_axis, fixed, own_tokens)
     hover = f"{step} L{layer}{where}<br>{own_name}<br>{axis_noun(axis)} %{{text}}<br>"
     several = shows_several_pictures(tokens)
-    texts = [
-        ["" if at == NO_TOKEN else f"{at} {place_label(tokens[at], several)}" for at in line] for line in grid.positions
-    ]
+    texts = [["" if at == NO_TOKEN else f"{at} {place_label(tokens[at], several)}" for at in row] for row in grid.positions]  # fmt: skip
     heat = {
-        "type": "heatmap",
-        "z": grid.fill(shown),
-        "text": texts,
-        **color_keys,
-        "opacity": opacity,
-        "hoverongaps": False,
+        "type": "heatmap", "z": grid.fill(shown), "text": texts, **color_keys, "opacity": opacity, "hoverongaps": False,
         "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>",
-    }
-    facts = [
-        own_name,
-        f"{layer_label(drawn_layer, layer)}{where}",
-        *_shares(grid, numbers.numpy(), declaration.kind, axis),
-    ]
+    }  # fmt: skip
+    facts = [own_name, f"{layer_label(drawn_layer, layer)}{where}", *_shares(grid, numbers, declaration.kind, axis)]
     facts += [f"{grid.n_left_out} more tokens are not drawn"] * bool(grid.n_left_out)
     seen = ", ".join(f"{placed.rows} rows and {placed.columns} columns of patches" for placed in grid.pictures)
-    names = [short_axis_name(declaration.row_axis), short_axis_name(declaration.column_axis)]
     is_same = own_axis in AXIS_TITLES and own_tokens == tokens
     meta: Meta = {
         "alt": f"{step} over the picture, {', '.join(facts)}: {seen}.",
-        "step": step, "layer": layer, "panels": [], "axes": names,
+        "step": step, "layer": layer, "panels": [], "axes": [short_axis_name(each) for each in (declaration.row_axis, declaration.column_axis)],
         "file": [step, f"L{layer}{where.replace(' ', '-')}", f"over-picture-{fixed}"],
         "hidden_trace": make_hidden_trace(hover, "0" if declaration.kind == "probability" else "−∞") | {"opacity": opacity},
         "grid": {
@@ -161,10 +144,9 @@ def matrix_over_picture_json(
     layout = base_layout(grid.positions.shape, f"<b>{declaration.symbol}</b>  {step} over the picture", facts, meta)
     height = min(_HEIGHTS[1], max(_HEIGHTS[0], _CELL * grid.positions.shape[0]))
     layout |= {
-        "height": height + _FRAME,
-        "margin": {"l": 12, "r": 22, "t": 78, "b": 18},
-    }  # right: half of a number of the bar
-    layout["images"] = layout_images(grid, trace, exact)
+        "height": height + _FRAME, "margin": {"l": 12, "r": 22, "t": 78, "b": 18},  # right: half of a number of the bar
+        "images": layout_images(grid, trace, exact),
+    }  # fmt: skip
     layout["xaxis"] |= {"showticklabels": False, "constrain": "domain"}
     layout["yaxis"] |= {"showticklabels": False, "scaleanchor": "x", "constrain": "domain"}  # square cells
     layout["annotations"] = [
@@ -174,11 +156,10 @@ def matrix_over_picture_json(
     own_box, chosen_box = grid.box(fixed) if is_same else None, None if chosen is None else grid.box(chosen)
     meta["chosen"] = None if chosen_box is None else [chosen_box[1], chosen_box[0]]
     layout["shapes"] = _edges(grid)
-    if own_box is not None:
-        dotted = outline(*own_box, 3)
-        layout["shapes"].append(dotted | {"line": dotted["line"] | {"dash": "dot"}})
-    if chosen_box is not None:
-        layout["shapes"].append(outline(*chosen_box, 3))
+    layout["shapes"] += (
+        [outline(*own_box, 3) | {"line": {"color": CHOSEN_COLOR, "width": 3, "dash": "dot"}}] if own_box else []
+    )
+    layout["shapes"] += [outline(*chosen_box, 3)] if chosen_box else []
     gray = grid.fill(np.where(hidden, np.float32(1), np.float32(np.nan)))
     hidden_traces = [meta["hidden_trace"] | {"z": gray, "text": texts}] if hidden.any() else []
     return {"data": [heat, *hidden_traces, *extra_traces], "layout": layout}
@@ -220,24 +201,21 @@ def image_source(seen: SeenPicture, height: int, width: int, exact: bool = True,
     return f"data:image/{kind.lower()};base64,{b64encode(file.getvalue()).decode()}"
 
 
-def _colors(
-    step: Step, colors: str, span: tuple[float, float] | None, grid: TokenGrid, numbers: NDArray[np.floating]
+def fitted_colors(
+    step: Step, colors: str, span: tuple[float, float] | None, on_patches: NDArray[Any], many: bool = False
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Returns the keys of the heatmap for its colours, and the trace of a colour bar that needs one."""
+    """Returns the keys of a heatmap for its colours as `scales.color_keys`; with `scales.FITTED` they reach up to the largest number `on_patches`."""
     if colors != scales.FITTED:
-        return scales.color_keys(step, *scales.scale_range(step, span, colors), colors)
-    finite = numbers[grid.patches][np.isfinite(numbers[grid.patches])]
-    span = (float(finite.min()), float(finite.max())) if finite.size else None
-    keys, extra_traces = scales.color_keys(step, *scales.scale_range(step, span, "stretched"), "stretched")
+        return scales.color_keys(step, *scales.scale_range(step, span, colors), colors, many)
+    ends = scales.scale_range(step, span_of(on_patches), "stretched")
+    keys, extra_traces = scales.color_keys(step, *ends, "stretched", many)
     return keys | {"meta": {"colors": scales.FITTED}}, extra_traces
 
 
-def _hidden(trace: Trace, step: Step, layer: int, head: int, query: int | None, fixed: int) -> NDArray[np.bool_]:
-    """Returns which tokens of the drawn axis the mask hides."""
-    hidden = hidden_cells(trace, step, layer, head)
-    if hidden is None:
-        return np.zeros(trace.layer(layer).shape(step.name)[-1 if query is not None else -2], bool)
-    return hidden[fixed] if query is not None else hidden[:, fixed]
+def span_of(numbers: NDArray[Any]) -> tuple[float, float] | None:
+    """Returns the smallest and the largest of some numbers; None if none is finite."""
+    finite = numbers[np.isfinite(numbers)]
+    return (float(finite.min()), float(finite.max())) if finite.size else None
 
 
 def _edges(grid: TokenGrid) -> list[dict[str, Any]]:
@@ -257,9 +235,8 @@ def _shares(grid: TokenGrid, numbers: np.ndarray[Any, Any], kind: str, axis: str
     if kind != "probability" or axis != "key_pos":
         return []
     on_pictures = float(numbers[grid.patches].sum())
-    if not (
-        grid.others or grid.n_left_out
-    ):  # hidden special tokens may have weight too, which is none of these numbers
+    # Hidden special tokens may have weight too, which is none of these numbers.
+    if not (grid.others or grid.n_left_out):
         return [f"{on_pictures:.2f} on the picture"]
     return [f"{on_pictures:.2f} on the picture, {float(numbers.sum()) - on_pictures:.2f} on other tokens"]
 
@@ -276,18 +253,13 @@ class TokenGrid:
     """
 
     positions: NDArray[int64]
-    pictures: tuple[PlacedPicture, ...]
-    others: tuple[PlacedToken, ...]
+    pictures: tuple[_PlacedPicture, ...]
+    others: tuple[_PlacedToken, ...]
     n_left_out: int = 0
 
     @classmethod
     def of(cls, tokens: Sequence[str], with_others: bool = True) -> TokenGrid | None:
-        """The grid of the tokens of an axis; None if none of them is a patch.
-
-        Args:
-            tokens: of the axis.
-            with_others: whether tokens that are no patches are placed too.
-        """
+        """The grid of the tokens of an axis, without or `with_others` than patches; None if none of them is a patch."""
         patches = [(position, token) for position, token in enumerate(tokens) if isinstance(token, Patch)]
         if not patches:
             return None
@@ -297,10 +269,7 @@ class TokenGrid:
         names.sort(key=lambda named: named[1] == NEWLINE)  # a page of tiles has dozens of them, and words come first
         others = _placed_others(names if with_others else [], width)
         top = max((token.y + 1 + _GUTTER for token in others), default=0)
-        pictures = tuple(
-            PlacedPicture(placed.picture, placed.x, top, placed.rows, placed.columns, placed.patch_size)
-            for placed in pictures
-        )
+        pictures = tuple(replace(placed, y=top) for placed in pictures)
         positions = np.full((max(placed.y + placed.rows for placed in pictures), width), NO_TOKEN)
         corners = {placed.picture: placed for placed in pictures}
         for position, patch in patches:
@@ -332,17 +301,8 @@ class TokenGrid:
 
 
 @dataclass(frozen=True)
-class PlacedPicture:
-    """The place of a picture in a grid.
-
-    Attributes:
-        picture: its index in `Trace.pictures`.
-        x: the column of the grid at its left edge.
-        y: the row of the grid at its upper edge.
-        rows: number of its rows of patches.
-        columns: number of its columns of patches.
-        patch_size: height and width of a patch in the pixels that the model saw.
-    """
+class _PlacedPicture:
+    """The place of a picture in a grid: its upper left corner, and its rows and columns of patches, whose height and width are in pixels that the model saw."""
 
     picture: int
     x: int
@@ -353,21 +313,12 @@ class PlacedPicture:
 
     @property
     def area(self) -> tuple[slice, slice]:
-        """The part of a grid that it covers, as an index into an array [row column]."""
         return np.s_[self.y : self.y + self.rows, self.x : self.x + self.columns]
 
 
 @dataclass(frozen=True)
-class PlacedToken:
-    """The place of a token that is no patch: a box one cell high.
-
-    Attributes:
-        position: of the token on its axis.
-        x: the column of the grid at its left edge.
-        y: its row of the grid.
-        columns: how many cells it covers.
-        text: its label.
-    """
+class _PlacedToken:
+    """The place of a token that is no patch, with its label: a box one cell high, `columns` cells wide."""
 
     position: int
     x: int
@@ -376,20 +327,20 @@ class PlacedToken:
     text: str
 
 
-def _placed_pictures(patches: Sequence[Patch]) -> tuple[PlacedPicture, ...]:
-    placed, x = list[PlacedPicture](), 0
+def _placed_pictures(patches: Sequence[Patch]) -> tuple[_PlacedPicture, ...]:
+    placed, x = list[_PlacedPicture](), 0
     for picture in sorted({patch.picture for patch in patches}):
         own = [patch for patch in patches if patch.picture == picture]
         rows, columns = max(patch.row for patch in own) + 1, max(patch.column for patch in own) + 1
         left, top, right, bottom = own[0].box
-        placed.append(PlacedPicture(picture, x, 0, rows, columns, (bottom - top, right - left)))
+        placed.append(_PlacedPicture(picture, x, 0, rows, columns, (bottom - top, right - left)))
         x += columns + _GUTTER
     return tuple(placed)
 
 
-def _placed_others(names: Sequence[tuple[int, str]], width: int) -> tuple[PlacedToken, ...]:
+def _placed_others(names: Sequence[tuple[int, str]], width: int) -> tuple[_PlacedToken, ...]:
     """The tokens in lines, each as wide as its label needs, as words in a paragraph."""
-    placed, x, y = list[PlacedToken](), 0, 0
+    placed, x, y = list[_PlacedToken](), 0, 0
     for position, token in names:
         text = label(token, 14, escape=False)
         columns = min(width, max(1, -(-(len(text) + 2) * width // _LABEL_CELLS)))
@@ -397,6 +348,6 @@ def _placed_others(names: Sequence[tuple[int, str]], width: int) -> tuple[Placed
             x, y = 0, y + 1
         if y == _MAX_LINES:
             break
-        placed.append(PlacedToken(position, x, y, columns, text))
+        placed.append(_PlacedToken(position, x, y, columns, text))
         x += columns
     return tuple(placed)

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -22,8 +22,9 @@ from attention.models.attention_call import ModelCall, OwnAttention, is_large
 if TYPE_CHECKING:
     from torch.nn import Module
 
-Tensors = tuple[Tensor, Tensor, Tensor]
+_Tensors = tuple[Tensor, Tensor, Tensor]
 """Query, key and value of one call of the model, [batch head pos d]."""
+_Wrapper = Callable[[ModelCall], tuple[Tensor, Tensor | None]]
 _ONE_CALL_EACH = "cu_seqlens"
 """The argument of the attention modules that call their attention once for each sequence."""
 
@@ -59,23 +60,17 @@ class Packing:
         ends = inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments[_ONE_CALL_EACH].tolist()
         self.in_turn[id(module)] = tuple(b - a for a, b in pairwise(ends))
 
-    def run(
-        self, wrapper: Callable[[ModelCall], tuple[Tensor, Tensor | None]], call: ModelCall
-    ) -> tuple[Tensor, Tensor | None]:
+    def run(self, wrapper: _Wrapper, call: ModelCall) -> tuple[Tensor, Tensor | None]:
         """What the model continues with after one of its calls, of which the wrapper sees all sequences of a text as one."""
         if id(call.module) in self.in_turn:
             return self._run_in_turn(wrapper, call, self.in_turn[id(call.module)])
         if len(call.query) == self.n_texts:
             return wrapper(call)
-        packed = PackedAttention.of([call], self.lengths, self)
-        output, _ = wrapper(packed)
-        return _packed_attention(packed).split(output, 1)[0], None
+        attention, joined = PackedAttention.of([call], self.lengths, self)
+        return attention.split(wrapper(joined)[0], 1)[0], None
 
     def _run_in_turn(
-        self,
-        wrapper: Callable[[ModelCall], tuple[Tensor, Tensor | None]],
-        call: ModelCall,
-        lengths: tuple[int, ...],
+        self, wrapper: _Wrapper, call: ModelCall, lengths: tuple[int, ...]
     ) -> tuple[Tensor, Tensor | None]:
         """The output of one sequence. The last call of a module gives the wrapper all of them, and corrects the earlier outputs in place."""
         if len(lengths) == 1:
@@ -86,9 +81,9 @@ class Packing:
             return output, None
         calls, outputs = zip(*self.waiting, strict=True)
         self.waiting.clear()
-        packed = PackedAttention.of(calls, lengths[: len(lengths) // self.n_texts], self)
-        changed, _ = wrapper(packed)
-        for own, new in zip(outputs, _packed_attention(packed).split(changed, 1), strict=True):
+        attention, joined = PackedAttention.of(calls, lengths[: len(lengths) // self.n_texts], self)
+        changed, _ = wrapper(joined)
+        for own, new in zip(outputs, attention.split(changed, 1), strict=True):
             own.copy_(new)  # the module joins the outputs only after its last call
         return output, None
 
@@ -120,12 +115,6 @@ def _calls_for_each_sequence(forward: Callable[..., Any]) -> bool:
     return _ONE_CALL_EACH in inspect.signature(forward).parameters
 
 
-def _packed_attention(call: ModelCall) -> PackedAttention:
-    """The attention of a packed call."""
-    assert isinstance(call.attention, PackedAttention)
-    return call.attention
-
-
 @dataclass(frozen=True, eq=False)
 class PackedAttention(OwnAttention):
     """The attention of a model for several sequences at once, as one attention in which each sequence sees itself only.
@@ -140,20 +129,18 @@ class PackedAttention(OwnAttention):
 
     lengths: tuple[int, ...] = ()
     is_batch: bool = True
-    own: tuple[Tensors, tuple[Tensors, ...]] | None = None
+    own: tuple[_Tensors, tuple[_Tensors, ...]] | None = None
     visible: Tensor | None = None
 
     @classmethod
-    def of(cls, calls: Sequence[ModelCall], lengths: tuple[int, ...], packing: Packing) -> ModelCall:
-        """The packed call of the calls of one module: a batch of all sequences, or a call for each."""
+    def of(cls, calls: Sequence[ModelCall], lengths: tuple[int, ...], packing: Packing) -> tuple[Self, ModelCall]:
+        """The attention of the calls of one module, a batch of all sequences or a call for each, and the call that has it."""
         first, is_batch = calls[0], len(calls) == 1
         parts = tuple((call.query, call.key, call.value) for call in calls)
         query, key, value = (_join([part[i] for part in parts], 2, packing.n_texts, is_batch) for i in range(3))
-        own = first.attention
-        tensors = (query, key, value), parts
-        visible = packing.visible(lengths)
-        attention = cls(own.module, own.args, own.kwargs, lengths, is_batch, tensors, visible)
-        return replace(first, query=query, key=key, value=value, attention=attention)
+        own, tensors = first.attention, ((query, key, value), parts)
+        attention = cls(own.module, own.args, own.kwargs, lengths, is_batch, tensors, packing.visible(lengths))
+        return attention, replace(first, query=query, key=key, value=value, attention=attention)
 
     @property
     def mask(self) -> Tensor | None:
@@ -174,15 +161,13 @@ class PackedAttention(OwnAttention):
 
     def run(self, query: Tensor, key: Tensor, value: Tensor, keep_weights: bool = True) -> tuple[Tensor, Tensor | None]:
         """The attention that the model runs, of all sequences."""
-        plain = self._plain
-        return self._joined(
-            [plain.run(*part, keep_weights) for part in self._parts(query, key, value)], len(query), keep_weights
-        )
+        results = [self._plain.run(*part, keep_weights) for part in self._parts(query, key, value)]
+        return self._joined(results, len(query), keep_weights)
 
     def run_eager(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor | None]:
         """Its family's eager attention of all sequences."""
-        plain = self._plain
-        return self._joined([plain.run_eager(*part) for part in self._parts(query, key, value)], len(query), True)
+        results = [self._plain.run_eager(*part) for part in self._parts(query, key, value)]
+        return self._joined(results, len(query), keep_weights=True)
 
     def run_eager_rows(self, query: Tensor, key: Tensor, value: Tensor, rows: slice) -> tuple[Tensor, Tensor | None]:
         """Eager attention of a slice of the queries of all sequences."""
@@ -202,10 +187,9 @@ class PackedAttention(OwnAttention):
 
     @property
     def _plain(self) -> OwnAttention:
-        """The attention of one call of the model."""
         return OwnAttention(self.module, self.args, self.kwargs)
 
-    def _parts(self, *tensors: Tensor) -> Sequence[Tensors]:
+    def _parts(self, *tensors: Tensor) -> Sequence[_Tensors]:
         is_own = self.own is not None and all(mine is given for mine, given in zip(self.own[0], tensors, strict=True))
         if self.own is not None and is_own and not torch.is_grad_enabled():  # gradients are those of the packed tensors
             return self.own[1]

@@ -15,22 +15,15 @@ from attention.vision.families import PICTURES, TOKEN_TYPES
 
 if TYPE_CHECKING:
     from attention.models.loaded import LoadedModel
-    from attention.vision.picture_layouts import ReadPictures
-    from attention.vision.reader import PictureReader, RawPicture
+    from attention.vision.reader import PictureReader, RawPicture, ReadPictures
 
 _TEXT = "input_ids"
-_PICTURE_FIRST = "The picture stands before the text, which has no {token} in it: write {token} where it should stand."
-_PICTURES_FIRST = (
-    "The pictures stand before the text, which has no {token} in it: write {token} where each of them should stand."
-)
 
 
 class PictureInputs(TextInputs):
     """The numbers of the tokens [1 pos] by argument of the model: the positions in its pictures, and the ids of its text if it reads one.
 
-    Attributes:
-        pictures: the pictures, whose pixels the model reads in place of the positions.
-        reader: how the model reads pictures.
+    The model reads the pixels of the `pictures` in place of their positions, as the `reader` says.
     """
 
     def __init__(self, ids: Mapping[str, Tensor], pictures: ReadPictures, reader: PictureReader) -> None:
@@ -132,13 +125,16 @@ def _with_image_tokens(loaded: LoadedModel, reader: PictureReader, text: str, n_
     """The text with an image token for each picture, and a sentence if they were not there."""
     token, place = reader.image_token(loaded.tokenizer), reader.place_of_picture(loaded.tokenizer)
     count = text.count(token)
-    if count not in (0, n_pictures):
+    if count == n_pictures:
+        return text, []
+    if count:
         raise TextError(
             f"The text for {loaded.name} has {count} {'place' if count == 1 else 'places'} for a picture ({token}), "
             f"and {n_pictures} {'is' if n_pictures == 1 else 'are'} given: write {place} once for each picture, or nowhere."
         )
-    first = (_PICTURE_FIRST if n_pictures == 1 else _PICTURES_FIRST).format(token=place)
-    return (text, []) if count else (f"{place}\n" * n_pictures + text, [first])
+    stands, it = ("picture stands", "it") if n_pictures == 1 else ("pictures stand", "each of them")
+    note = f"The {stands} before the text, which has no {place} in it: write {place} where {it} should stand."
+    return f"{place}\n" * n_pictures + text, [note]
 
 
 def _too_many(loaded: LoadedModel, length: int, max_tokens: int) -> ConfigError:

@@ -1,20 +1,29 @@
-"""From a picture to the tokens of a model: the processor of the model, the grid of patches, and the picture that the model saw."""
+"""From pictures to the tokens of a model: its processor, what the model saw, and the tokens with their places.
+
+The tokens of a picture lie in one grid, in a grid of tiles, or are patches merged in squares.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
+from torch import Tensor
+
 from attention.base.errors import ModelError
-from attention.base.tokens import NEWLINE
+from attention.base.tokens import NEWLINE, Patch
+from attention.trace.trace import SeenPicture
 from attention.vision.families import (
     FIRST_TOKENS,
     GRID,
     IN_TEXT,
     MERGED,
     PADDED_TEXTS,
+    PICTURES,
     TILES,
     TOKEN_TYPES,
     VIEWS,
@@ -22,21 +31,22 @@ from attention.vision.families import (
     reads_text,
     vision_config,
 )
-from attention.vision.picture_layouts import COUNTS, LAYOUTS, NamedImage, PatchReader, ReadPictures
 
 if TYPE_CHECKING:
     from numpy import uint8
     from numpy.typing import NDArray
-    from torch import Tensor
 
     from attention.models.folder import Folder
 
 _MAX_SIDE = 1024  # pixels that a processor may ask for; the longer side may be longer
 _BY_HAND = (MERGED, VIEWS)
 """Layouts of families whose processor of texts needs torchvision, for videos: their image tokens are repeated here."""
-_MAX_PIXELS = (
-    2**24
-)  # of all tiles of a picture, or of one that keeps its sides, whose number of tokens is checked before it is resized
+_MAX_PIXELS = 2**24
+"""Of all tiles of a picture, or of one that keeps its sides, whose number of tokens is checked before it is resized."""
+_SIZES, _GRIDS = "image_sizes", "image_grid_thw"
+_RAW = {"do_rescale": False, "do_normalize": False}  # a processor with these returns the pixels from 0 to 255
+_COUNTS = "num_patches"
+"""The number of tiles of each picture, which the model does not read."""
 
 
 class RawPicture(NamedTuple):
@@ -49,6 +59,26 @@ class RawPicture(NamedTuple):
 
     rgb: NDArray[uint8]
     digest: str
+
+
+class ReadPictures(NamedTuple):
+    """Pictures as a model reads them.
+
+    Attributes:
+        arguments: of the model for its pictures: the normalized pixels, and the sizes that it must know.
+        seen: what the model saw.
+        tokens: of the vision transformer, by position.
+        in_text: those that stand in a text, in its order.
+        lengths: of the sequences of the vision transformer, each of which sees itself only.
+        n_in_text: how many tokens each of the given pictures has in the text.
+    """
+
+    arguments: dict[str, Tensor]
+    seen: tuple[SeenPicture, ...]
+    tokens: tuple[str, ...]
+    in_text: tuple[str, ...]
+    lengths: tuple[int, ...]
+    n_in_text: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +94,7 @@ class PictureReader:
         n_left_out: how many of the first tokens of the vision transformer do not enter the text.
         image_token_id: the id in the text that stands for a token of the picture; None if none does.
         pads_text: whether texts are padded to their full length.
-        layout: how patches are laid out, one of `LAYOUTS`.
+        layout: how patches are laid out, one of `_LAYOUTS`.
         around: the ids in the text before and after the tokens of a picture, if its family has some.
         n_merged: how many patches, in each direction, are merged into one token of the text.
         needs_token_types: whether the model must be told which tokens of the text are those of a picture.
@@ -90,8 +120,8 @@ class PictureReader:
         """The reader of a model of a declared family, from its processors."""
         vision, config = vision_config(model), model.config
         assert vision is not None  # the caller has checked it
-        layout = IN_TEXT.get(config.model_type, GRID) if reads_text(model) else GRID
         in_text = config.model_type in IN_TEXT and reads_text(model)
+        layout = IN_TEXT[config.model_type] if in_text else GRID
         n_merged = getattr(vision, "spatial_merge_size", round(1 / getattr(config, "downsample_ratio", 1)))
         before, after = (getattr(config, f"vision_{name}_token_id", None) for name in ("start", "end"))
         return cls(
@@ -123,7 +153,7 @@ class PictureReader:
     @property
     def unread(self) -> tuple[str, ...]:
         """What the image processor gives beside the arguments of the model."""
-        return (COUNTS,) if self.layout == VIEWS else ()
+        return (_COUNTS,) if self.layout == VIEWS else ()
 
     def read(self, pictures: Sequence[RawPicture], text: str, tokenizer: Any) -> tuple[ReadPictures, Tensor | None]:
         """Pictures as the model reads them; for a model that reads them in its text, also the token ids [1 pos] of the text.
@@ -135,16 +165,12 @@ class PictureReader:
         """
         from PIL import Image
 
-        images = [NamedImage(Image.fromarray(picture.rgb), picture.digest) for picture in pictures]
-        plain = [named.image for named in images]
-        grid = PatchReader(
-            self.image_processor, self.first_tokens, self.patch_size, self.n_left_out, self.n_merged, self.window_size
-        )
+        images = [Image.fromarray(picture.rgb) for picture in pictures]
         if self.processor is not None:
-            processed = self.processor(images=plain, text=[text], return_tensors="pt")
-            return LAYOUTS[self.layout](grid, processed, images), processed["input_ids"]
-        processed = self.image_processor(images=plain, return_tensors="pt", **self.options)
-        read = LAYOUTS[self.layout](grid, processed, images)
+            processed = self.processor(images=images, text=[text], return_tensors="pt")
+            return _LAYOUTS[self.layout](self, processed, pictures), processed["input_ids"]
+        processed = self.image_processor(images=images, return_tensors="pt", **self.options)
+        read = _LAYOUTS[self.layout](self, processed, pictures)
         if self.image_token_id is None:
             return read, None
         token, before, after = self.image_token(tokenizer), "", ""
@@ -220,3 +246,187 @@ def check_size(image_processor: Any, name: str) -> None:
         raise ModelError(
             f"A processor resizes each picture to at most {_MAX_SIDE} pixels; that of {name} does not: choose another model, or change its preprocessor_config.json."
         )
+
+
+_Layout = Callable[[PictureReader, Mapping[str, Any], Sequence[RawPicture]], ReadPictures]
+"""Gives the tokens of pictures from what the processor of a reader made of them."""
+
+
+def _one_grid(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequence[RawPicture]) -> ReadPictures:
+    """Patches row by row, after the first tokens of the vision transformer."""
+    pixels = processed[PICTURES]
+    if not isinstance(pixels, Tensor) or pixels.ndim != 4 or pixels.shape[:2] != (len(pictures), 3):
+        raise _unknown()
+    seen = [_seen(reader, own, picture) for own, picture in zip(pixels, pictures, strict=True)]
+    sequences = [(*reader.first_tokens, *_area(index, 0, 0, one.rows, one.columns, one.patch_size)) for index, one in enumerate(seen)]  # fmt: skip
+    in_text = [tokens[reader.n_left_out :] for tokens in sequences]
+    return _read({PICTURES: pixels}, seen, sequences, in_text)
+
+
+def _tiles(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequence[RawPicture]) -> ReadPictures:
+    """The whole picture in one grid, then the same picture, larger, cut into tiles, which the vision transformer reads one by one.
+
+    In the text, the rows of patches run through the tiles, each with a separator after it, without those that lie beside the picture.
+    Both views are pictures of their own.
+    """
+    from transformers.models.llava_next.modeling_llava_next import get_anyres_image_grid_shape, unpad_image
+
+    pixels, sizes = processed.get(PICTURES), processed.get(_SIZES)
+    if not isinstance(pixels, Tensor) or pixels.ndim != 5 or pixels.shape[2] != 3 or not isinstance(sizes, Tensor):
+        raise _unknown()
+    side = pixels.shape[-1]
+    seen: list[SeenPicture] = []
+    sequences: list[tuple[str, ...]] = []
+    in_text: list[tuple[str, ...]] = []
+    for index, (own, size, picture) in enumerate(zip(pixels, sizes, pictures, strict=True)):
+        n_rows, n_columns = get_anyres_image_grid_shape(  # type: ignore[no-untyped-call]  # transformers has no annotation
+            size, reader.image_processor.image_grid_pinpoints, side
+        )
+        whole = _seen(reader, own[0], picture)
+        joined = own[1 : 1 + n_rows * n_columns].unflatten(0, (n_rows, n_columns)).permute(2, 0, 3, 1, 4)
+        words = f"fitted into {n_columns * side} × {n_rows * side} with black beside it, cut into {n_rows} × {n_columns} tiles (rows × columns)"
+        tiled = _seen(reader, joined.reshape(3, n_rows * side, n_columns * side), picture, words)
+        seen += whole, tiled
+        base = (*reader.first_tokens, *_area(2 * index, 0, 0, whole.rows, whole.columns, whole.patch_size))
+        grid = list(_area(2 * index + 1, 0, 0, tiled.rows, tiled.columns, tiled.patch_size))
+        places = torch.arange(len(grid)).view(tiled.rows, tiled.columns)
+        sequences.append(base)
+        for tile in (tile for rows in places.chunk(n_rows) for tile in rows.chunk(n_columns, dim=1)):
+            sequences.append((*reader.first_tokens, *(grid[place] for place in tile.flatten().tolist())))
+        kept = unpad_image(places[None], size)[0]  # type: ignore[no-untyped-call]  # as above
+        rows = ((*(grid[place] for place in row), NEWLINE) for row in kept.tolist())
+        in_text.append((*base[reader.n_left_out :], *chain.from_iterable(rows)))
+    return _read({PICTURES: pixels, _SIZES: sizes}, seen, sequences, in_text)
+
+
+def _views(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequence[RawPicture]) -> ReadPictures:
+    """The picture stretched and cut into tiles, then the whole picture in one, unless there is one tile; squares of patches become one token.
+
+    In the text, the tiles follow each other. The tiles together and the whole picture are pictures of their own.
+    """
+    from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import get_optimal_tiled_canvas
+
+    pixels, counts, processor = processed.get(PICTURES), processed.get(_COUNTS), reader.image_processor
+    if not isinstance(pixels, Tensor) or pixels.ndim != 4 or pixels.shape[1] != 3 or counts is None:
+        raise _unknown()
+    height, width = pixels.shape[-2:]
+    size = tuple(length * reader.n_merged for length in reader.patch_size)
+    seen, sequences, in_text, first = list[SeenPicture](), list[tuple[str, ...]](), list[list[Patch]](), 0
+    for count, picture in zip(map(int, counts), pictures, strict=True):
+        own, n_rows, n_columns, cut = pixels[first : first + count], 1, 1, ""
+        if count > 1:
+            limits = processor.min_patches, processor.max_patches
+            n_columns, n_rows = get_optimal_tiled_canvas(picture.rgb.shape[:2], (height, width), *limits)
+            cut = f", cut into {n_rows} × {n_columns} tiles (rows × columns)"
+        joined = own[: n_rows * n_columns].reshape(n_rows, n_columns, 3, height, width).permute(2, 0, 3, 1, 4)
+        stretched = joined.reshape(3, n_rows * height, n_columns * width)
+        grids = [(_seen(reader, stretched, picture, _words(processor, picture, stretched) + cut), n_rows, n_columns)]
+        if count > 1:
+            grids.append((_seen(reader, own[-1], picture), 1, 1))
+        of_picture: list[Patch] = []
+        for one, down, across in grids:
+            rows, columns = one.rows // down, one.columns // across
+            for top, left in ((row * rows, column * columns) for row in range(down) for column in range(across)):
+                sequences.append((*reader.first_tokens, *_area(len(seen), top, left, rows, columns, reader.patch_size)))
+                corner = top // reader.n_merged, left // reader.n_merged
+                of_picture += _area(len(seen), *corner, rows // reader.n_merged, columns // reader.n_merged, size)
+            seen.append(one)
+        in_text.append(of_picture)
+        first += count
+    return _read({PICTURES: pixels}, seen, sequences, in_text)
+
+
+def _merged(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequence[RawPicture]) -> ReadPictures:
+    """Patches in squares, each of which becomes one token of the text. Where layers attend in windows, the squares of a window follow each other."""
+    from transformers.vision_utils import get_vision_window_index
+
+    pixels, grids = processed.get(PICTURES), processed.get(_GRIDS)
+    if not isinstance(pixels, Tensor) or pixels.ndim != 2 or not isinstance(grids, Tensor):
+        raise _unknown()
+    side, n_merged, n_frames = (getattr(reader.image_processor, name) for name in ("patch_size", "merge_size", "temporal_patch_size"))  # fmt: skip
+    seen, squares, in_text, first = list[SeenPicture](), list[list[Patch]](), list[list[Patch]](), 0
+    inside = [divmod(place, n_merged) for place in range(n_merged**2)]
+    for index, ((_, rows, columns), picture) in enumerate(zip(grids.tolist(), pictures, strict=True)):
+        down, across = rows // n_merged, columns // n_merged
+        own = pixels[first : first + rows * columns].view(down, across, n_merged, n_merged, 3, n_frames, side, side)
+        joined = own[:, :, :, :, :, 0].permute(4, 0, 2, 5, 1, 3, 6).reshape(3, rows * side, columns * side)
+        seen.append(_seen(reader, joined, picture))
+        places = [divmod(place, across) for place in range(down * across)]
+        in_text.append([_patch(index, y, x, (side * n_merged, side * n_merged)) for y, x in places])
+        squares += ([_patch(index, y * n_merged + dy, x * n_merged + dx, (side, side)) for dy, dx in inside] for y, x in places)  # fmt: skip
+        first += rows * columns
+    if reader.window_size:
+        order, _ = get_vision_window_index(grids, n_merged, reader.window_size, side)
+        squares = [squares[place] for place in order.tolist()]
+    lengths = tuple(rows * columns for _, rows, columns in grids.tolist())
+    return _read({PICTURES: pixels, _GRIDS: grids}, seen, squares, in_text)._replace(lengths=lengths)
+
+
+_LAYOUTS: Mapping[str, _Layout] = {GRID: _one_grid, TILES: _tiles, VIEWS: _views, MERGED: _merged}
+"""The layouts, by the names in `families.IN_TEXT`; a model without text has a grid."""
+
+
+def _read(
+    arguments: dict[str, Tensor],
+    seen: Sequence[SeenPicture],
+    sequences: Sequence[Sequence[str]],
+    in_text: Sequence[Sequence[str]],
+) -> ReadPictures:
+    """The pictures from the tokens of each sequence, and those that each picture has in the text."""
+    tokens, of_text = (tuple(chain.from_iterable(parts)) for parts in (sequences, in_text))
+    return ReadPictures(arguments, tuple(seen), tokens, of_text, tuple(map(len, sequences)), tuple(map(len, in_text)))
+
+
+def _patch(picture: int, row: int, column: int, size: tuple[int, ...]) -> Patch:
+    height, width = size
+    return Patch(picture, row, column, (column * width, row * height, (column + 1) * width, (row + 1) * height))
+
+
+def _area(picture: int, top: int, left: int, rows: int, columns: int, size: tuple[int, ...]) -> Iterator[Patch]:
+    """The patches of a part of a grid, row by row."""
+    return (_patch(picture, top + row, left + column, size) for row in range(rows) for column in range(columns))
+
+
+def _seen(reader: PictureReader, pixels: Tensor, picture: RawPicture, words: str = "") -> SeenPicture:
+    """What a model saw, from its normalized pixels [3 row column]; by default in the words of `_words`."""
+    processor, rgb = reader.image_processor, pixels.double()
+    if processor.do_normalize:
+        mean, std = (
+            torch.tensor(numbers, dtype=torch.float64).expand(3)[:, None, None]
+            for numbers in (processor.image_mean, processor.image_std)
+        )
+        rgb = rgb * std + mean
+    if processor.do_rescale:
+        rgb = rgb / processor.rescale_factor
+    # A convolution without padding leaves the rest out.
+    rows, columns = (length // size for length, size in zip(pixels.shape[-2:], reader.patch_size, strict=True))
+    rgb8 = rgb.round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
+    words = words or _words(processor, picture, pixels)
+    return SeenPicture(rgb8, rows, columns, reader.patch_size, words, picture.digest)
+
+
+def _words(processor: Any, picture: RawPicture, pixels: Tensor) -> str:
+    """What a processor did to a picture; its size before the crop is measured, and not computed again."""
+    from PIL import Image
+
+    makes_tiles = hasattr(processor, "image_grid_pinpoints")
+    before = pixels
+    if getattr(processor, "do_center_crop", False) and not makes_tiles:
+        image = Image.fromarray(picture.rgb)
+        before = processor(images=image, return_tensors="pt", do_center_crop=False, **_RAW)[PICTURES]
+    resized, final = (tuple(tensor.shape[:-3:-1]) for tensor in (before, pixels))
+    steps = ["padded to a square"] if getattr(processor, "do_pad", False) and not makes_tiles else []
+    is_same = resized == picture.rgb.shape[1::-1]
+    steps.append("not resized" if is_same else f"resized to {resized[0]} × {resized[1]}")
+    if final != resized:
+        is_larger = final[0] > resized[0] or final[1] > resized[1]
+        steps.append(
+            f"cropped to {final[0]} × {final[1]} at the centre" + is_larger * ", with black where it is smaller"
+        )
+    return ", ".join(steps)
+
+
+def _unknown() -> ModelError:
+    return ModelError(
+        "The processor of a model gives pictures of three colours as its family reads them, and this one gives something else: choose another model."
+    )

@@ -73,20 +73,27 @@ def read_pictures(name: str, archive: Archive) -> tuple[SeenPicture, ...]:
     described = archive.metadata.get("pictures")
     described = described if isinstance(described, list) else []
     present = entries(archive)
-    if len(described) > _MAX_PICTURES or len(present) > _MAX_PICTURES:
-        raise FileError(
-            f"{quote(name)} has {max(len(described), len(present)):,} pictures; at most {_MAX_PICTURES} are read: save fewer."
-        )
+    if (count := max(len(described), len(present))) > _MAX_PICTURES:
+        raise FileError(f"{quote(name)} has {count:,} pictures; at most {_MAX_PICTURES} are read: save fewer.")
     if present.keys() != {f"picture{index}" for index in range(len(described))}:
         raise FileError(
             f"{quote(name)} describes {plural(len(described), 'picture')}, and has {', '.join(map(quote, present)) or 'none'}: use the complete file."
         )
-    _check_sizes(name, archive, len(described))
+    n_pixels = 0
+    for key in (f"picture{index}" for index in range(len(described))):
+        shape = archive.arrays[key].shape
+        if len(shape) != 3 or shape[-1] != _COLORS:
+            raise FileError(
+                f"A picture in a file has the axes [row column {_COLORS}]; {key} in {quote(name)} is {format_shape(shape)}: save the trace again."
+            )
+        n_pixels += prod(shape[:2])
+    if n_pixels > _MAX_PIXELS:
+        raise FileError(
+            f"The pictures of {quote(name)} have {n_pixels:,} pixels by their headers; at most {_MAX_PIXELS:,} are read: save fewer pictures."
+        )
     pictures = tuple(_picture(name, archive, index, described[index]) for index in range(len(described)))
-    columns, rows = (
-        sum(picture.columns + 1 for picture in pictures),
-        max((picture.rows for picture in pictures), default=0),
-    )
+    columns = sum(picture.columns + 1 for picture in pictures)
+    rows = max((picture.rows for picture in pictures), default=0)
     if rows * columns > _MAX_GRID_CELLS or max(rows, columns) > _MAX_GRID_SIDE:
         raise FileError(
             f"The pictures of {quote(name)}, side by side, have {rows:,} rows and {columns:,} columns of patches; at most {_MAX_GRID_CELLS:,} patches and {_MAX_GRID_SIDE:,} rows or columns are drawn: "
@@ -125,21 +132,6 @@ def with_places(
         taken.add((picture, row, column))
         named[position] = Patch(picture, row, column, (box[0], box[1], box[2], box[3]))
     return tuple(named)
-
-
-def _check_sizes(name: str, archive: Archive, n_pictures: int) -> None:
-    n_pixels = 0
-    for index in range(n_pictures):
-        shape = archive.arrays[f"picture{index}"].shape
-        if len(shape) != 3 or shape[-1] != _COLORS:
-            raise FileError(
-                f"A picture in a file has the axes [row column {_COLORS}]; picture{index} in {quote(name)} is {format_shape(shape)}: save the trace again."
-            )
-        n_pixels += prod(shape[:2])
-    if n_pixels > _MAX_PIXELS:
-        raise FileError(
-            f"The pictures of {quote(name)} have {n_pixels:,} pixels by their headers; at most {_MAX_PIXELS:,} are read: save fewer pictures."
-        )
 
 
 def _picture(name: str, archive: Archive, index: int, described: Any) -> SeenPicture:

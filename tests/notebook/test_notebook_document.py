@@ -15,7 +15,7 @@ from conftest import ROOT
 from tiny_models import FAMILIES, TinyModels
 
 from attention import AttentionConfig, Cell, MissingError, TypedText, explain
-from attention.notebook import bring_scripts, scripts, view, widget
+from attention.notebook import bring_scripts, output, view, widget
 
 DOCUMENT = ROOT / "docs" / "notebook.ipynb"
 
@@ -74,7 +74,7 @@ def test_notebook_of_the_documents_runs(tiny: TinyModels, monkeypatch: pytest.Mo
     outputs = [result._repr_html_() for result in shown]
     assert len(outputs) >= 5
     assert all(outputs)
-    assert scripts.scripts_text()[:200] in outputs[0]
+    assert output.scripts_text()[:200] in outputs[0]
     assert max(map(len, outputs)) < 6e6
     (likely, before), (_, after) = results[9]
     assert before != after
@@ -103,7 +103,7 @@ def test_view_follows_what_is_clicked_and_set() -> None:
     with pytest.raises(traitlets.TraitError):
         live.head = -1
     live.callback(live, {"kind": "scripts"}, [])
-    assert live.sent == [({"kind": "scripts", "hash": scripts.scripts_hash()}, [scripts.packed_scripts()])]
+    assert live.sent == [({"kind": "scripts", "hash": output.scripts_hash()}, [output.packed_scripts()])]
     assert "TraceView(query L0 H1" in repr(live)
 
 

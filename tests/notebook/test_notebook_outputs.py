@@ -31,7 +31,7 @@ from attention.comparison import compare
 from attention.export.packing import pack_trace
 from attention.formula.config import TEMPERATURE
 from attention.formula.override import Override
-from attention.notebook import bring_scripts, open_in_lab, output, scripts, show
+from attention.notebook import bring_scripts, open_in_lab, output, show
 from attention.pictures.steps_view import factor_maps
 from attention.tutorials import NOTEBOOKS, Notebook
 
@@ -67,17 +67,17 @@ def unpacked(content: bytes) -> dict[str, Any]:
 
 
 def test_scripts_take_less_than_700_kb() -> None:
-    assert len(scripts.packed_scripts()) < len(scripts.scripts_text()) < 700_000
-    assert len(set(scripts.ALPHABET)) == 85
-    assert not set(scripts.ALPHABET) & set("&<>\"'\\`~ ")
+    assert len(output.packed_scripts()) < len(output.scripts_text()) < 700_000
+    assert len(set(output.ALPHABET)) == 85
+    assert not set(output.ALPHABET) & set("&<>\"'\\`~ ")
 
 
 def test_first_output_of_a_session_alone_carries_the_scripts(causal: Trace) -> None:
     outputs = [shown._repr_html_() or "" for shown in (causal, causal.layers[0], causal.heads(), metrics.of(causal))]
-    assert [scripts.scripts_text() in unescape(text) for text in outputs] == [True, False, False, False]
+    assert [output.scripts_text() in unescape(text) for text in outputs] == [True, False, False, False]
     assert max(map(len, outputs[1:])) < 200_000
-    assert scripts.scripts_text() in unescape(show(causal, standalone=True)._repr_html_())
-    assert scripts.scripts_text() not in unescape(show(causal, standalone=False)._repr_html_())
+    assert output.scripts_text() in unescape(show(causal, standalone=True)._repr_html_())
+    assert output.scripts_text() not in unescape(show(causal, standalone=False)._repr_html_())
 
 
 @pytest.mark.parametrize("has_ids", [True, False])
@@ -485,8 +485,8 @@ def test_live_view_exchanges_clicks_and_knobs_with_its_host(
 ) -> None:
     """The host is anywidget's: a model with values and messages, and an element to draw into."""
     folder, address = served
-    (folder / "widget.js").write_bytes((scripts.PAGE_DIR / "widget.js").read_bytes())
-    (folder / "scripts.gz").write_bytes(scripts.packed_scripts())
+    (folder / "widget.js").write_bytes((output.PAGE_DIR / "widget.js").read_bytes())
+    (folder / "scripts.gz").write_bytes(output.packed_scripts())
     (folder / "host.html").write_text("<!doctype html><link rel=icon href=data:,><body></body>")
     page = open_page(f"{address}/host.html", figure=False, bypass_csp=False)
     values = {
@@ -498,7 +498,7 @@ def test_live_view_exchanges_clicks_and_knobs_with_its_host(
     page.evaluate(
         """async (hash) => { const bytes = await (await fetch('scripts.gz')).arrayBuffer();
             model.handlers['msg:custom']({ kind: 'scripts', hash }, [new DataView(bytes)]); }""",
-        scripts.scripts_hash(),
+        output.scripts_hash(),
     )
     frame = page.frames[1]
     settled(frame)

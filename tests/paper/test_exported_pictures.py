@@ -27,7 +27,7 @@ from attention.metrics import aggregates
 from attention.paper import page
 from attention.paper.marks import _colors_of
 from attention.pictures import charts, heatmap
-from attention.pictures.derived_heatmap import derived_map_json
+from attention.pictures.heatmap import derived_map_json
 from attention.pictures.message import to_plotly, without_outlines
 from attention.pictures.message import to_plotly as as_plotly
 from attention.pictures.mosaic import layers_json

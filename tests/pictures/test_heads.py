@@ -15,7 +15,7 @@ from attention.explanation.derived import NORMS
 from attention.metrics import aggregates
 from attention.metrics import table as frames
 from attention.pictures import charts, heatmap
-from attention.pictures.derived_heatmap import derived_map_json
+from attention.pictures.heatmap import derived_map_json
 from attention.pictures.mosaic import layers_json
 
 TEXT = "the owl asked the moon and the moon blinked at the owl"

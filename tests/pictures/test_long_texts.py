@@ -13,6 +13,7 @@ from attention.formula.steps import MAP_AXES, STEPS
 from attention.pictures import heatmap
 from attention.pictures.downsample import MAX_SENT_BLOCKS, pool_for_screen
 from attention.pictures.mosaic import heads_json
+from attention.pictures.scales import drawn_span
 from attention.sources import Configurable
 from attention.sources.typed_text import MAX_TOKENS_ALL_HEADS
 from attention.trace import compute
@@ -66,7 +67,7 @@ def test_colours_and_sums_equal_for_heads_computed_singly(knobs):
             assert facts[:2] == expected[:2]
             assert facts.zero_rows == expected.zero_rows
             assert (facts.min_row_sum is None) == (expected.min_row_sum is None)
-            assert heatmap.color_range(single, step.name) == heatmap.color_range(complete, step.name)
+            assert drawn_span(single.layers[0], step.name) == drawn_span(complete.layers[0], step.name)
 
 
 def test_whole_tensor_is_available_on_request():

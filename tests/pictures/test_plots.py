@@ -14,6 +14,7 @@ from attention import STEPS, AttentionConfig, Cell, ConfigError, Layer, MissingE
 from attention.base.printed import format_number
 from attention.formula.positions import rotate
 from attention.pictures import heatmap, message
+from attention.pictures.scales import drawn_span, scale_range
 from attention.pictures.steps_view import factor_maps
 
 CAT = "the cat sat on the mat"
@@ -47,6 +48,10 @@ def uniform(n_heads, n_queries, n_keys):
 
 def words(n):
     return tuple(f"w{i}" for i in range(n))
+
+
+def color_range(sample, step, colors="fixed"):
+    return scale_range(find_step(step), drawn_span(sample.layers[0], step), colors)
 
 
 def z(figure):
@@ -291,11 +296,11 @@ def test_colours_mean_the_same_in_every_head(step):
             heatmap.heads(sample, step).data[0],
         )
     }
-    assert ranges == {heatmap.color_range(sample, step)}
+    assert ranges == {color_range(sample, step)}
 
 
 def test_map_of_zeros_has_colours():
-    low, high = heatmap.color_range(trace_of("ab", scores=torch.zeros(1, 2, 2)), "scores")
+    low, high = color_range(trace_of("ab", scores=torch.zeros(1, 2, 2)), "scores")
     assert low < 0 < high
 
 
@@ -320,7 +325,7 @@ def test_stretched_colours_end_at_the_brightest_with_a_note(draw):
 
 @pytest.mark.parametrize("colors", heatmap.COLORS)
 def test_colour_range_is_a_choice_for_probabilities_only(colors):
-    assert heatmap.color_range(trace(), "scores", colors=colors) == heatmap.color_range(trace(), "scores")
+    assert color_range(trace(), "scores", colors) == color_range(trace(), "scores")
     assert heatmap.heatmap(trace(), "scores", colors=colors) == heatmap.heatmap(trace(), "scores")
 
 

@@ -17,7 +17,7 @@ from attention.formula.names import WEIGHTS, Cell
 from attention.formula.steps import find_step
 from attention.models.library import LIBRARY
 from attention.pictures import heatmap
-from attention.pictures.derived_heatmap import derived_map_json
+from attention.pictures.heatmap import derived_map_json
 from attention.pictures.layout import Spec
 from attention.pictures.steps_view import cell_line, maps_over_picture
 from attention.pictures.view import DISTRACTOR, TARGET, clamp_cell

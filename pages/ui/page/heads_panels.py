@@ -29,7 +29,7 @@ from attention.metrics.find_rule import (
 from attention.metrics.metric import BY_DISTANCE, ON_THIS_TEXT, UNIFORM
 from attention.metrics.table import describe_head, describe_metric, estimated_seconds, frame, heading, similarity_frame
 from attention.pictures import charts, view
-from attention.pictures.derived_heatmap import derived_map_json
+from attention.pictures.heatmap import derived_map_json
 from attention.pictures.message import Surroundings
 from attention.pictures.steps_view import cell_line
 from pages.ui.exports.links import small_download

@@ -14,7 +14,7 @@ import streamlit as st
 from attention import paper
 from attention.base.errors import PictureError
 from attention.base.knobs import Knob, Real, Switch, Text, to_text
-from attention.pictures import heatmap
+from attention.pictures.heatmap import heatmap_json
 from attention.pictures.layout import Spec
 from attention.pictures.message import to_plotly, without_outlines
 from attention.pictures.steps_view import OverPicture, lab_maps
@@ -34,12 +34,8 @@ _WIDTH = Knob("width", 16.0, Real(paper.NARROWEST, paper.WIDEST), help="The widt
 _TITLES = Knob("titles", True, Switch(), help="Whether the picture has titles.")
 _CROSS = Knob("cross", True, Switch(), help="Whether the picture outlines the chosen cell, its row and its column.")
 _FIGURE = Knob(
-    "figure",
-    "",
-    Text(100),
-    help="The step of one of several maps, with “ over the picture” for that figure. Empty: all side by side.",
-)
-ALL = "All side by side"
+    "figure", "", Text(100), help="The step of one of several maps, with “ over the picture” for that figure. Empty: all side by side.")  # fmt: skip
+_ALL = "All side by side"
 
 
 def save_menu(files: Callable[[], Sequence[Spec]], key: str, export: str = "") -> None:
@@ -61,17 +57,15 @@ def save_menu(files: Callable[[], Sequence[Spec]], key: str, export: str = "") -
         )
         titles = st.toggle("With titles" if len(chosen) > 1 else "With its title", True, key=f"{key}_titled")
         help_ = "The outlines of the chosen cell, its row and its column."
-        cross = not any(map(_is_marked, chosen)) or st.toggle(
-            "With the outlines (cross)", True, key=f"{key}_cross", help=help_
-        )
+        is_marked = any(map(_is_marked, chosen))
+        cross = not is_marked or st.toggle("With the outlines (cross)", True, key=f"{key}_cross", help=help_)
         if export:
             step = name_of(chosen[0]) if len(chosen) < len(specs) else _FIGURE.default
             settings = ((_WIDTH, width), (_TITLES, titles), (_CROSS, cross), (_FIGURE, step))
             more = {knob.key: to_text(value) for knob, value in settings if value != knob.default}
             download_links(f"{key}_files", *(Link(kind.upper(), f"{export}.{kind}", more) for kind in MEDIA))
         else:
-            figures = [to_plotly(spec) for spec in chosen]
-            picture = Picture(figures if cross else list(map(without_outlines, figures)), width, titles)
+            picture = Picture.of(chosen, width, titles, cross)
             download_links(f"{key}_files", *(_link(picture, kind, key) for kind in MEDIA))
         st.caption(
             "SVG and PDF are vector graphics, sharp at any size. PNG has 300 dots per inch. HTML is one interactive file that works offline."
@@ -80,10 +74,9 @@ def save_menu(files: Callable[[], Sequence[Spec]], key: str, export: str = "") -
 
 def step_file(request: Request) -> ExportFile:
     """The file with the map of a step."""
-    trace = request.trace
-    cell = request.cell(trace)
-    colors = request.value(COLORS)
-    return _picture(request, [heatmap.heatmap_json(trace, cell.step, cell.layer, cell.head, cell, colors)])
+    trace, cell = request.trace, request.cell(request.trace)
+    maps = [heatmap_json(trace, cell.step, cell.layer, cell.head, cell, request.value(COLORS))]
+    return _picture(request, maps)
 
 
 def maps_file(request: Request) -> ExportFile:
@@ -114,11 +107,10 @@ def _chosen_title(specs: Sequence[Spec], key: str) -> str:
     """The title of the figure to save, by default that of the chosen step; empty for all figures."""
     # By title and not by index, because the figures change with the source.
     steps = {_title(spec): name_of(spec) for spec in specs}
-    default = next(
-        (name for name, step in steps.items() if step == knob_state.current_value("step")), next(iter(steps))
-    )
-    name = st.segmented_control("Figure", [*steps, ALL], default=default, required=True, key=f"{key}_which")
-    return "" if name == ALL else name if name in steps else default
+    chosen = knob_state.current_value("step")
+    default = next((name for name, step in steps.items() if step == chosen), next(iter(steps)))
+    name = st.segmented_control("Figure", [*steps, _ALL], default=default, required=True, key=f"{key}_which")
+    return "" if name == _ALL else name if name in steps else default
 
 
 @dataclass(frozen=True)
@@ -138,9 +130,8 @@ class Picture:
         """
         names = [name_of(spec) for spec in specs]
         if figure and figure not in names:
-            raise PictureError(
-                f"figure must be one of {', '.join(names)}; got “{figure}”: choose one, or omit it for all."
-            )
+            known = ", ".join(names)
+            raise PictureError(f"figure must be one of {known}; got “{figure}”: choose one, or omit it for all.")
         figures = [to_plotly(spec) for spec, name in zip(specs, names, strict=True) if figure in ("", name)]
         return cls(figures if cross else list(map(without_outlines, figures)), width, titles)
 
@@ -158,7 +149,7 @@ class Picture:
     def file_name(self) -> str:
         """The file name without extension: the steps, then the layer and head, and the chosen row and column, if they are shown."""
         names = [
-            list((figure.layout.meta or {}).get("file") or [re.sub(r"\W+", "-", title(figure)).strip("-").lower()])
+            list((figure.layout.meta or {}).get("file") or [re.sub(r"\W+", "-", _title_of(figure)).strip("-").lower()])
             for figure in self.figures
         ]
         steps, *more = ([parts[i] for parts in names if len(parts) > i] for i in range(3))
@@ -172,10 +163,9 @@ def name_of(spec: Spec) -> str:
     return str(meta["step"]) + " over the picture" * ("grid" in meta)
 
 
-def title(figure: go.Figure) -> str:
-    """A figure's title without markup."""
+def _title_of(figure: go.Figure) -> str:
     return html.unescape(re.sub(r"<[^>]*>", "", figure.layout.title.text or "")).strip() or "figure"
 
 
 def _title(spec: Spec) -> str:
-    return title(to_plotly(spec))
+    return _title_of(to_plotly(spec))

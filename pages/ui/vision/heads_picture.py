@@ -34,42 +34,36 @@ def heads_picture(page: Page, knobs: Knobs) -> HeadsPicture | None:
     drawn = knobs.value(_DRAWN, width=170, on_change=_choose_query, args=(page.layer.tokens, page.cell.row))
     if drawn != _PICTURE:
         return None
-    if _reads_query(page) is None:
+    cell, reads_query = page.cell, _reads_query(page)
+    if reads_query is None:
         st.caption(
-            f"The step {page.cell.step} of layer {page.cell.layer} has no patches along its axes, so its heads are drawn as maps."
+            f"The step {cell.step} of layer {cell.layer} has no patches along its axes, so its heads are drawn as maps."
         )
         return None
     if not knobs.locked:
-        _token_list(page)
-    key = None if _reads_query(page) else page.cell.column
-    seconds = heads_over_picture.estimate_seconds(page.trace, page.cell.step, page.cell.layer, key)
+        _token_list(page, reads_query)
+    key = None if reads_query else cell.column
+    seconds = heads_over_picture.estimate_seconds(page.trace, cell.step, cell.layer, key)
     return HeadsPicture(partial(_spec, page), seconds)
 
 
 def _spec(page: Page, colors: str, **more: Any) -> Spec:
-    """The row of the chosen query, or the column of the chosen key.
-
-    Fixed colours reach up to the largest patch, as in the Lab.
-    """
+    """The row of the chosen query, or the column of the chosen key. Fixed colours reach up to the largest patch, as in the Lab."""
     trace, cell = page.trace, page.cell
-    reads_query = _reads_query(page)
-    query, key = (cell.row, None) if reads_query else (None, cell.column)
+    query, key = (cell.row, None) if _reads_query(page) else (None, cell.column)
     scale, opacity = scales.FITTED if colors == "stretched" else colors, knob_state.current_value(HEAT.key)
     return heads_over_picture_json(trace, cell.step, cell.layer, query, key, cell, scale, opacity=opacity, **more)
 
 
 def _reads_query(page: Page) -> bool | None:
     """Whether the row of the chosen query is drawn, and not the column of the chosen key."""
-    cell = page.cell
-    return heads_over_picture.reads_query(
-        page.trace, cell.step, cell.layer, knob_state.current_value(OVER.key) == "column"
-    )
+    prefers_column = knob_state.current_value(OVER.key) == "column"
+    return heads_over_picture.reads_query(page.trace, page.cell.step, page.cell.layer, prefers_column)
 
 
-def _token_list(page: Page) -> None:
+def _token_list(page: Page, reads_query: bool) -> None:
     """Draws the list of the tokens from which the heads look, or of the columns."""
     cell, step = page.cell, find_step(page.cell.step)
-    reads_query = _reads_query(page)
     axis, key, at = (step.row_axis, "q", cell.row) if reads_query else (step.column_axis, "k", cell.column)
     tokens = page.layer.labels_of(axis)
     names = [f"{i} {label(tokens[i], escape=False)}" if tokens else str(i) for i in range(page.layer.sizes[axis])]

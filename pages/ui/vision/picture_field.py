@@ -51,23 +51,14 @@ _LONGEST_WORDS = 26  # characters of that name
 
 @dataclass
 class _Uploads:
-    """What the fields for pictures keep in a tab, by their keys.
-
-    Attributes:
-        problems: the error of the last upload.
-        number: the number of uploads.
-    """
+    """The error of the last upload and the number of uploads of each field for pictures in a tab, by its key."""
 
     problems: dict[str, str] = field(default_factory=dict)
     number: Counter[str] = field(default_factory=Counter)
 
 
 def picture_field(
-    field: Field,
-    place: str,
-    hold: _Hold = knob_state.hold,
-    wide: DeltaGenerator | None = None,
-    locked: bool = False,
+    field: Field, place: str, hold: _Hold = knob_state.hold, wide: DeltaGenerator | None = None, locked: bool = False
 ) -> None:
     """Draws the previews of the requested pictures and the fields that change them; above the maps while one is missing.
 
@@ -100,14 +91,7 @@ def picture_field(
 
 @dataclass(frozen=True)
 class _Fields:
-    """The fields of the pictures of one state.
-
-    Attributes:
-        names: the requested pictures.
-        most: how many the model reads.
-        place: the key of the fields.
-        hold: sets the knob.
-    """
+    """The fields of the pictures of one state: the requested ones, how many the model reads, the key of the fields, and what sets the knob."""
 
     names: tuple[str, ...]
     most: int
@@ -119,15 +103,11 @@ class _Fields:
         self.hold({IMAGE.key: SEPARATOR.join(names)})
 
     def with_pictures(self, new: Mapping[str, Picture]) -> tuple[tuple[str, ...], list[str]]:
-        """The names with new ones, and those that they replace: a missing picture, the default, or the only one that is read.
-
-        Raises:
-            FileError: they are too many, or together too large.
-        """
+        """The names with new ones, and those that they replace: a missing picture, the default, or the only one that is read."""
         names, replaced = list(self.names), list[str]()
         for name in (name for name in new if name not in self.names):
             waiting = [old for old in names if old not in new and _find_picture(old) is None]
-            waiting.sort(key=lambda old, name=name: file_name(old) != file_name(name))  # type: ignore[misc]  # mypy infers no type for the default
+            waiting.sort(key=lambda old, name=name: _file_name(old) != _file_name(name))  # type: ignore[misc]  # mypy infers no type for the default
             if self.most == 1 or names == [IMAGE.default]:
                 waiting = names
             if waiting:
@@ -153,9 +133,8 @@ def _preview(asked: str, picture: Picture) -> None:
         return
     st.image(uploaded.preview, alt=uploaded.picture.name, width="stretch")
     size = f"{picture.width:,} × {picture.height:,} pixels, {len(picture.content):,} bytes"
-    st.caption(
-        plain(f"{quote(picture.name)} ({size}) stays in this browser tab. The link has only its name and digest.")
-    )
+    words = f"{quote(picture.name)} ({size}) stays in this browser tab. The link has only its name and digest."
+    st.caption(plain(words))
 
 
 def _small_previews(fields: _Fields, width: int | Literal["content"]) -> None:
@@ -163,8 +142,8 @@ def _small_previews(fields: _Fields, width: int | Literal["content"]) -> None:
     for index, name in enumerate(fields.names):
         uploaded = session().uploaded_pictures.get(name)
         is_ours, ours = is_example(name), name.removeprefix(PREFIX)
-        full = ours.replace("-", " ") if is_ours else quote(file_name(name))
-        words = full if width == "content" else shortened(full, _LONGEST_WORDS)
+        full = ours.replace("-", " ") if is_ours else quote(_file_name(name))
+        words = full if width == "content" else _shortened(full, _LONGEST_WORDS)
         with st.container(key=f"{fields.place}_row_{index}", horizontal=True, vertical_alignment="center", gap="small"):
             if uploaded or is_ours:
                 preview = uploaded.preview if uploaded else _example_preview(ours)
@@ -178,7 +157,6 @@ def _small_previews(fields: _Fields, width: int | Literal["content"]) -> None:
 
 
 def _examples(fields: _Fields) -> None:
-    """Draws a choice of our pictures."""
     key = f"{fields.place}_example"
     chosen = [name.removeprefix(PREFIX) for name in fields.names if is_example(name)]
     several = fields.most > 1
@@ -224,7 +202,6 @@ def _chosen_several(key: str, fields: _Fields) -> None:
 
 
 def _removed(fields: _Fields, index: int) -> None:
-    """Shows the pictures without one of them."""
     session().of(_Uploads).problems.pop(fields.place, None)
     fields.show([name for i, name in enumerate(fields.names) if i != index])
 
@@ -246,11 +223,15 @@ def _uploaded(key: str, fields: _Fields) -> None:
     except AttentionError as error:
         ours.problems[place] = str(error)
         return
-    if fields.hold is knob_state.hold and (same := {file_name(name) for name in replaced} & set(map(file_name, new))):
+    if fields.hold is knob_state.hold and (same := {_file_name(name) for name in replaced} & set(map(_file_name, new))):
         show_later(
             f"The uploaded {quote(next(iter(same)))} is not the same picture as in the link. The page shows the uploaded one."
         )
-    keep(new)
+    pictures = session().uploaded_pictures
+    for name, each in new.items():
+        pictures.pop(name, None)  # so that it is the newest
+        pictures[name] = each
+        uploads.count_file(each, f"picture {name}")
     ours.number[place] += fields.most == 1
     fields.show(names)
     _drop_oldest()
@@ -269,7 +250,7 @@ def _find_picture(name: str) -> Picture | None:
 
 def missing_words(source: Source | None) -> str:
     """A sentence about the uploaded pictures that the state shows, those of the second state included; empty if there are none."""
-    pictures = dict.fromkeys(name.rpartition(":")[0] for name in _shown_names() if not is_example(name))
+    pictures = dict.fromkeys(_file_name(name) for name in _shown_names() if not is_example(name))
     if source is None or not pictures:
         return ""
     are, them = ("is", "it") if len(pictures) == 1 else ("are", "them")
@@ -286,11 +267,6 @@ def _shown_names() -> tuple[str, ...]:
 
 
 def _read_several(files: Sequence[Any], most: int) -> list[UploadedPicture]:
-    """The pictures of an upload of several.
-
-    Raises:
-        AttentionError: they are too many; or as for `_read_one`, with the name of the file.
-    """
     if len(files) > most:
         raise FileError(f"At most {most} pictures are read here; got {len(files)} files: choose fewer.")
     read = []
@@ -298,36 +274,21 @@ def _read_several(files: Sequence[Any], most: int) -> list[UploadedPicture]:
         try:
             read.append(_read_one(file))
         except AttentionError as error:
-            raise type(error)(f"{quote(shortened(file.name))}: {error}") from error
+            raise type(error)(f"{quote(_shortened(file.name))}: {error}") from error
     return read
 
 
 def _read_one(file: Any) -> UploadedPicture:
-    """The picture of an upload with its preview; a large one is read in a job.
-
-    Raises:
-        FileError: it is no picture, it is broken, or it is too large.
-        BusyError: the server has no memory for it now.
-    """
-    content, name = uploads.content(file), shortened(file.name)
+    """The picture of an upload with its preview; a large one is read in a job."""
+    content, name = uploads.content(file), _shortened(file.name)
     if len(content) > PICTURE_MB * 2**20:
         raise FileError(
             f"A picture may take at most {PICTURE_MB} MB here; got {len(content) / 2**20:.1f} MB: save it smaller, or as JPEG."
         )
     is_large = bytes_to_decode(content, PICTURE_PIXELS) > LARGE_BYTES
     seconds, words = (1.0 if is_large else 0.0), "Reading the picture"
-    return UploadedPicture(
-        *heavy.run(with_preview, content, name, PICTURE_PIXELS, _PREVIEW_SIDE, seconds=seconds, words=words)
-    )
-
-
-def keep(new: Mapping[str, UploadedPicture]) -> None:
-    """Keeps uploaded pictures in the tab, by their names in a link. `_drop_oldest` follows, once they are shown."""
-    pictures = session().uploaded_pictures
-    for name, uploaded in new.items():
-        pictures.pop(name, None)
-        pictures[name] = uploaded
-        uploads.count_file(uploaded, f"picture {name}")
+    read = heavy.run(with_preview, content, name, PICTURE_PIXELS, _PREVIEW_SIDE, seconds=seconds, words=words)
+    return UploadedPicture(*read)
 
 
 def _drop_oldest() -> None:
@@ -338,11 +299,10 @@ def _drop_oldest() -> None:
             del pictures[name]
 
 
-def file_name(name: str) -> str:
-    """The name of the file in the name of an uploaded picture."""
+def _file_name(name: str) -> str:
     return name.rpartition(":")[0]
 
 
-def shortened(name: str, longest: int = _LONGEST_NAME) -> str:
+def _shortened(name: str, longest: int = _LONGEST_NAME) -> str:
     """A file name short enough for an address, or another place, with its extension."""
     return name if len(name) <= longest else f"{name[: longest // 2]}…{name[-longest // 2 :]}"
