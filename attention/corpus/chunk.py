@@ -1,25 +1,42 @@
-"""The one function that computes a chunk of texts: every metric of every head, with the controls, as a digest."""
+"""The one function that computes a chunk of texts: every metric of every head, with the controls, as a digest.
+
+Texts are cut to a length, sorted by it, and padded on the right; the controls are made of them.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from attention.base.errors import ModelError
-from attention.corpus.batches import Tokenizer, TokenSequence, batches, padded
-from attention.corpus.digest import MAX_OFFSET, N_BINS, N_KEYS, Digest, Examples, Moments
+from attention.corpus.digest import (
+    DIFFERENCE,
+    EXCESS,
+    MAX_OFFSET,
+    N_BINS,
+    N_KEYS,
+    TEXTS,
+    UNIFORM,
+    Digest,
+    Examples,
+    Moments,
+)
 from attention.explanation.derived import projected_lengths
+from attention.explanation.subwords import TokenGroups
 from attention.formula.names import VALUE
 from attention.metrics.metric import RANDOM, SHUFFLED
 from attention.metrics.patterns import Pattern, TokenTexts
 from attention.models import lm_head, recorder, running
 from attention.models.attention_call import in_float32
 from attention.models.followed_pass import no_weights_error, run_followed
+from attention.models.token_pieces import readable_tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,14 +46,145 @@ if TYPE_CHECKING:
     from attention.models.attention_call import ModelCall
     from attention.models.loaded import LoadedModel, Site
 
-TEXTS, UNIFORM, DIFFERENCE, EXCESS = "texts", "uniform", "difference", "excess"
-"""The conditions of a run beside its controls. "Difference" is each text minus itself with its words in random order, "excess" each text minus
-what the null of the metric gives for it."""
+BATCH_TOKENS = 2048
+"""The tokens of a batch, with padding."""
+_REPEATED_TOKENS = 25
+"""The random tokens of a control sequence, which are repeated once. Source: Olsson et al. 2022, "repeated random tokens"."""
 _WITH_OFFSETS = (TEXTS, SHUFFLED)
 """The conditions whose weights are added up by offset."""
 _TEXTS_PER_RANDOM = 16
 """There is one random control sequence for this number of texts."""
 _HIDDEN_BELOW = -1e30
+
+
+@dataclass(frozen=True)
+class TokenSequence:
+    """The token ids of one text or control.
+
+    Attributes:
+        number: of the text, or of the control sequence.
+        ids: the token ids.
+        is_special: whether each is a special token that the tokenizer added.
+        text: the text itself; empty for a control.
+        tokens: the readable tokens, where they do not follow from the ids: a word that stands elsewhere is still one word.
+    """
+
+    number: int
+    ids: tuple[int, ...]
+    is_special: tuple[bool, ...]
+    text: str = ""
+    tokens: tuple[str, ...] = ()
+
+
+class Tokenizer:
+    """The tokenizer of a model, for many texts at once.
+
+    Attributes:
+        loaded: the model.
+        max_tokens: texts are cut to this number of tokens, with special tokens.
+    """
+
+    def __init__(self, loaded: LoadedModel, max_tokens: int) -> None:
+        self.loaded = loaded
+        self.max_tokens = min(max_tokens, loaded.max_length or max_tokens)
+
+    def sequences(self, first: int, texts: Sequence[str]) -> tuple[list[TokenSequence], int]:
+        """The token ids of some texts, numbered from `first`; and the number of texts that are cut."""
+        encode = self.loaded.tokenizer
+        arguments = {"return_special_tokens_mask": True, "return_attention_mask": False, "verbose": False}
+        encoded = encode(list(texts), truncation=True, max_length=self.max_tokens, **arguments)
+        rows = zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True)
+        result = [
+            TokenSequence(first + i, tuple(ids), tuple(map(bool, special)), texts[i])
+            for i, (ids, special) in enumerate(rows)
+        ]
+        full = [texts[i] for i, sequence in enumerate(result) if len(sequence.ids) >= self.max_tokens]
+        lengths = [len(ids) for ids in encode(full, truncation=False, **arguments)["input_ids"]] if full else []
+        return result, sum(length > self.max_tokens for length in lengths)
+
+    def tokens(self, sequence: TokenSequence) -> tuple[str, ...]:
+        """The readable tokens of a sequence."""
+        texts = [sequence.text] if sequence.text else []
+        return sequence.tokens or readable_tokens(self.loaded.tokenizer, sequence.ids, texts)
+
+    def shuffled(self, sequence: TokenSequence, seed: int) -> TokenSequence:
+        """The same text with its words in random order; special tokens stay, and the pieces of a word stay together.
+
+        An order that gives the same ids is rotated, so that the ids are the same only where no order changes them: one word, or equal words.
+        """
+        tokens = self.tokens(sequence)
+        words = TokenGroups.of(tokens, sequence.is_special, words=True, hide=False).spans
+        movable = [span for span in words if not sequence.is_special[span[0]]]
+        order = sorted(movable, key=lambda span: _hash(seed, sequence.number, span[0]))
+        for _ in order[:4]:  # one rotation is enough, but for words such as "ab a b"
+            following = iter(order)
+            spans = [span if sequence.is_special[span[0]] else next(following) for span in words]
+            places = [place for span in spans for place in range(*span)]
+            ids = tuple(sequence.ids[place] for place in places)
+            if ids != sequence.ids:
+                return TokenSequence(sequence.number, ids, sequence.is_special, tokens=tuple(tokens[i] for i in places))
+            order = [*order[1:], order[0]]
+        return sequence
+
+    def repeated(self, number: int, seed: int) -> TokenSequence:
+        """Random tokens, twice, between the special tokens that the tokenizer adds.
+
+        Source: Olsson et al. 2022, "In-context Learning and Induction Heads".
+        """
+        before, after, ordinary = self._frame
+        length = min(_REPEATED_TOKENS, (self.max_tokens - len(before) - len(after)) // 2)
+        length, chosen, draw = min(length, len(ordinary)), list[int](), 0
+        while len(chosen) < length:
+            token_id = ordinary[int.from_bytes(_hash(seed, number, draw)) % len(ordinary)]
+            chosen += [token_id] * (token_id not in chosen)
+            draw += 1
+        ids = (*before, *chosen, *chosen, *after)
+        special = [True] * len(before) + [False] * 2 * len(chosen) + [True] * len(after)
+        return TokenSequence(number, ids, tuple(special))
+
+    @cached_property
+    def special_tokens(self) -> frozenset[str]:
+        """The special tokens of the tokenizer."""
+        return frozenset(self.loaded.tokenizer.all_special_tokens)
+
+    @cached_property
+    def _frame(self) -> tuple[list[int], list[int], Any]:
+        """The special tokens before and after a text, and all ids that are not special."""
+        encoded = self.loaded.tokenizer("a", return_special_tokens_mask=True)
+        ids, special = encoded["input_ids"], encoded["special_tokens_mask"]
+        first = special.index(0) if 0 in special else len(ids)
+        last = len(special) - special[::-1].index(0) if 0 in special else len(ids)
+        rows = len(self.loaded.model.get_input_embeddings().weight)
+        excluded = set(self.loaded.tokenizer.all_special_ids)
+        ordinary = [i for i in range(min(rows, len(self.loaded.tokenizer))) if i not in excluded]
+        return ids[:first], ids[last:], ordinary
+
+
+def _batches(sequences: Sequence[TokenSequence]) -> Iterator[list[TokenSequence]]:
+    """The sequences in batches of about equal lengths, the shortest first, with at most `BATCH_TOKENS` tokens unless one alone has more."""
+    batch: list[TokenSequence] = []
+    for sequence in sorted(sequences, key=lambda each: (len(each.ids), each.number)):
+        if batch and len(sequence.ids) * (len(batch) + 1) > BATCH_TOKENS:
+            yield batch
+            batch = []
+        batch.append(sequence)
+    if batch:
+        yield batch
+
+
+def _padded(batch: Sequence[TokenSequence], pad_id: int) -> tuple[Tensor, Tensor]:
+    """The ids of a batch [text pos], and whether each is a token and not padding."""
+    longest = max(len(sequence.ids) for sequence in batch)
+    ids = torch.full((len(batch), longest), pad_id)
+    for row, sequence in enumerate(batch):
+        ids[row, : len(sequence.ids)] = torch.tensor(sequence.ids)
+    lengths = torch.tensor([len(sequence.ids) for sequence in batch])
+    return ids, torch.arange(longest) < lengths[:, None]
+
+
+def _hash(*numbers: int) -> bytes:
+    """Bytes that look random, and are the same everywhere."""
+    return blake2b(repr(numbers).encode(), digest_size=8).digest()
 
 
 @dataclass(frozen=True)
@@ -144,12 +292,10 @@ class _Sums:
         self.n_maps = 0
 
     def add(self, condition: str, sequences: Sequence[TokenSequence]) -> None:
-        """Adds the values of sequences: texts, or those of a control."""
-        for batch in batches(sequences):
+        for batch in _batches(sequences):
             _BatchRun(self, condition, batch).run()
 
     def digest(self, read: dict[str, int], sequences: Sequence[TokenSequence]) -> Digest:
-        """The digest of everything that was added."""
         examples = _joined([self.examples[call] for call in self.order])
         numbers = {int(number) for number in np.unique(examples.number)}
         texts = {s.number: (s.text, self.tokenizer.tokens(s)) for s in sequences if s.number in numbers}
@@ -163,7 +309,7 @@ class _Sums:
             self.queries,
             self.query_sums,
             np.stack(
-                [_histogram(values[..., m], *limits(metric, self.plan)) for m, metric in enumerate(self.plan.metrics)],
+                [_histogram(values[..., m], *self.plan.limits(metric)) for m, metric in enumerate(self.plan.metrics)],
                 1,
             ),
             examples,
@@ -187,10 +333,9 @@ class _BatchRun:
     visible: dict[int, tuple[Any, Tensor]] = field(default_factory=dict)  # by the id of the mask, which stays alive
 
     def run(self) -> None:
-        """Runs the model, and adds what it computes."""
         sums, loaded = self.sums, self.sums.loaded
         pad_id = loaded.tokenizer.pad_token_id
-        ids, self.is_token = padded(self.batch, 0 if pad_id is None else pad_id)
+        ids, self.is_token = _padded(self.batch, 0 if pad_id is None else pad_id)
         # Padding is never measured, so any token will do; equal numbers are equal tokens.
         self.ids = torch.where(self.is_token, ids, -1)[:, None]
         texts = tuple(sums.tokenizer.tokens(sequence) for sequence in self.batch)
@@ -279,7 +424,6 @@ class _BatchRun:
         return self.is_token[:, None, None, :].expand(-1, 1, self.is_token.shape[1], -1)
 
     def _row(self, sequence: TokenSequence) -> int:
-        """The row of a sequence in the values of the chunk."""
         return sequence.number - self.sums.chunk.first
 
     def _examples(self, metric: Metric, pattern: Pattern, of_queries: Tensor, values: Any) -> tuple[Any, ...]:
@@ -310,7 +454,6 @@ class _BatchRun:
         )
 
     def _add_offsets(self, pattern: Pattern, heads: slice, place: int) -> None:
-        """Adds the weights by offset."""
         sums, weights, offsets = self.sums, pattern.weights, pattern.offsets
         near = offsets.abs() <= MAX_OFFSET
         bins = (offsets + MAX_OFFSET)[near]
@@ -328,15 +471,6 @@ class _BatchRun:
         if equal:
             sums.map_sums[heads] += weights[equal][..., :n, :n].sum(0, dtype=torch.float64)
             sums.n_maps += len(equal) if place == 0 else 0
-
-
-def limits(metric: Metric, plan: RunPlan) -> tuple[float, float]:
-    """The ends of the histogram of a metric: those that it declares as numbers; "keys − 1" and the like depend on the text."""
-    try:
-        high = float(metric.maximum)
-    except ValueError:
-        high = float(plan.max_tokens - 1)
-    return 0.0, high
 
 
 def _histogram(values: Any, low: float, high: float) -> Any:

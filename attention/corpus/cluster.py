@@ -24,8 +24,8 @@ from uuid import uuid4
 from attention.base import errors
 from attention.base.errors import AttentionError, ConfigError, FileError, ModelError, SizeError
 from attention.corpus import scan
-from attention.corpus.parts_folder import PartsFolder, part_name
 from attention.corpus.run_plan import RunPlan
+from attention.corpus.scan import PartsFolder, part_name
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -117,7 +117,6 @@ class _Process:
         other_end.close()
 
     def end(self) -> None:
-        """Ends the process at once."""
         self.pipe.close()
         self._process.kill()
         self._process.join()
@@ -198,17 +197,12 @@ def _task_arguments(plan: RunPlan, folder: PartsFolder, device: str) -> tuple[st
 
 
 def _check_outcome(outcome: _Outcome) -> None:
-    """Raises the error of a worker."""
     if outcome.error:
         raise getattr(errors, outcome.error)(f"The worker {outcome.worker}: {outcome.sentence}")
 
 
 def _check_deadly(deadly: Iterable[Chunk]) -> None:
-    """Raises an error that names the chunks that have ended their workers, if there are any.
-
-    Raises:
-        SizeError: there are.
-    """
+    """Raises an error that names the chunks that have ended their workers, if there are any."""
     names = [
         f"{chunk.index} (texts {chunk.first:,} to {chunk.first + len(chunk.texts) - 1:,})"
         for chunk in sorted(deadly, key=lambda chunk: chunk.index)
@@ -240,7 +234,6 @@ class _Run:
         self.name = uuid4().hex[:8]  # tasks of another run are others
 
     def compute(self, chunks: Iterator[Chunk]) -> None:
-        """Compute all chunks, as many at a time as there are workers."""
         from distributed import CancelledError, KilledWorker
 
         self._send(chunks)
@@ -265,11 +258,6 @@ class _Run:
         self._check_visible(self.done, "")
 
     def _completed(self) -> Iterator[Any]:
-        """The futures that are done, as they are.
-
-        Raises:
-            ConfigError: there has been no worker for `WORKER_SECONDS`.
-        """
         seen = checked = time.monotonic()
         while self.sent:
             if self.completed.has_ready():
@@ -290,11 +278,6 @@ class _Run:
                     )
 
     def _count_workers(self) -> int:
-        """The number of workers now.
-
-        Raises:
-            ConfigError: the scheduler does not answer.
-        """
         try:
             return len(self.client.nthreads())
         except (OSError, RuntimeError) as error:  # Dask's CommClosedError, or a client that has closed itself
@@ -323,11 +306,6 @@ class _Run:
         self.report(len(chunk.texts))
 
     def _check_visible(self, indices: list[int], host: str) -> None:
-        """Check that parts are in the folder of this machine.
-
-        Raises:
-            FileError: they are not.
-        """
         until = time.monotonic() + _VISIBLE_SECONDS
         while missing := set(indices) - self.folder.present():
             if time.monotonic() >= until:
@@ -341,11 +319,6 @@ class _Run:
 
 @contextmanager
 def _connected(scheduler: str) -> Iterator[Client]:
-    """A client of a scheduler.
-
-    Raises:
-        ConfigError: distributed is missing, or the scheduler or its workers are.
-    """
     try:
         import dask.config
         from distributed import Client
@@ -370,11 +343,7 @@ def _connected(scheduler: str) -> Iterator[Client]:
 
 
 def _security(scheduler: str) -> Security:
-    """The certificates in Dask's settings, if they are what this address needs.
-
-    Raises:
-        ConfigError: it is no address, or the settings are others.
-    """
+    """The certificates in Dask's settings, if they are what this address needs."""
     from distributed import Security
 
     address = re.fullmatch(r"(?:(tcp|tls|ws|wss)://)?[^/\s]+:\d{1,5}", scheduler)
@@ -401,11 +370,7 @@ def _security(scheduler: str) -> Security:
 
 
 def _check_workers(client: Client, scheduler: str) -> None:
-    """Wait for a worker, and check the versions of all.
-
-    Raises:
-        ConfigError: none appears, or one has another version.
-    """
+    """Wait for a worker, and check the versions of all."""
     try:
         client.wait_for_workers(1, timeout=WORKER_SECONDS)
     except TimeoutError as error:
@@ -428,7 +393,6 @@ def _check_workers(client: Client, scheduler: str) -> None:
 
 
 def _compute_on_dask(*arguments: Any) -> _Outcome:
-    """Computes a chunk on a worker of Dask."""
     from distributed import get_worker
 
     return _compute(*arguments)._replace(worker=str(get_worker().address))
@@ -458,11 +422,6 @@ def _plan(plan_json: str) -> RunPlan:
 
 
 def _check_packages(plan: RunPlan) -> None:
-    """Check that this process would compute the numbers of the plan.
-
-    Raises:
-        ModelError: it has another version of a package.
-    """
     for name, version in scan.versions().items():
         if plan.versions.get(name, version) != version:
             raise ModelError(

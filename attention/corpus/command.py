@@ -166,8 +166,7 @@ def _folder(text: str) -> str:
 
 
 def _run(options: argparse.Namespace, url: str) -> None:
-    """Plan a run, compute its parts, and merge them if all are there."""
-    from attention.corpus.parts_folder import PartsFolder
+    from attention.corpus.scan import PartsFolder
     from attention.models.library import LIBRARY
 
     if any(os.path.realpath(text) == os.path.realpath(url) for text in options.texts):  # also of a loop of links
@@ -210,7 +209,6 @@ def _run(options: argparse.Namespace, url: str) -> None:
 
 
 def _compute(options: argparse.Namespace, plan: RunPlan, texts: TextFiles, url: str, report: Any) -> None:
-    """Compute the missing parts: here, or on the workers of a cluster."""
     if options.workers <= 1 and not options.scheduler:
         scan.scan(plan, texts, url, options.shard, report, options.device)
         return
@@ -229,9 +227,8 @@ def _compute(options: argparse.Namespace, plan: RunPlan, texts: TextFiles, url: 
 
 
 def _merge(url: str) -> None:
-    """Merge the parts of a folder, and say what was found."""
-    from attention.corpus.parts_folder import PartsFolder
     from attention.corpus.result import HeadsResult
+    from attention.corpus.scan import PartsFolder
 
     _say("Merging the parts …")
     scan.merge(url)
@@ -255,7 +252,6 @@ def _plan_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _chunk_texts(plan: RunPlan, index: int) -> int:
-    """The number of texts of a chunk."""
     return min(plan.chunk_size, plan.n_texts - index * plan.chunk_size)
 
 
@@ -358,16 +354,7 @@ def _estimate_run(loaded: LoadedModel, plan: RunPlan, texts: Sequence[str], n_to
 
 
 def _plan_words(loaded: LoadedModel, plan: RunPlan, n_tokens: int, texts: str, n_present: int, url: str) -> str:
-    """The plan of a run, a line for each subject.
-
-    Args:
-        loaded: the model.
-        plan: of the run.
-        n_tokens: the estimated number of tokens.
-        texts: what was read, in words.
-        n_present: the number of parts that are there already.
-        url: the folder.
-    """
+    """The plan of a run, a line for each subject."""
     from attention.corpus.chunk import reader_of, text_sites
 
     sites = text_sites(reader_of(loaded))
@@ -390,13 +377,6 @@ def _plan_words(loaded: LoadedModel, plan: RunPlan, n_tokens: int, texts: str, n
 
 
 def _estimate_words(found: Estimate, n_parts: int, n_workers: int) -> str:
-    """What a run will take, in words.
-
-    Args:
-        found: the estimate.
-        n_parts: of the whole run.
-        n_workers: of this machine; 0: those of a scheduler, whose number is not known.
-    """
     time_words = f"about {duration(found.seconds / max(1, n_workers))}"
     n_cores = os.cpu_count() or 1
     if not n_workers:
@@ -437,7 +417,6 @@ def _strongest_words(result: HeadsResult) -> str:
 
 
 def _missing_words(plan: RunPlan, present: frozenset[int], url: str) -> str:
-    """Which parts of other shards are missing."""
     missing = [index for index in range(plan.n_chunks) if index not in present]
     named = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")
     verb = "is" if len(missing) == 1 else "are"

@@ -307,7 +307,6 @@ def _jagged(points: Any) -> Any:
 
 
 def _marks(marks: Mapping[tuple[int, int], str], layers: list[int], bright: Any, heads: Any) -> dict[str, Any]:
-    """The marks of labelled heads, in the upper right corners."""
     is_bright = dict(zip(heads, bright, strict=True))
     shown = [head for head in marks if head in is_bright]
     return {
@@ -318,7 +317,6 @@ def _marks(marks: Mapping[tuple[int, int], str], layers: list[int], bright: Any,
 
 
 def _hover(numbers: HeadDistributions, shape: tuple[int, int], rows: Any, columns: Any) -> list[list[str]]:
-    """What the pointer shows at each cell."""
     texts = [[""] * shape[1] for _ in range(shape[0])]
     for i, head in enumerate(numbers.heads):
         texts[rows[i]][columns[i]] = html.escape(describe_distribution(numbers, i), quote=False).replace("\n", "<br>")

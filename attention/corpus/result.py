@@ -20,7 +20,7 @@ from attention.base.cache import CACHE
 from attention.base.errors import FileError, MissingError
 from attention.base.jobs import N_BYTES, JobError, read_foreign
 from attention.corpus.digest import MAX_OFFSET, N_KEYS
-from attention.corpus.result_child import (
+from attention.corpus.heads_table import (
     COLUMNS,
     COUNTS,
     EXAMPLES,
@@ -92,8 +92,6 @@ class Example(NamedTuple):
 
 
 class _Examples(NamedTuple):
-    """The examples of a row, in the cache."""
-
     examples: tuple[Example, ...]
     nbytes: int
 
@@ -297,11 +295,7 @@ class HeadsResult:
 
 
 def _read(function: Callable[..., bytes], content: bytes, name: str, *args: int, turn: Turn) -> bytes:
-    """What a function of `attention.corpus.result_child` makes of a file, in a process of its own.
-
-    Raises:
-        FileError: it is not the result of a run, or takes too much.
-    """
+    """What a function of `attention.corpus.heads_table` makes of a file, in a process of its own."""
     with turn() as n_bytes:
         try:
             return read_foreign(function, content, quote(name), *args, n_bytes=n_bytes, seconds=_SECONDS)
@@ -312,11 +306,7 @@ def _read(function: Callable[..., bytes], content: bytes, name: str, *args: int,
 
 
 def _unpacked(name: str, packed: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The description of a run, and its arrays, which are views of the bytes of `numbers_of`; no size is trusted.
-
-    Raises:
-        FileError: they are not those of a run.
-    """
+    """The description of a run, and its arrays, which are views of the bytes of `numbers_of`; no size is trusted."""
     place = 8 + int.from_bytes(packed[:8], "little")
     info, numbers = read_info(name, packed[8:place]), dict[str, NDArray[Any]]()
     for key, (dtype, shape) in shapes(info).items():
@@ -364,11 +354,7 @@ def _check_numbers(name: str, numbers: Mapping[str, NDArray[Any]], info: Mapping
 
 
 def _read_examples(name: str, packed: bytes, plan: Mapping[str, Any]) -> tuple[Example, ...]:
-    """The examples in the bytes of `examples_of`, of which nothing is trusted.
-
-    Raises:
-        FileError: they are not those of a run.
-    """
+    """The examples in the bytes of `examples_of`, of which nothing is trusted."""
     if len(packed) > _MAX_EXAMPLE_BYTES:
         raise FileError(
             f"{name} has {len(packed):,} bytes of examples for a head; at most {_MAX_EXAMPLE_BYTES:,} are read: run it with fewer (--top), or shorter ones (--max-tokens)."

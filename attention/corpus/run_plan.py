@@ -100,6 +100,13 @@ class RunPlan:
         of_text = tuple(metric for metric in declared if metric.compute is not None and not metric.of_pictures)
         return of_text + tuple(FindRule.parse(text).metric for text in self.finds)
 
+    def limits(self, metric: Metric) -> tuple[float, float]:
+        """The ends of the histogram of a metric: those that it declares as numbers; "keys − 1" and the like depend on the text."""
+        try:
+            return 0.0, float(metric.maximum)
+        except ValueError:
+            return 0.0, float(self.max_tokens - 1)
+
     def to_json(self) -> str:
         """The plan as JSON."""
         return json.dumps(dataclasses.asdict(self), indent=1, sort_keys=True)
@@ -163,7 +170,6 @@ def read_info(name: str, content: bytes | None) -> dict[str, Any]:
 
 
 def _plan(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The plan of a run."""
     plan: dict[str, Any] = {}
     for entry in dataclasses.fields(RunPlan):
         kind = "list[str]" if str(entry.type).startswith("tuple") else str(entry.type)
@@ -215,7 +221,6 @@ def _checked(value: Any, kind: str, key: str, name: str, most: int = _MAX_INTEGE
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a text has neither control characters nor half a surrogate pair."""
     return not any(
         ord(character) < 32 or 127 <= ord(character) < 160 or 0xD800 <= ord(character) < 0xE000 for character in text
     )

@@ -1,8 +1,9 @@
-"""A run over many texts: its plan, its chunks, one part for each, and the table of all."""
+"""A run over many texts: its plan, its chunks, one part for each in a folder, and the table of all."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import struct
 from collections import Counter, deque
@@ -13,9 +14,9 @@ from functools import cache, lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from attention.base.errors import ConfigError, FileError, ModelError
-from attention.corpus.parts_folder import PartsFolder, part_name
 from attention.corpus.run_plan import RunPlan
 
 if TYPE_CHECKING:
@@ -26,7 +27,121 @@ if TYPE_CHECKING:
 PLAN, _INFO, TABLE = "plan.json", "corpus.json", "heads.parquet"
 _SAMPLE = 2000  # texts that the plan cuts into tokens
 _MAP_LENGTHS = range(8, 25)  # tokens of the texts whose mean map is computed
+_PARTS = "parts"
 _PACKAGES = ("attention", "torch", "transformers", "tokenizers", "numpy")
+
+
+class PartsFolder:
+    """The folder of a run, on this machine or anywhere that fsspec reaches: each part appears whole or not at all.
+
+    Attributes:
+        url: a path of this machine, or a URL such as s3://bucket/heads.
+    """
+
+    def __init__(self, url: str) -> None:
+        from fsspec.core import url_to_fs
+
+        self.url = url
+        try:
+            self._files, self._root = url_to_fs(url)
+        except (ValueError, ImportError, OSError) as error:
+            raise FileError(
+                f"A folder is a path, or a URL that fsspec opens, such as s3://bucket/heads; {url[:80]!r} is neither here (“{error}”): "
+                "check it, or install what it needs."
+            ) from error
+        self._is_local = "file" in _protocols(self._files)
+        self._errors = (OSError,) if self._is_local else (Exception,)  # each object store has errors of its own
+
+    @property
+    def absolute_url(self) -> str:
+        """The URL that another process understands, whatever its current folder is."""
+        return self._root if self._is_local else self.url
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file of this name."""
+        self._files.invalidate_cache()
+        return bool(self._files.isfile(self._path(name)))
+
+    def read(self, name: str) -> bytes:
+        """The content of a file.
+
+        Raises:
+            FileError: it cannot be read.
+        """
+        try:
+            return bytes(self._files.cat_file(self._path(name)))
+        except self._errors as error:
+            raise FileError(
+                f"{self._path(name)} cannot be read ({getattr(error, 'strerror', None) or error}): run the command again."
+            ) from error
+
+    def write(self, name: str, content: bytes, is_new: bool = False) -> None:
+        """Write a file, so that a reader sees all of it or nothing, whatever happens meanwhile.
+
+        Args:
+            name: of the file.
+            content: of the file.
+            is_new: on this machine, keep a file that another process has written meanwhile.
+
+        Raises:
+            FileError: it cannot be written.
+        """
+        try:
+            if self._is_local:
+                _write_and_rename(Path(self._path(name)), content, is_new)
+            else:  # object stores show an object when it is complete
+                self._files.pipe_file(self._path(name), content)
+        except self._errors as error:
+            raise FileError(
+                f"{self._path(name)} cannot be written ({getattr(error, 'strerror', None) or error}): free some space, or choose another folder."
+            ) from error
+
+    def present(self) -> frozenset[int]:
+        """The indices of the parts that are there."""
+        self._files.invalidate_cache()
+        folder = self._path(_PARTS)
+        if not self._files.isdir(folder):
+            return frozenset()
+        names = (str(name).rsplit("/", 1)[-1] for name in self._files.ls(folder, detail=False))
+        return frozenset(int(name[:-4]) for name in names if name.endswith(".npz") and name[:-4].isdigit())
+
+    def _path(self, name: str) -> str:
+        return f"{self._root.rstrip('/')}/{name}"
+
+
+def part_name(index: int) -> str:
+    """The name of the part of a chunk."""
+    return f"{_PARTS}/{index:06}.npz"
+
+
+def _write_and_rename(path: Path, content: bytes, is_new: bool = False) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # before the new name, so that a pulled plug leaves no empty part
+        if is_new and _linked(aside, path):
+            return
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _linked(aside: Path, path: Path) -> bool:
+    """Whether a file has a second name now, or another file had it before; false where the file system has no such names."""
+    try:
+        path.hardlink_to(aside)
+    except FileExistsError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _protocols(files: Any) -> tuple[str, ...]:
+    return (files.protocol,) if isinstance(files.protocol, str) else tuple(files.protocol)
 
 
 def make_plan(loaded: LoadedModel, texts: Iterable[str], **options: Any) -> tuple[RunPlan, int]:
@@ -41,7 +156,7 @@ def make_plan(loaded: LoadedModel, texts: Iterable[str], **options: Any) -> tupl
         ConfigError: an option is out of its range, or there is no text.
         ModelError: the model reads pictures, or its files cannot be read.
     """
-    from attention.corpus.batches import Tokenizer
+    from attention.corpus.chunk import Tokenizer
     from attention.models.token_pieces import word_rule
 
     if loaded.pictures is not None:
@@ -225,11 +340,6 @@ def _parts(folder: PartsFolder, plan: RunPlan) -> Iterator[Digest]:
 
 
 def _model_folder(name: str) -> Path:
-    """The folder of a model of this machine.
-
-    Raises:
-        ModelError: there is none.
-    """
     from attention.models.library import LIBRARY
 
     return LIBRARY.folder(name)
@@ -269,11 +379,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _model(name: str, digest: str, device: str) -> LoadedModel:
-    """The model of the plan, loaded once in each process.
-
-    Raises:
-        ModelError: this machine has another model of this name.
-    """
+    """The model of the plan, loaded once in each process."""
     from attention.models.library import LIBRARY
 
     if model_digest(_model_folder(name)) != digest:

@@ -149,7 +149,6 @@ class TextFiles:
                 yield from _split_paragraphs(lines) if self._paragraphs else lines
 
     def _files_of(self, path: str | Path, stdin: BinaryIO | None) -> Iterator[TextFile]:
-        """The files behind a path that users name."""
         if str(path) == _STANDARD_INPUT:
             if stdin is None:
                 raise FileError("There is no standard input (-) here: name a file.")
@@ -212,7 +211,6 @@ class _ReadCounts:
     columns: tuple[str, ...] = ()
 
     def add_column(self, name: str) -> None:
-        """Note a column that texts are from."""
         if name not in self.columns:
             self.columns = (*self.columns, name)
 
@@ -292,11 +290,7 @@ def _saved_dataset(folder: Path) -> Iterator[TextFile]:
 
 
 def _description(path: Path, key: str) -> Any:
-    """A list or dict in a JSON file of a dataset; empty if it has none.
-
-    Raises:
-        FileError: it is no such file.
-    """
+    """A list or dict in a JSON file of a dataset; empty if it has none."""
     try:
         with path.open("rb") as file:
             value = json.loads(file.read(_MAX_DESCRIPTION)).get(key) or []
@@ -321,23 +315,12 @@ class _TextLines:
     """
 
     def __init__(self, stream: BinaryIO, name: str, counts: _ReadCounts, is_strict: bool = False) -> None:
-        """Read a stream.
-
-        Args:
-            stream: of bytes.
-            name: of the file, for errors.
-            counts: receives the number of lines that are not UTF-8, which are left out.
-            is_strict: refuse lines that are not UTF-8, where a line is no text of its own.
-        """
+        """Read a stream."""
         self.name, self.number = name, 0
         self._stream, self._counts, self._is_strict = stream, counts, is_strict
 
     def __iter__(self) -> Iterator[str]:
-        """The lines.
-
-        Raises:
-            FileError: the file is damaged, has another encoding, or too long a line.
-        """
+        """The lines."""
         n_broken = 0
         while line := self._next_line():
             try:
@@ -385,12 +368,7 @@ class _SpooledInput:
     """A stream that can be read once, such as standard input, copied into a temporary file as it is read."""
 
     def __init__(self, stream: BinaryIO, closes: bool = False) -> None:
-        """Read a stream.
-
-        Args:
-            stream: of bytes.
-            closes: whether it is closed with this object.
-        """
+        """Read a stream."""
         self.stream, self.n_copied = stream, 0
         self.copy = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as this object
         weakref.finalize(self, self.copy.close)
@@ -424,16 +402,7 @@ class _SpoolReader(io.RawIOBase):
 
 
 def _chosen_column(column: str, is_text: Mapping[str, bool], name: str) -> str:
-    """The column of the texts: the one that users name, otherwise "text", otherwise the only one with texts.
-
-    Args:
-        column: the name that users give; may be empty.
-        is_text: whether each column has texts.
-        name: of the file.
-
-    Raises:
-        FileError: there is no such column, or it is not clear which.
-    """
+    """The column of the texts: the one that users name, otherwise "text", otherwise the only one with texts."""
     with_texts = [each for each, has_texts in is_text.items() if has_texts]
     listed = ", ".join(map(_short, is_text)) if len(is_text) <= _MAX_NAMED else f"{len(is_text)} others"
     if column:
@@ -472,11 +441,7 @@ def _split_paragraphs(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _json_texts(lines: _TextLines, column: str, counts: _ReadCounts) -> Iterator[str]:
-    """The texts of JSON lines: an object on each line, of which one field is the text.
-
-    Raises:
-        FileError: a line is no object, or its field is no text.
-    """
+    """The texts of JSON lines: an object on each line, of which one field is the text."""
     found, fields, has_text = column, dict[str, bool](), False
     for line in lines:
         if not line.strip():
@@ -510,17 +475,7 @@ def _json_texts(lines: _TextLines, column: str, counts: _ReadCounts) -> Iterator
 
 
 def _csv_texts(lines: _TextLines, column: str, counts: _ReadCounts, delimiter: str = "") -> Iterator[str]:
-    """The texts of a CSV file, whose first row names the columns.
-
-    Args:
-        lines: with their ends.
-        column: the name that users give; may be empty.
-        counts: receives the number of rows without a text.
-        delimiter: of the fields; empty: whichever of comma, semicolon and tab the first line has most.
-
-    Raises:
-        FileError: it is no CSV file, or does not have the column.
-    """
+    """The texts of a CSV file, whose first row names the columns."""
     csv.field_size_limit(max(csv.field_size_limit(), _MAX_TEXT_BYTES))  # it has one limit for the process: 131,072
     source = iter(lines)
     first = next(source, "")
@@ -548,11 +503,7 @@ def _next_row(rows: Any, lines: _TextLines) -> list[str] | None:
 
 
 def _parquet_texts(path: Path, name: str, column: str, counts: _ReadCounts) -> Iterator[str]:
-    """The texts of a column of a Parquet file, read in small batches.
-
-    Raises:
-        FileError: it is no Parquet file, or does not have the column.
-    """
+    """The texts of a column of a Parquet file, read in small batches."""
     import pyarrow.parquet as pq
 
     with _reading(name):
@@ -566,11 +517,7 @@ def _parquet_texts(path: Path, name: str, column: str, counts: _ReadCounts) -> I
 
 
 def _arrow_texts(path: Path, name: str, column: str, counts: _ReadCounts) -> Iterator[str]:
-    """The texts of a column of an Arrow file or stream, which is mapped into memory.
-
-    Raises:
-        FileError: it is no Arrow file, or does not have the column.
-    """
+    """The texts of a column of an Arrow file or stream, which is mapped into memory."""
     import pyarrow as pa
 
     with _reading(name), pa.memory_map(str(path)) as source:

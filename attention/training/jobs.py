@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from attention.training.learning import Snapshot
-    from attention.training.plan import Plan
+    from attention.training.tasks import Plan
 
 _BEAT = 1.0  # seconds after which a waiting thread renews its watch
 PATIENCE = 10.0  # seconds without a watcher, after which a training stops
@@ -217,11 +217,7 @@ def get_film(plan: Plan, also: int = 0, film: bool = True) -> Film:
 
 
 def _make_room(watcher: Watcher) -> None:
-    """Make room for one more training of a watcher; if all places are taken, the largest group gives one to a smaller group.
-
-    Raises:
-        BusyError: too many trainings are running.
-    """
+    """Make room for one more training of a watcher; if all places are taken, the largest group gives one to a smaller group."""
     if watcher.key is not None:
         watched = [(looked, film) for film in _RUNNING.values() if (looked := film.last_look(watcher)) is not None]
         for _, film in sorted(watched, key=lambda pair: pair[0])[: max(0, len(watched) + 1 - MAX_PER_USER)]:

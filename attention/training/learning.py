@@ -17,11 +17,11 @@ from torch import Tensor
 from attention.base.errors import ConfigError
 from attention.base.progress import current_watcher
 from attention.formula.functions import generator
-from attention.training.network import Batch, cross_entropy_loss, forward, initial_parameters, named_parameters
+from attention.training.network import cross_entropy_loss, forward, initial_parameters, named_parameters
 
 if TYPE_CHECKING:
-    from attention.training.design import Design
-    from attention.training.plan import Plan
+    from attention.training.task import Batch, Design
+    from attention.training.tasks import Plan
 
 
 T = TypeVar("T")
@@ -59,7 +59,6 @@ class _Worker:
         self._thread: Thread | None = None
 
     def add(self, job: Job) -> None:
-        """Queue a job."""
         with self._changed:
             if not self._closed:
                 self._enqueue(job)

@@ -1,28 +1,34 @@
-"""The tasks, in the order in which learners should meet them; before the table, what each draws, asks and reads. The copied Python draws and asks, too."""
+"""The tasks, in the order in which learners should meet them, and the plan of a training as a value: a task, a seed, and changes of the defaults.
+
+Before the table of tasks stands what each draws, asks and reads. The copied Python draws and asks, too.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from attention.base.errors import TextError
+from attention.base.errors import ConfigError, TextError
 from attention.base.knobs import Integer, Knob
 from attention.base.tokens import tokenize
 from attention.training import drawn_shapes
-from attention.training.design import Design
-from attention.training.task import LETTERS, Control, Example, Task
+from attention.training.task import LETTERS, Batch, Control, Design, Example, Task
 
 if TYPE_CHECKING:
     import torch
 
-    from attention.training.network import Batch
+
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")  # fmt: skip
 SYMBOLS = "\0 ,.0123456789ADFJMNOSabceghilmnoprstuvy"  # the first is padding
 ISO = "0123456789-"
 LONGEST = 18  # characters: September 30, 2024
 YEARS = (1000, 2999)
 STYLES = ("{day} {month} {year}", "{month} {day}, {year}", "{day} {short} {year}", "{day:02}.{number:02}.{year}")
+_FRAMES = 25  # between the first and the last step
+MOST_STEPS = 1000
+SEEDS = 2**32 - 1
 MAX_TEXT_LENGTH = 300  # characters of a typed text
 _START = "▸"  # the query of the first letter
 _SAMPLE = "an owl asked the moon why nights are so dark and it blinked"
@@ -40,8 +46,6 @@ def reversed_letters(ids: torch.Tensor, design: Design) -> Batch:
     """The batch that asks for the letter at the other end; gold is the anti-diagonal."""
     import torch
 
-    from attention.training.network import Batch
-
     gold = torch.eye(ids.shape[1], dtype=torch.bool).flip(1).expand(len(ids), -1, -1)
     return Batch(ids, ids.flip(1), gold)
 
@@ -50,8 +54,6 @@ def copied_letters(ids: torch.Tensor, design: Design) -> Batch:
     """The batch that asks for the letter `design.offset` positions earlier; gold is a diagonal, and the first positions have no answer."""
     import torch
 
-    from attention.training.network import Batch
-
     n, offset = ids.shape[1], design.offset
     answers = torch.cat([torch.full((len(ids), offset), -1), ids[:, : n - offset]], dim=1)
     gold = torch.ones(n, n).tril(-offset).triu(-offset).bool().expand(len(ids), -1, -1)
@@ -59,11 +61,7 @@ def copied_letters(ids: torch.Tensor, design: Design) -> Batch:
 
 
 def _read_letters(text: str, design: Design) -> Example:
-    """Exactly as many letters as the model has positions.
-
-    Raises:
-        TextError: the text has another length, or other characters.
-    """
+    """Exactly as many letters as the model has positions."""
     ids = _ids(text, design.length)
     typed = tuple(LETTERS[i] for i in ids[0].tolist())
     return Example(ids, typed, (), tuple(LETTERS))
@@ -98,8 +96,6 @@ def entries(count: int, generator: torch.Generator, design: Design) -> torch.Ten
 
 def looked_up(ids: torch.Tensor, design: Design) -> Batch:
     """The batch that asks for the value of each query key; gold is the position of that key."""
-    from attention.training.network import Batch
-
     n = design.length
     keys, values, queries = ids[:, :n], ids[:, n : 2 * n], ids[:, 2 * n :]
     gold = queries[:, :, None] == keys[:, None, :]
@@ -113,11 +109,7 @@ def _sample_entries(design: Design) -> str:
 
 
 def _read_entries(text: str, design: Design) -> Example:
-    """As many entries as the model reads, such as `a:3 b:7`; the queries are all keys in alphabetical order.
-
-    Raises:
-        TextError: the text has another form.
-    """
+    """As many entries as the model reads, such as `a:3 b:7`; the queries are all keys in alphabetical order."""
     import torch
 
     n, parts = design.length, text.replace(",", " ").lower().split()
@@ -146,19 +138,13 @@ def sorted_letters(ids: torch.Tensor, design: Design) -> Batch:
     """The batch that asks for the next letter in alphabetical order; each query is the previous one. Gold is the position of the next letter."""
     import torch
 
-    from attention.training.network import Batch
-
     answers = ids.sort(dim=1).values
     previous = torch.cat([torch.full((len(ids), 1), 26), answers[:, :-1]], dim=1)  # 26: the start
     return Batch(previous, answers, answers[:, :, None] == ids[:, None, :], (ids,))
 
 
 def _read_distinct(text: str, design: Design) -> Example:
-    """As many distinct letters as the model sorts.
-
-    Raises:
-        TextError: the text has another length, other characters, or a repeated letter.
-    """
+    """As many distinct letters as the model sorts."""
     ids = _ids(text, design.length)
     typed = [LETTERS[i] for i in ids[0].tolist()]
     if len(set(typed)) < len(typed):
@@ -185,8 +171,6 @@ def continued(ids: torch.Tensor, design: Design) -> Batch:
     """The batch that asks for the next token, at tokens that occurred before. Gold keys: those after an earlier occurrence of the same token."""
     import torch
 
-    from attention.training.network import Batch
-
     tokens = ids[:, :-1]
     previous = torch.nn.functional.pad(tokens, (1, 0), value=-1)[:, :-1]  # the token before each token
     gold = (tokens[:, :, None] == previous[:, None, :]).tril()
@@ -199,11 +183,7 @@ def _sample_words(design: Design) -> str:
 
 
 def _read_words(text: str, design: Design) -> Example:
-    """The user's words, repeated once. Each distinct word becomes one of the random tokens of the training.
-
-    Raises:
-        TextError: there are too few or too many.
-    """
+    """The user's words, repeated once. Each distinct word becomes one of the random tokens of the training."""
     import torch
 
     words, max_words = tokenize(text), design.length // 2
@@ -266,8 +246,6 @@ def translated(ids: torch.Tensor, design: Design) -> Batch:
     """The batch that asks for every character of the ISO date; gold are the characters that it comes from."""
     import torch
 
-    from attention.training.network import Batch
-
     longest = ids.shape[1] - 20
     text, answers, bits = ids[:, :longest], ids[:, longest:-10], ids[:, -10:]
     gold = (bits[:, :, None] >> torch.arange(longest)) % 2 == 1
@@ -276,11 +254,7 @@ def translated(ids: torch.Tensor, design: Design) -> Batch:
 
 
 def _read_date(text: str, design: Design) -> Example:
-    """A date in one of the four styles that the model has learned.
-
-    Raises:
-        TextError: it has another form, or there is no such day.
-    """
+    """A date in one of the four styles that the model has learned."""
     import torch
 
     typed = " ".join(text.split())
@@ -300,7 +274,6 @@ def _read_date(text: str, design: Design) -> Example:
 
 
 def _query_names() -> tuple[str, ...]:
-    """The names of the queries: the ten characters of an ISO date."""
     return tuple("YYYY-MM-DD")
 
 
@@ -395,3 +368,77 @@ CONTROLS = tuple(dict.fromkeys(control for task in TASKS.values() for control in
 
 SLIDER_KEYS = tuple(dict.fromkeys(knob.key for task in TASKS.values() for knob in task.sliders))
 """The fields of a design that the sliders of any task can change."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A training. Equal plans give equal digits.
+
+    Attributes:
+        name: name of the task.
+        seed: of the initial parameters and of all batches.
+        steps: number of batches; 0: the default of the task.
+        control: the name of one of the task's controls; empty: the model that can learn the task.
+        turned: changed fields of the task's design by name, within the ranges of the task's `sliders`.
+
+    Raises:
+        ConfigError: there is no such task or control, or a number is out of range.
+    """
+
+    name: str
+    seed: int = 0
+    steps: int = 0
+    control: str = ""
+    turned: tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.name not in TASKS:
+            raise ConfigError(f"task is one of {', '.join(TASKS)}; got {self.name!r}: choose one of them.")
+        if self.control and self.control not in self.task.controls:
+            controls = ", ".join(self.task.controls) or "none"
+            raise ConfigError(
+                f"The controls of {self.name} are: {controls}; got {self.control!r}: choose one, or leave it empty."
+            )
+        for name, value, low, high in (("seed", self.seed, 0, SEEDS), ("steps", self.steps, 0, MOST_STEPS)):
+            if not low <= value <= high:
+                raise ConfigError(f"{name} is a whole number from {low} to {high:,}; got {value!r}: choose one.")
+        object.__setattr__(self, "steps", self.steps or self.task.steps)
+        sliders = {slider.key: slider for slider in self.task.sliders}
+        for key, value in self.turned:
+            if key not in sliders or not sliders[key].range.accepts(value):
+                expected = (
+                    "; ".join(f"{slider.key} is {slider.range.expected}" for slider in sliders.values())
+                    or "nothing can be changed"
+                )
+                raise ConfigError(f"Of the task {self.name}, {expected}; got {key} {value!r}: choose one.")
+
+    @property
+    def task(self) -> Task:
+        """The task of the plan."""
+        return TASKS[self.name]
+
+    @property
+    def rate(self) -> float:
+        """The largest learning rate."""
+        return self.task.rate
+
+    @property
+    def design(self) -> Design:
+        """The model that is trained."""
+        changes: dict[str, Any] = dict(self.turned)
+        if self.control:
+            changes |= self.task.controls[self.control].changes
+        return replace(self.task.design, **changes)
+
+    def example(self, text: str) -> Example:
+        """The input of the model: the user's `text`, or else a sample of the task with the right length.
+
+        Raises:
+            TextError: the text does not fit the task.
+        """
+        return self.task.read(text if text.strip() else self.task.sample(self.design), self.design)
+
+    @property
+    def every(self) -> int:
+        """The number of steps between two frames of the film."""
+        return max(1, self.steps // _FRAMES)

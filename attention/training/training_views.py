@@ -1,4 +1,4 @@
-"""The figures of the Training page: learning curves, the maps and answers of a model at one step, and the maps of many seeds."""
+"""The figures of the Training page: learning curves, the maps and answers of a model at one step, and the maps of many seeds; and its film as bytes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from attention.base.errors import AttentionError
 from attention.base.tokens import label
-from attention.formula.names import WEIGHTS
+from attention.explanation import tables
+from attention.export.packing import ArrayPool, source_and_trace
+from attention.formula.names import MASKED_SCORES, WEIGHTS, Cell
 from attention.formula.steps import find_step
 from attention.pictures import scales
 from attention.pictures.charts import GRID_COLOR, POINT_COLOR
@@ -23,15 +26,19 @@ from attention.pictures.layout import (
     panel_label,
     panel_ticks,
 )
+from attention.pictures.message import pack
 from attention.pictures.mosaic import filled_canvas, tile_panels
-from attention.training.trained_trace import build_trace
+from attention.training.jobs import get_film
+from attention.training.trained import Trained
 from attention.vision.over_picture import over_picture_json
 
 if TYPE_CHECKING:
+    from attention.export.states import State
+    from attention.trace.layer import Layer
     from attention.trace.trace import Trace
     from attention.training.learning import Snapshot
-    from attention.training.plan import Plan
     from attention.training.task import Example
+    from attention.training.tasks import Plan
 
 N_SEEDS = 20
 _ACROSS = 5
@@ -86,6 +93,8 @@ def maps(
         moves: whether this is a frame of a film: then only the numbers change, and the page repaints the cells alone.
         query: the query whose row of the last layer is drawn over the picture, before the maps; None: no picture is drawn.
     """
+    from attention.training.trained_trace import build_trace
+
     trace = build_trace(plan, snapshot, example)
     figures = [heatmap_json(trace, WEIGHTS, number) for number in range(len(trace.layers))]
     gold = plan.task.posed(example.ids, plan.design).gold[0]
@@ -190,6 +199,8 @@ def curves(runs: Mapping[str, Sequence[Snapshot]], steps: int, at: int) -> Spec:
 
 def seeds(plans: Sequence[Plan], lasts: Sequence[Snapshot], example: Example) -> Spec:
     """The weights of the last layer for many seeds, in one figure with one scale, with the scores of each."""
+    from attention.training.trained_trace import build_trace
+
     matrices = [
         build_trace(plan, last, example).layers[-1].matrix(WEIGHTS).numpy()
         for plan, last in zip(plans, lasts, strict=True)
@@ -232,3 +243,55 @@ def _probes() -> int:
     from attention.training.learning import PROBES
 
     return PROBES
+
+
+def pack_film(state: State) -> bytes:
+    """The training of a state's model, frame by frame.
+
+    Raises:
+        AttentionError: the state's link is invalid, or its model is not trained here.
+    """
+    from attention.training.trained_trace import build_trace
+
+    source, trace = source_and_trace(state)
+    if not isinstance(source, Trained):
+        raise AttentionError(
+            f"A film shows a trained model; “{state.title}” has source {state.link.get('source')!r}: leave film out."
+        )
+    plan, example, pool = source.plan, source.example, ArrayPool()
+    snapshots = get_film(plan).wait()
+    frames = []
+    for index, snapshot in enumerate(snapshots):
+        figures = maps(plan, snapshot, example, moves=True)
+        layers = build_trace(plan, snapshot, example).layers
+        for figure, layer in zip(figures, layers, strict=True):
+            figure["layout"]["meta"]["step"] = _weights_name(layer)
+        learning = curves({state.title: snapshots[: index + 1]}, plan.steps, snapshot.step)
+        asked = [answer for answer in answers(plan, snapshot, example) if answer.right is not None]
+        frames.append({
+            "step": snapshot.step,
+            "message": pool.header(pack([*figures, learning])),
+            "answers": [[answer.answer, bool(answer.right)] for answer in asked],
+            "numbers": {_weights_name(layer): {name: pool.add(_with_gaps(layer, name)) for name in (MASKED_SCORES, WEIGHTS)} for layer in layers},
+        })  # fmt: skip
+    sides = [
+        {"axis": names[0], "tokens": []} for names in tables.cell_names(trace.layers[0], Cell(0, WEIGHTS, 0, 0, 0))
+    ]
+    for side, tokens in zip(sides, (example.tokens, example.memory or example.tokens), strict=True):
+        side["tokens"] = [*tokens]
+    header = {
+        "film": frames, "sides": sides, "link": dict(state.link), "outline": CHOSEN_COLOR,
+        "about": " ".join(example.notes), "layers": [_weights_name(layer) for layer in trace.layers],
+        "initial": {"at": str(plan.steps), "step": _weights_name(trace.layers[-1]), "q": str(state.q), "k": str(state.k)},
+    }  # fmt: skip
+    return pool.pack(header)
+
+
+def _weights_name(layer: Layer) -> str:
+    """The name of a layer's weights, by which the page distinguishes clicks."""
+    return f"weights of {layer.name}"
+
+
+def _with_gaps(layer: Layer, name: str) -> Any:
+    matrix = layer.matrix(name, 0).numpy()
+    return np.where(np.isfinite(matrix), matrix, np.nan).astype(matrix.dtype)

@@ -25,8 +25,8 @@ from attention import ConfigError, FileError, ModelError
 from attention.base.errors import SizeError
 from attention.corpus import cluster, scan
 from attention.corpus.cluster import _KILLS, scan_on_cluster
-from attention.corpus.parts_folder import PartsFolder, part_name
 from attention.corpus.run_plan import RunPlan
+from attention.corpus.scan import PartsFolder, part_name
 from attention.models.library import LIBRARY
 
 pytestmark = pytest.mark.long  # clusters: a dozen processes start and are killed

@@ -29,9 +29,9 @@ from attention import FileError, metrics
 from attention.corpus import command as corpus_command
 from attention.corpus import scan
 from attention.corpus.command import Estimate, ProgressLines, _estimate_words, duration, main, progress
-from attention.corpus.parts_folder import PartsFolder, part_name
 from attention.corpus.result import HeadsResult
 from attention.corpus.run_plan import RunPlan
+from attention.corpus.scan import PartsFolder, part_name
 from attention.models.library import LIBRARY, Settings
 
 TEXTS = (

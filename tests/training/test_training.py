@@ -18,10 +18,10 @@ from attention.formula.functions import generator
 from attention.patching.intervention import Intervention, parse_codes
 from attention.sources.link import source_of
 from attention.training import TASKS, Plan, Trained, train, trained
-from attention.training.design import Design
 from attention.training.jobs import _RUNNING, get_film
 from attention.training.learning import PROBES, measure, measure_gold_weight
 from attention.training.network import forward
+from attention.training.task import Design
 
 SHORT = {"sort": 120, "induction": 60, "dates": 120}  # steps after which the pattern is there
 LIMITS = Limits(tokens=64, characters=200, d_model=64, heads=8, trace_mb=64)

@@ -109,12 +109,7 @@ def open_both(knobs: Knobs) -> Opened:
 
 
 def _result_of(asked: str) -> HeadsResult | None:
-    """The result that the value of a knob names; None if it names none.
-
-    Raises:
-        AwaitedError: it is an upload that this tab does not have.
-        FileError: there is no such result, or it cannot be read.
-    """
+    """The result that the value of a knob names; None if it names none."""
     if not asked:
         return None
     found = _UPLOADED.fullmatch(asked)
@@ -135,7 +130,6 @@ def upload_field(knob: Knob, label: str) -> None:
 
 
 def _uploaded(knob: Knob, key: str) -> None:
-    """Keeps the uploaded file, unless it is no result."""
     chosen, ours = st.session_state[key], session().of(Uploads)
     ours.problem = ""
     if chosen is None:
@@ -189,11 +183,7 @@ def result_names() -> tuple[str, ...]:
 
 
 def _of_name(name: str) -> HeadsResult:
-    """The result of a name on offer, or, where local paths are allowed, of a path.
-
-    Raises:
-        FileError: there is none, or it cannot be read.
-    """
+    """The result of a name on offer, or, where local paths are allowed, of a path."""
     if name in result_names():
         folder = RESULTS / name
         return _of_path(folder if folder.is_dir() else RESULTS / f"{name}.parquet", name)
@@ -205,11 +195,6 @@ def _of_name(name: str) -> HeadsResult:
 
 
 def _of_bytes(name: str, digest: str, content: bytes) -> HeadsResult:
-    """The result in uploaded bytes.
-
-    Raises:
-        FileError: they are not one.
-    """
     from attention.corpus.result import HeadsResult
 
     return _cached(("result", digest), lambda: HeadsResult.of(name, content, _MAX_BYTES, _turn))
@@ -248,7 +233,5 @@ def _digest(content: bytes) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Parsed:
-    """A result in the cache."""
-
     result: HeadsResult
     nbytes: int

@@ -15,7 +15,7 @@ from attention.base.progress import watching
 from attention.sources.state import Set
 from attention.training import Plan, training_views
 from attention.training.jobs import get_film, untrained
-from attention.training.plan import MOST_STEPS
+from attention.training.tasks import MOST_STEPS
 from attention.training.trained import SLIDERS, TASK, TASK_INPUT
 from pages.ui import address
 from pages.ui.page import show

@@ -1,20 +1,21 @@
-"""Examples of a head as lines of text: each token on a shade of its weight, the query outlined, its key underlined."""
+"""Examples of a head as lines of text: each token on a shade of its weight, the query outlined, its key underlined; and the link that opens it in the Lab."""
 
 from __future__ import annotations
 
 import html
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode
 
+from attention.base.errors import ModelError
 from attention.base.printed import format_number
 from attention.base.tokens import label
+from attention.formula.names import WEIGHTS
 
 if TYPE_CHECKING:
-    from attention.corpus.example_link import ExampleLink
-    from attention.corpus.result import Example
+    from attention.corpus.result import Example, HeadsResult
 
 _MAX_WHOLE = 48
 """Texts of up to this number of tokens are shown as a whole."""
@@ -25,19 +26,65 @@ _NOTABLE = 0.1
 _COLOR = "31,111,178"  # red, green and blue of a weight of 1; readable under dark text on a light page, and light text on a dark one
 _FAR = 40  # characters between a token and the next
 _LIGHT_TEXT = 0.85  # from this weight on, text is white
+_MAX_LINK_BYTES = 2**14
+"""Servers and proxies refuse longer addresses."""
 
 
-def examples_html(examples: Sequence[Example], address: Callable[[Example], ExampleLink]) -> str:
-    """Returns a list of examples, each with a link that opens its cell, or with the reason why there is none.
+class ExampleLink(NamedTuple):
+    """A link to an example.
 
-    Args:
-        examples: the examples.
-        address: returns the link of an example.
+    Attributes:
+        state: the values of the link by key; None if there is none.
+        reason: why there is none, in a sentence; otherwise empty.
     """
+
+    state: dict[str, str] | None
+    reason: str = ""
+
+
+def example_link(result: HeadsResult, example: Example, layer: int, head: int) -> ExampleLink:
+    """The link to the cell of one of `result.examples(layer, head, …)`: the text that was read of it, layer, head, query and key."""
+    model = _lab_model(result)
+    if not model:
+        return ExampleLink(None, f"This server does not have the model {result.model}: open the text where it is.")
+    state = {
+        "source": "model",
+        "model": model,
+        "text": _read_text(example, result.plan["max_tokens"]),
+        "layer": str(layer),
+        "head": str(head),
+        "step": WEIGHTS,
+        "q": str(example.query),
+        "k": str(example.key),
+    }
+    n_bytes = len(urlencode(state))
+    if n_bytes > _MAX_LINK_BYTES:
+        return ExampleLink(None, f"A link has at most {_MAX_LINK_BYTES:,} bytes; that of this text would have {n_bytes:,}: copy the text into the Lab.")  # fmt: skip
+    return ExampleLink(state)
+
+
+def _lab_model(result: HeadsResult) -> str:
+    """The name under which the Lab opens the model of a result: that of its folder if it is on offer, or the path if paths are allowed; else empty."""
+    from attention.models.library import LIBRARY
+
+    for name in dict.fromkeys((result.plan["model"], result.model)):
+        if name in LIBRARY.names():
+            return str(name)
+    path = str(result.plan["model"])
+    try:
+        LIBRARY.allow(path)
+        LIBRARY.folder(path)
+    except ModelError:
+        return ""
+    return path
+
+
+def examples_html(examples: Sequence[Example], links: Sequence[ExampleLink]) -> str:
+    """Returns a list of examples, each with its link to its cell, or with the reason why there is none."""
     rows = []
-    for example in examples:
+    for example, to_lab in zip(examples, links, strict=True):
         words = _describe_example(example)
-        to_lab, value = address(example), html.escape(format_number(round(example.value, 3)))
+        value = html.escape(format_number(round(example.value, 3)))
         href = html.escape(f"./?{urlencode(to_lab.state or {})}", quote=True)
         link = f'<a href="{href}" target="_blank" rel="noopener" aria-label="{html.escape(words, quote=True)}: open this cell in the Lab">{value}</a>'
         if to_lab.state is None:
@@ -50,7 +97,6 @@ def examples_html(examples: Sequence[Example], address: Callable[[Example], Exam
 
 
 def _lit_tokens_html(example: Example) -> str:
-    """Returns the tokens of an example, those far from its query and its keys left out."""
     weights = dict(zip(example.keys, example.weights, strict=True))
     parts, last = [], -1
     for position in _shown_positions(example):
@@ -64,7 +110,6 @@ def _lit_tokens_html(example: Example) -> str:
 
 
 def _shown_positions(example: Example) -> list[int]:
-    """The positions of the tokens that are shown, in order."""
     count = len(example.tokens)
     if count <= _MAX_WHOLE:
         return list(range(count))
@@ -81,7 +126,7 @@ def _describe_example(example: Example) -> str:
     return f"query {query} looks at {key}{strength}"
 
 
-def read_text(example: Example, max_tokens: int) -> str:
+def _read_text(example: Example, max_tokens: int) -> str:
     """The part of an example's text that was read: all of it, or its beginning if it was cut at `max_tokens` tokens.
 
     Each token is looked for after the one before, without accents and in small letters; one that is written otherwise is passed over.
