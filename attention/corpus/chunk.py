@@ -189,13 +189,7 @@ def _hash(*numbers: int) -> bytes:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Consecutive texts.
-
-    Attributes:
-        index: of the chunk.
-        first: the number of its first text.
-        texts: the texts.
-    """
+    """Consecutive texts; `first` is the number of the first."""
 
     index: int
     first: int
@@ -227,14 +221,8 @@ def compute_chunk(loaded: LoadedModel, plan: RunPlan, chunk: Chunk) -> Digest:
     return sums.digest(read, sequences)
 
 
-class TextSite(NamedTuple):
-    """One place of a model where a text attends to itself.
-
-    Attributes:
-        layer: its index in `trace.layers`.
-        n_heads: the number of its heads.
-        site: the site that is recorded; None in a family of which only weights are known.
-    """
+class _TextSite(NamedTuple):
+    """One place of a model where a text attends to itself: its layer in the trace, and its site; None in a family of which only weights are known."""
 
     layer: int
     n_heads: int
@@ -246,7 +234,7 @@ def reader_of(loaded: LoadedModel) -> LoadedModel:
     return loaded.replace(model=loaded.model.get_encoder()) if loaded.is_encoder_decoder else loaded
 
 
-def text_sites(reader: LoadedModel) -> tuple[TextSite, ...]:
+def text_sites(reader: LoadedModel) -> tuple[_TextSite, ...]:
     """The sites that attend within a text, in the order of their calls.
 
     Raises:
@@ -255,12 +243,12 @@ def text_sites(reader: LoadedModel) -> tuple[TextSite, ...]:
     if reader.sites:
         pairs = zip(reader.layer_indices, reader.sites, strict=True)
         return tuple(
-            TextSite(index, site.n_heads, site)
+            _TextSite(index, site.n_heads, site)
             for index, site in pairs
             if not site.name.startswith(("decoder", "cross"))
         )
     _, followed = run_followed(reader, {"input_ids": torch.tensor([reader.tokenizer("a b c")["input_ids"]])})
-    sites = [TextSite(i, each.weights.shape[1], None) for i, each in enumerate(followed) if each.weights is not None]
+    sites = [_TextSite(i, each.weights.shape[1], None) for i, each in enumerate(followed) if each.weights is not None]
     if not sites:
         raise no_weights_error(reader, {each.name: each.instead for each in followed})
     return tuple(sites)
@@ -296,7 +284,10 @@ class _Sums:
             _BatchRun(self, condition, batch).run()
 
     def digest(self, read: dict[str, int], sequences: Sequence[TokenSequence]) -> Digest:
-        examples = _joined([self.examples[call] for call in self.order])
+        by_layer = [self.examples[call] for call in self.order]
+        examples = Examples(
+            *(np.concatenate([getattr(each, name) for each in by_layer]) for name in Examples.__annotations__)
+        )
         numbers = {int(number) for number in np.unique(examples.number)}
         texts = {s.number: (s.text, self.tokenizer.tokens(s)) for s in sequences if s.number in numbers}
         values = self.values[TEXTS]
@@ -376,7 +367,7 @@ class _BatchRun:
         heads, place = sums.heads[index], sums.places[index]
         queries, ids = torch.arange(weights.shape[-2]), (self.ids, self.ids)
         pattern = Pattern(weights, visible, queries, ids, self.is_token[:, None], False, lengths, self.tokens)
-        rows = [self._row(sequence) for sequence in self.batch]
+        rows = [sequence.number - sums.chunk.first for sequence in self.batch]  # of the values of the chunk
         is_text = self.condition == TEXTS
         uniform = pattern.under_uniform_attention if is_text else None
         found = []
@@ -422,9 +413,6 @@ class _BatchRun:
 
     def _real_keys(self) -> Tensor:
         return self.is_token[:, None, None, :].expand(-1, 1, self.is_token.shape[1], -1)
-
-    def _row(self, sequence: TokenSequence) -> int:
-        return sequence.number - self.sums.chunk.first
 
     def _examples(self, metric: Metric, pattern: Pattern, of_queries: Tensor, values: Any) -> tuple[Any, ...]:
         """The example of each text of the batch for each head: the fields of `Examples`, [head text …]."""
@@ -481,8 +469,3 @@ def _histogram(values: Any, low: float, high: float) -> Any:
     defined = ~np.isnan(values)
     np.add.at(result, (heads[defined], bins[defined]), 1)
     return result
-
-
-def _joined(examples: list[Examples]) -> Examples:
-    """The examples of all layers, one after the other along the head axis."""
-    return Examples(*(np.concatenate([getattr(each, name) for each in examples]) for name in Examples.__annotations__))

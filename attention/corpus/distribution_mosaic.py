@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,13 +74,13 @@ class HeadDistributions:
     count: NDArray[Any]
     histogram: NDArray[np.int64]
     limits: tuple[float, float]
-    null: str = ""
-    control: str = ""
-    compared: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    gain: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    gain_error: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    marks: Mapping[tuple[int, int], str] = field(default_factory=dict)
-    words: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    null: str
+    control: str
+    compared: Mapping[str, NDArray[np.float64]]
+    gain: NDArray[np.float64]
+    gain_error: NDArray[np.float64]
+    marks: Mapping[tuple[int, int], str]
+    words: Mapping[tuple[int, int], str]
 
     @classmethod
     def of(cls, result: HeadsResult, metric: str, labels: Sequence[Sequence[Any]] = ()) -> HeadDistributions:
@@ -89,21 +89,23 @@ class HeadDistributions:
         Raises:
             MissingError: the result has no such metric.
         """
-        spread, n_texts = (result.column(metric, name) for name in ("excess_sd", "excess_count"))
+        mean, sd, count, gain, spread, n_texts = (
+            result.column(metric, name) for name in ("mean", "sd", "count", "excess_mean", "excess_sd", "excess_count")
+        )
         null, control = declared(metric)
         labelled = [(head, each) for head, each in zip(result.heads, labels, strict=False) if each]
         return cls(
             metric,
             result.heads,
-            result.column(metric, "mean"),
-            result.column(metric, "sd"),
-            result.column(metric, "count"),
+            mean,
+            sd,
+            count,
             result.histogram(metric),
             result.limits(metric),
             null,
             CONTROL_WORDS.get(control, ""),
             compared(result, metric),
-            result.column(metric, "excess_mean"),
+            gain,
             spread / np.sqrt(np.maximum(n_texts, 1)),
             {head: _MARKS.get(each[0].name, each[0].name[:4]) for head, each in labelled},
             {head: "; ".join(label.sentence for label in each) for head, each in labelled},
@@ -184,7 +186,7 @@ def distribution_mosaic_json(
     Args:
         numbers: the metric.
         facts: what was read, for the subtitle.
-        chosen: the outlined head, as (layer, head).
+        chosen: the outlined head.
         name: distinguishes pictures of different results.
         colors: one of `COLORS`.
     """
@@ -208,7 +210,8 @@ def distribution_mosaic_json(
         _alt(numbers, shape),
         height=110 + round(shape[0] * min(_ROW_HEIGHTS[1], max(_ROW_HEIGHTS[0], _USUAL_HEIGHT / shape[0]))),
     )
-    bright = (np.nan_to_num(numbers.mean) - low) / ((high - low) or 1.0) > _bright_share(numbers)
+    bright_from = 0.6 if numbers.is_probability else -1.0  # a share of the scale
+    bright = (np.nan_to_num(numbers.mean) - low) / ((high - low) or 1.0) > bright_from
     heat: dict[str, Any] = {
         "type": "heatmap", "z": mean, "zmin": low, "zmax": high, "colorscale": scale, "colorbar": _bar(low, high), "xgap": 2, "ygap": 2,
         "text": _hover(numbers, shape, rows, columns), "hoverongaps": False, "hovertemplate": "%{text}<extra></extra>",
@@ -265,11 +268,6 @@ def _scale(numbers: HeadDistributions, colors: str) -> tuple[float, float, Any]:
     return 0.0, largest, scales.POSITIVE
 
 
-def _bright_share(numbers: HeadDistributions) -> float:
-    """The share of the scale above which cells are bright."""
-    return 0.6 if numbers.is_probability else -1.0
-
-
 def _bar(low: float, high: float) -> dict[str, Any]:
     places = [low, (low + high) / 2, high]
     return {
@@ -289,21 +287,17 @@ def _paths(bars: NDArray[np.int64], columns: NDArray[Any], rows: NDArray[Any]) -
     y[:, 1:-2] = rows[:, None] + 0.5 - _BOTTOM - np.repeat(heights, 2, axis=1) * (1 - _TOP - _BOTTOM)
     x[:, 0], x[:, -2] = columns + edges[0], columns + edges[-1]
     y[:, 0] = y[:, -2] = rows + 0.5 - _BOTTOM
-    return _jagged(x), _jagged(y)
+    return x.ravel(), y.ravel()
 
 
 def _ticks(shares: NDArray[np.float64], columns: NDArray[Any], rows: NDArray[Any]) -> tuple[Any, Any]:
-    """An upright line in the cell of each head, at a share of its width."""
+    """An upright line in the cell of each head, at a share of its width, as one path with gaps."""
     inside = np.isfinite(shares) & (shares >= 0) & (shares <= 1)
     x = columns[inside] - 0.5 + _SIDE + (1 - 2 * _SIDE) * shares[inside]
     y = rows[inside]
-    across = np.stack([x, x, np.full(len(x), np.nan)], 1)
-    return _jagged(across), _jagged(np.stack([y - 0.5 + _TOP / 2, y + 0.5 - _BOTTOM, np.full(len(y), np.nan)], 1))
-
-
-def _jagged(points: Any) -> Any:
-    """The points of all heads one after the other; a gap (NaN) ends each head."""
-    return np.ascontiguousarray(points.ravel(), np.float32)
+    gap = np.full(len(x), np.nan)
+    ends = (x, x, gap), (y - 0.5 + _TOP / 2, y + 0.5 - _BOTTOM, gap)
+    return np.stack(ends[0], 1, dtype=np.float32).ravel(), np.stack(ends[1], 1, dtype=np.float32).ravel()
 
 
 def _marks(marks: Mapping[tuple[int, int], str], layers: list[int], bright: Any, heads: Any) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -49,30 +49,19 @@ _LEGEND = {
 _GREY = "rgba(128,128,140,0.9)"
 
 
-@dataclass(frozen=True)
-class MetricLine:
-    """One metric of a head.
-
-    Attributes:
-        name: of the metric.
-        mean: over the texts.
-        sd: their standard deviation.
-        null: the name of its null; empty if it has none.
-        compared: the values under the null and on the controls, by name; NaN where undefined.
-        other: the mean in the second of two results; NaN without.
-        other_sd: its standard deviation.
-    """
+class _MetricLine(NamedTuple):
+    """One metric of a head: mean and standard deviation over the texts, its null, what they are compared with by name, and the other result."""
 
     name: str
     mean: float
     sd: float
-    null: str = ""
-    compared: Mapping[str, float] = field(default_factory=dict)
-    other: float = float("nan")
-    other_sd: float = float("nan")
+    null: str
+    compared: Mapping[str, float]
+    other: float
+    other_sd: float
 
 
-def metric_lines(result: HeadsResult, head: tuple[int, int], other: HeadsResult | None = None) -> list[MetricLine]:
+def metric_lines(result: HeadsResult, head: tuple[int, int], other: HeadsResult | None = None) -> list[_MetricLine]:
     """The metrics of a head whose values are from 0 to 1, with those of a second result that has the same head."""
     place = result.heads.index(head)
     lines = []
@@ -81,17 +70,15 @@ def metric_lines(result: HeadsResult, head: tuple[int, int], other: HeadsResult 
             continue
         values = {name: float(each[place]) for name, each in compared(result, metric).items()}
         mean, sd = (float(result.column(metric, name)[place]) for name in ("mean", "sd"))
-        line = MetricLine(metric, mean, sd, declared(metric)[0], values)
+        others = np.nan, np.nan
         if other is not None and head in other.heads and metric in other.metrics:
-            other_mean, other_sd = (
-                float(other.column(metric, name)[other.heads.index(head)]) for name in ("mean", "sd")
-            )
-            line = replace(line, other=other_mean, other_sd=other_sd)
-        lines.append(line)
+            there = other.heads.index(head)
+            others = float(other.column(metric, "mean")[there]), float(other.column(metric, "sd")[there])
+        lines.append(_MetricLine(metric, mean, sd, declared(metric)[0], values, *others))
     return lines
 
 
-def lines_frame(lines: Sequence[MetricLine], names: tuple[str, str] = ("", "")) -> pd.DataFrame:
+def lines_frame(lines: Sequence[_MetricLine], names: tuple[str, str] = ("", "")) -> pd.DataFrame:
     """The metrics as a table."""
     import pandas as pd
 
@@ -132,16 +119,9 @@ def map_frame(mean_map: NDArray[Any]) -> pd.DataFrame:
 
 
 def metric_lines_json(
-    lines: Sequence[MetricLine], head: str, chosen: str = "", names: tuple[str, str] = ("", "")
+    lines: Sequence[_MetricLine], head: str, chosen: str = "", names: tuple[str, str] = ("", "")
 ) -> Spec:
-    """Returns the metrics of a head from 0 to 1, one below the other: mean, spread, null and controls.
-
-    Args:
-        lines: the metrics.
-        head: the head, such as "L0 H2".
-        chosen: the name of the metric in bold.
-        names: of the two results, if there are two.
-    """
+    """Returns the metrics of a head such as "L0 H2", one below the other: mean, spread, null and controls; the chosen metric is in bold."""
     lines = [line for line in lines if np.isfinite(line.mean)]
     rows = np.arange(len(lines), dtype=float)
     two = any(np.isfinite(line.other) for line in lines)
@@ -152,17 +132,18 @@ def metric_lines_json(
     )  # fmt: skip
     subtitle = "mean and standard deviation over the texts; orange: by chance, grey: the other controls"
     figure = empty_chart("Metrics", subtitle, f"{alt}.", height=max(300, 120 + 23 * len(lines) + 8 * two * len(lines)))
+    metrics = [line.name for line in lines]
     means = [line.mean for line in lines], [line.sd for line in lines]
-    data = _means(*means, rows - shift, [line.name for line in lines], POINT_COLOR, names[0])
+    data = _means(*means, rows - shift, metrics, POINT_COLOR, names[0])
     if two:
         others = [line.other for line in lines], [line.other_sd for line in lines]
-        data += _means(*others, rows + shift, [line.name for line in lines], _OTHER_COLOR, names[1])
+        data += _means(*others, rows + shift, metrics, _OTHER_COLOR, names[1])
     for name, symbol in _CHANCE_SYMBOLS.items():
         values = np.array([line.compared.get(name, np.nan) for line in lines])
         if np.isfinite(values).any():
             colors = [CHANCE_COLOR if line.null == name else _GREY for line in lines]
             data.append({
-                "type": "scatter", "mode": "markers", "x": values, "y": rows + (0.42 if two else 0.24), "name": name, "cliponaxis": False, "text": [line.name for line in lines],
+                "type": "scatter", "mode": "markers", "x": values, "y": rows + (0.42 if two else 0.24), "name": name, "cliponaxis": False, "text": metrics,
                 "marker": {"symbol": symbol, "size": 7, "color": colors, "line": {"width": 2, "color": colors}},
                 "hovertemplate": f"%{{text}}<br>{name} <b>%{{x:.4g}}</b><extra></extra>",
             })  # fmt: skip
@@ -173,14 +154,10 @@ def metric_lines_json(
         "showlegend": True,
     }
     layout["uirevision"] = f"metrics {head}"
-    longest = max((len(line.name) for line in lines), default=4)
+    longest = max(map(len, metrics), default=4)
     layout["margin"] |= {"l": 14 + min(170, round(6.2 * longest)), "t": 58, "b": 56}
-    texts = [
-        f"<b>{html.escape(_short(line.name), quote=False)}</b>"
-        if line.name == chosen
-        else html.escape(_short(line.name), quote=False)
-        for line in lines
-    ]
+    texts = [html.escape(_short(line.name), quote=False) for line in lines]
+    texts = [f"<b>{text}</b>" if line.name == chosen else text for text, line in zip(texts, lines, strict=True)]
     set_axes(
         figure,
         "",
@@ -227,7 +204,7 @@ def head_histogram_json(
         histogram: the number of texts in each bin.
         limits: its ends.
         metric: its name.
-        head: the head, such as "L0 H2".
+        head: such as "L0 H2".
         marks: the lines, by name: "mean", the null and the controls; NaN is left out.
         other: the histogram of a second result with the same limits; both are then shares of their texts.
         names: of the two results, if there are two.

@@ -271,7 +271,8 @@ class HeadsResult:
         others = f"; {left_out:,} cannot change, and {'is' if left_out == 1 else 'are'} not counted" if left_out else ""
         return f"The order of the words changes in {n_shuffled:,} of {n_texts:,} texts{others}. Words: {self.plan['words']}."
 
-    def memory_bytes(self) -> int:
+    @property
+    def nbytes(self) -> int:
         """The bytes that it keeps now."""
         return len(self._content) + sum(array.nbytes for array in self._numbers.values())
 

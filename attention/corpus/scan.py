@@ -49,7 +49,8 @@ class PartsFolder:
                 f"A folder is a path, or a URL that fsspec opens, such as s3://bucket/heads; {url[:80]!r} is neither here (“{error}”): "
                 "check it, or install what it needs."
             ) from error
-        self._is_local = "file" in _protocols(self._files)
+        protocols = self._files.protocol  # one, or a tuple of its names
+        self._is_local = "file" in ((protocols,) if isinstance(protocols, str) else protocols)
         self._errors = (OSError,) if self._is_local else (Exception,)  # each object store has errors of its own
 
     @property
@@ -114,7 +115,7 @@ def part_name(index: int) -> str:
     return f"{_PARTS}/{index:06}.npz"
 
 
-def _write_and_rename(path: Path, content: bytes, is_new: bool = False) -> None:
+def _write_and_rename(path: Path, content: bytes, is_new: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
@@ -122,26 +123,17 @@ def _write_and_rename(path: Path, content: bytes, is_new: bool = False) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())  # before the new name, so that a pulled plug leaves no empty part
-        if is_new and _linked(aside, path):
-            return
+        if is_new:
+            try:
+                path.hardlink_to(aside)  # a second name, unless another file had it before
+                return
+            except FileExistsError:
+                return
+            except OSError:
+                pass  # the file system has no such names
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
-
-
-def _linked(aside: Path, path: Path) -> bool:
-    """Whether a file has a second name now, or another file had it before; false where the file system has no such names."""
-    try:
-        path.hardlink_to(aside)
-    except FileExistsError:
-        return True
-    except OSError:
-        return False
-    return True
-
-
-def _protocols(files: Any) -> tuple[str, ...]:
-    return (files.protocol,) if isinstance(files.protocol, str) else tuple(files.protocol)
 
 
 def make_plan(loaded: LoadedModel, texts: Iterable[str], **options: Any) -> tuple[RunPlan, int]:
@@ -157,6 +149,7 @@ def make_plan(loaded: LoadedModel, texts: Iterable[str], **options: Any) -> tupl
         ModelError: the model reads pictures, or its files cannot be read.
     """
     from attention.corpus.chunk import Tokenizer
+    from attention.models.library import LIBRARY
     from attention.models.token_pieces import word_rule
 
     if loaded.pictures is not None:
@@ -164,21 +157,21 @@ def make_plan(loaded: LoadedModel, texts: Iterable[str], **options: Any) -> tupl
             f"A run measures heads over texts; {loaded.name} reads pictures: choose a model of texts, or open it with one picture on the page Heads."
         )
 
-    digest, sample, n_texts = _TextsDigest(), _Sample(_SAMPLE), 0
+    digest, sample, n_texts = sha256(), _Sample(_SAMPLE), 0
     for text in texts:
-        digest.add(text)
+        digest.update(_with_length(text))
         sample.add(text)
         n_texts += 1
     if not n_texts:
         raise ConfigError("A run needs at least one text that is not empty; got none: check the files and the column.")
-    folder = _model_folder(loaded.name)
+    folder = LIBRARY.folder(loaded.name)
     checked = RunPlan(
         loaded.name,
         model_digest(folder),
-        _revision(folder),
+        folder.name if folder.parent.name == "snapshots" and re.fullmatch("[0-9a-f]{40}", folder.name) else "",
         "float32",
         n_texts,
-        digest.hex(),
+        digest.hexdigest(),
         0,
         versions=dict(versions()),
         words=word_rule(loaded.tokenizer).meaning,
@@ -227,16 +220,16 @@ def chunks(plan: RunPlan, texts: Iterable[str]) -> Iterator[Chunk]:
     """
     from attention.corpus.chunk import Chunk
 
-    digest, batch, index = _TextsDigest(), list[str](), 0
+    digest, batch, index = sha256(), list[str](), 0
     for text in texts:
-        digest.add(text)
+        digest.update(_with_length(text))
         batch.append(text)
         if len(batch) == plan.chunk_size:
             yield Chunk(index, index * plan.chunk_size, tuple(batch))
             batch, index = [], index + 1
     if batch:
         yield Chunk(index, index * plan.chunk_size, tuple(batch))
-    if digest.hex() != plan.texts_digest:
+    if digest.hexdigest() != plan.texts_digest:
         raise FileError(
             "The texts have changed since the run was planned: delete the folder, and run the command again."
         )
@@ -339,12 +332,6 @@ def _parts(folder: PartsFolder, plan: RunPlan) -> Iterator[Digest]:
                 yield Digest.from_bytes(waiting.popleft().result(), f"{folder.url}/{part_name(index - 2)}")
 
 
-def _model_folder(name: str) -> Path:
-    from attention.models.library import LIBRARY
-
-    return LIBRARY.folder(name)
-
-
 @lru_cache(maxsize=8)
 def model_digest(folder: Path) -> str:
     """SHA-256 of the files of a model: its weights, its config, and its tokenizer.
@@ -382,15 +369,9 @@ def _model(name: str, digest: str, device: str) -> LoadedModel:
     """The model of the plan, loaded once in each process."""
     from attention.models.library import LIBRARY
 
-    if model_digest(_model_folder(name)) != digest:
+    if model_digest(LIBRARY.folder(name)) != digest:
         raise ModelError(f"The files of {name} on this machine are not those of the plan: copy the same folder here.")
     return LIBRARY.get(name, device)
-
-
-def _revision(folder: Path) -> str:
-    """The revision of a folder in the cache of the hub; otherwise empty."""
-    is_cached = folder.parent.name == "snapshots" and re.fullmatch("[0-9a-f]{40}", folder.name)
-    return folder.name if is_cached else ""
 
 
 @cache
@@ -403,18 +384,9 @@ def versions() -> dict[str, str]:
     return {name: __version__ if name == "attention" else version(name) for name in _PACKAGES}
 
 
-class _TextsDigest:
-    """SHA-256 of texts, each with its length."""
-
-    def __init__(self) -> None:
-        self._digest = sha256()
-
-    def add(self, text: str) -> None:
-        content = text.encode("utf-8", "surrogatepass")
-        self._digest.update(struct.pack("<Q", len(content)) + content)
-
-    def hex(self) -> str:
-        return self._digest.hexdigest()
+def _with_length(text: str) -> bytes:
+    content = text.encode("utf-8", "surrogatepass")
+    return struct.pack("<Q", len(content)) + content
 
 
 class _Sample:

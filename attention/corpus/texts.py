@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from attention.base.errors import AttentionError, ConfigError, FileError
 from attention.base.printed import plural
@@ -124,35 +124,35 @@ class TextFiles:
         column = f", column {columns}" if columns else ""
         return texts + column + (f"; left out: {', '.join(left_out)}" if left_out else "")
 
-    def _texts(self, file: TextFile, counts: _ReadCounts) -> Iterator[str]:
+    def _texts(self, file: _TextFile, counts: _ReadCounts) -> Iterator[str]:
         if file.format == _PARQUET:
             yield from _parquet_texts(file.path, file.name, self.column, counts)
-        elif file.format == _ARROW:
+            return
+        if file.format == _ARROW:
             yield from _arrow_texts(file.path, file.name, self.column, counts)
-        else:
-            with ExitStack() as opened:
-                stream = opened.enter_context(file.spool.open() if file.spool else _opened(file))
-                if file.is_compressed:
-                    stream = opened.enter_context(_uncompressed(stream))
-                yield from self._line_texts(file, stream, counts)
-
-    def _line_texts(self, file: TextFile, stream: BinaryIO, counts: _ReadCounts) -> Iterator[str]:
-        lines = _TextLines(stream, file.name, counts, is_strict=file.format in (CSV, _TSV))
-        match file.format:
-            case "jsonl":
+            return
+        with ExitStack() as opened:
+            try:
+                stream: Any = opened.enter_context(file.spool.open() if file.spool else file.path.open("rb"))
+            except OSError as error:
+                raise FileError(
+                    f"{file.name} cannot be read ({error.strerror}): check its name and permissions."
+                ) from error
+            if file.is_compressed:
+                stream = opened.enter_context(gzip.GzipFile(fileobj=stream, mode="rb"))
+            lines = _TextLines(stream, file.name, counts, is_strict=file.format in (CSV, _TSV))
+            if file.format == _JSON_LINES:
                 yield from _json_texts(lines, self.column, counts)
-            case "csv":
-                yield from _csv_texts(lines, self.column, counts)
-            case "tsv":
-                yield from _csv_texts(lines, self.column, counts, "\t")
-            case _:
+            elif file.format in (CSV, _TSV):
+                yield from _csv_texts(lines, self.column, counts, "\t" if file.format == _TSV else "")
+            else:
                 yield from _split_paragraphs(lines) if self._paragraphs else lines
 
-    def _files_of(self, path: str | Path, stdin: BinaryIO | None) -> Iterator[TextFile]:
+    def _files_of(self, path: str | Path, stdin: BinaryIO | None) -> Iterator[_TextFile]:
         if str(path) == _STANDARD_INPUT:
             if stdin is None:
                 raise FileError("There is no standard input (-) here: name a file.")
-            yield TextFile("standard input", self._stdin_format, Path(), spool=_SpooledInput(stdin))
+            yield _TextFile("standard input", self._stdin_format, Path(), spool=_SpooledInput(stdin))
             return
         path = Path(path)
         try:
@@ -162,7 +162,7 @@ class TextFiles:
             elif stat.S_ISREG(mode):
                 yield _text_file(path)
             else:  # a pipe, such as <(zcat texts.gz), which can be read once
-                yield TextFile(str(path), self._stdin_format, path, spool=_SpooledInput(path.open("rb"), closes=True))
+                yield _TextFile(str(path), self._stdin_format, path, spool=_SpooledInput(path.open("rb"), closes=True))
         except (OSError, ValueError) as error:  # FileError is a ValueError
             if isinstance(error, FileError):
                 raise
@@ -171,17 +171,8 @@ class TextFiles:
             ) from error
 
 
-@dataclass(frozen=True)
-class TextFile:
-    """One file of texts.
-
-    Attributes:
-        name: in errors.
-        format: one of `FORMATS`.
-        path: of the file.
-        is_compressed: with gzip.
-        spool: has the content, where it can be read once only.
-    """
+class _TextFile(NamedTuple):
+    """One file of texts: its name in errors, one of `FORMATS`, and a spool that has the content where it can be read only once."""
 
     name: str
     format: str
@@ -192,15 +183,11 @@ class TextFile:
 
 @dataclass
 class _ReadCounts:
-    """What was read of some files.
+    """What was read of some files; `empty`, `missing` and `broken` (no Unicode) were left out.
 
     Attributes:
-        files: the number of files.
-        texts: the texts.
-        empty: texts of white space alone, which are left out.
-        missing: rows without a text in the column, which are left out.
-        broken: lines and texts that are not Unicode, which are left out.
-        columns: the columns that the texts are from.
+        missing: rows without a text in the column.
+        columns: those that the texts are from.
     """
 
     files: int = 0
@@ -224,13 +211,6 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _opened(file: TextFile) -> BinaryIO:
-    try:
-        return file.path.open("rb")
-    except OSError as error:
-        raise FileError(f"{file.name} cannot be read ({error.strerror}): check its name and permissions.") from error
-
-
 def _format_of(path: Path) -> tuple[str, bool] | None:
     """The format of a file by its ending, and whether it is compressed; None if it is not known."""
     endings = [suffix[1:].lower() for suffix in path.suffixes[-2:]]
@@ -239,16 +219,16 @@ def _format_of(path: Path) -> tuple[str, bool] | None:
     return (ending, is_compressed) if ending in (LINE_FORMATS if is_compressed else FORMATS) else None
 
 
-def _text_file(path: Path) -> TextFile:
+def _text_file(path: Path) -> _TextFile:
     known = _format_of(path)
     if known is None:
         raise FileError(
             f"A file of texts ends in {_endings()}; {str(path)[:200]} does not: rename it, or convert it to one of these."
         )
-    return TextFile(str(path), known[0], path, known[1])
+    return _TextFile(str(path), known[0], path, known[1])
 
 
-def _folder(folder: Path) -> Iterator[TextFile]:
+def _folder(folder: Path) -> Iterator[_TextFile]:
     """The files of a folder, by name; or those of a dataset that it is."""
     if (folder / _DATASET_STATE).is_file():
         yield from _saved_dataset(folder)
@@ -277,7 +257,7 @@ def _folder(folder: Path) -> Iterator[TextFile]:
     yield from map(_text_file, files)
 
 
-def _saved_dataset(folder: Path) -> Iterator[TextFile]:
+def _saved_dataset(folder: Path) -> Iterator[_TextFile]:
     """The files of a dataset that `Dataset.save_to_disk` wrote, in its order."""
     if _description(folder / _DATASET_STATE, "_indices_data_files"):
         raise FileError(f"{folder} is a selection of another dataset: save it again with a newer version of datasets.")
@@ -286,7 +266,7 @@ def _saved_dataset(folder: Path) -> Iterator[TextFile]:
         path = folder / (Path(filename).name or "unnamed")  # and not elsewhere
         if not path.is_file():
             raise FileError(f"{folder} should have the file {path.name}; there is none: copy the whole folder again.")
-        yield TextFile(str(path), _ARROW, path)
+        yield _TextFile(str(path), _ARROW, path)
 
 
 def _description(path: Path, key: str) -> Any:
@@ -308,19 +288,16 @@ def _endings() -> str:
 
 
 class _TextLines:
-    """The lines of a file as text, without their ends unless `is_strict`.
+    """The lines of a file as text, without their ends; `number` is that of the last one.
 
-    Attributes:
-        number: of the line that was read last, from 1.
+    Where a line is no text of its own, `is_strict` keeps the ends and refuses lines that are not UTF-8.
     """
 
     def __init__(self, stream: BinaryIO, name: str, counts: _ReadCounts, is_strict: bool = False) -> None:
-        """Read a stream."""
         self.name, self.number = name, 0
         self._stream, self._counts, self._is_strict = stream, counts, is_strict
 
     def __iter__(self) -> Iterator[str]:
-        """The lines."""
         n_broken = 0
         while line := self._next_line():
             try:
@@ -359,16 +336,10 @@ class _TextLines:
         )
 
 
-def _uncompressed(stream: BinaryIO) -> BinaryIO:
-    """The content of a stream that gzip has compressed, decompressed as it is read."""
-    return gzip.GzipFile(fileobj=stream, mode="rb")  # type: ignore[return-value]  # it has what a BinaryIO has
-
-
 class _SpooledInput:
     """A stream that can be read once, such as standard input, copied into a temporary file as it is read."""
 
     def __init__(self, stream: BinaryIO, closes: bool = False) -> None:
-        """Read a stream."""
         self.stream, self.n_copied = stream, 0
         self.copy = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as this object
         weakref.finalize(self, self.copy.close)

@@ -266,15 +266,11 @@ def _read_date(text: str, design: Design) -> Example:
         if YEARS[0] <= year <= YEARS[1]:
             row = encode_date(style, year, month, day)
             row = row[: len(typed)] + row[LONGEST:]
-            return Example(torch.tensor([row]), _query_names(), tuple(typed), tuple(ISO))
+            return Example(torch.tensor([row]), tuple("YYYY-MM-DD"), tuple(typed), tuple(ISO))
     raise TextError(
         f"The model has learned dates from {YEARS[0]} to {YEARS[1]} written as 9 March 2024, March 9, 2024, 9 Mar 2024 or 09.03.2024; "
         f"got {typed[:40]!r}: write an existing day in one of these styles."
     )
-
-
-def _query_names() -> tuple[str, ...]:
-    return tuple("YYYY-MM-DD")
 
 
 def _candidates(typed: str) -> list[tuple[int, tuple[int, int, int]]]:

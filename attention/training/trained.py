@@ -192,20 +192,18 @@ class Trained:
 
         problem = ""
         if self.other is not None:
-            names = [[extent[:2] for extent in state._extents] for state in (self, self.other)]
-            problem = (
-                ""
-                if names[0] == names[1]
-                else f"has other layers ({', '.join(self.other.plan.design.attention_layers)})"
-            )
-            problem = "takes from a third" if self.other.other is not None else problem
+            ours, theirs = ([extent[:2] for extent in state._extents] for state in (self, self.other))
+            if self.other.other is not None:
+                problem = "takes from a third"
+            elif ours != theirs:
+                problem = f"has other layers ({', '.join(self.other.plan.design.attention_layers)})"
         other = check_other_state("Trained", self.other, problem)
-        own_lengths, other_lengths = (
-            [len(tokens) for tokens in (state.example.memory, state.example.tokens) if tokens]
-            for state in (self, other)
-        )
-        check_lengths(own_lengths, other_lengths)
+        check_lengths(self._lengths, other._lengths)
         return other
+
+    @property
+    def _lengths(self) -> list[int]:
+        return [len(tokens) for tokens in (self.example.memory, self.example.tokens) if tokens]
 
     @property
     def input_text(self) -> str:
@@ -426,7 +424,7 @@ def read(reader: Reader) -> Trained:
     steps = reader.knob(replace(TRAINING_STEPS, placeholder=str(task.steps)))
     plan = Plan(task.name, steps=steps or 0)  # for the range and the increment of `at`
     at = reader.knob(AT_STEP, Integer(0, plan.steps, optional=True, step=plan.every))
-    control = reader.knob(CONTROL, _control_range(task))
+    control = reader.knob(CONTROL, Choice(("", *task.controls), ("none", *task.controls)))
     sliders = {key: reader.knob(*_slider_for_task(task, key)) for key in SLIDERS}
     available = {key: value for key, value in sliders.items() if key in {slider.key for slider in task.sliders}}
     trained = Trained(task.name, seed, steps, at, text, control=control, **available)
@@ -439,10 +437,6 @@ def read(reader: Reader) -> Trained:
         frozen=reader.knob(FROZEN),
         other=replace(trained, text=other) if other.strip() else None,
     )
-
-
-def _control_range(task: Task) -> Choice:
-    return Choice(("", *task.controls), ("none", *task.controls))
 
 
 def _slider_for_task(task: Task, key: str) -> tuple[Knob, Range, str]:

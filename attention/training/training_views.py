@@ -109,10 +109,8 @@ def maps(
             subtitle.append(f"step {snapshot.step}")
         spec["layout"]["title"]["subtitle"]["text"] = " · ".join(subtitle)
         spec["layout"]["uirevision"] = f"{name} {layer.name} {spec['layout']['uirevision']}"
-        spec["layout"]["meta"]["file"] = [
-            WEIGHTS,
-            "-".join([*name.split(), *layer.name.split(), f"step{snapshot.step}"]),
-        ]
+        file = "-".join([*name.split(), *layer.name.split(), f"step{snapshot.step}"])
+        spec["layout"]["meta"]["file"] = [WEIGHTS, file]
         # The sums of the rows are dropped: each is 1.
         spec["layout"]["annotations"] = [note for note in spec["layout"].get("annotations", []) if note.get("name")]
         spec["layout"]["margin"]["r"] = 12
@@ -149,18 +147,16 @@ def curves(runs: Mapping[str, Sequence[Snapshot]], steps: int, at: int) -> Spec:
         steps: the total number of steps.
         at: the last step on display.
     """
+    from attention.training.learning import PROBES
+
     data: list[dict[str, Any]] = []
     summaries = []
     for number, (name, snapshots) in enumerate(runs.items()):
         visible = [snapshot for snapshot in snapshots if snapshot.step <= at]
         if not visible:
             continue
-        base = {
-            "type": "scatter",
-            "mode": "lines",
-            "x": [snapshot.step for snapshot in visible],
-            "showlegend": number == 0,
-        }
+        at_steps = [snapshot.step for snapshot in visible]
+        base = {"type": "scatter", "mode": "lines", "x": at_steps, "showlegend": number == 0}
         width, suffix = (1.5, f" · {name}") if number else (3, "")
         for field, color, dash, words in _LINES:
             line = {"color": color, "width": width, "dash": "dot" if number else dash}
@@ -173,28 +169,16 @@ def curves(runs: Mapping[str, Sequence[Snapshot]], steps: int, at: int) -> Spec:
         data.append({**base, "y": loss, "customdata": [snapshot.loss for snapshot in visible], "line": line, "name": "loss, relative to its start", "hovertemplate": hover})  # fmt: skip
         last = visible[-1]
         summaries.append(f"{name}: loss {last.loss:.3g}, accuracy {last.accuracy:.2f}, on gold cells {last.score:.2f}")
-    meta = {
-        "alt": f"Line chart of the learning progress up to step {at} of {steps}: {'; '.join(summaries)}.",
-        "step": "",
-        "panels": [],
-    }
+    alt = f"Line chart of the learning progress up to step {at} of {steps}: {'; '.join(summaries)}."
     plain = {"gridcolor": GRID_COLOR, "zeroline": False, "showline": False, "ticks": ""}
-    return {
-        "data": data,
-        "layout": {
-            "title": {
-                "text": "<b>learning</b>", "font": {"size": 15}, "x": 0, "xref": "container", "pad": {"l": 6},
-                "y": 1 - 30 / _HEIGHT, "yref": "container", "yanchor": "bottom",
-                "subtitle": {"text": f"on {_probes()} sequences that are never trained on", "font": {"size": 11}},
-            },
-            "template": NO_TEMPLATE, "font": {"size": 11}, "height": _HEIGHT, "margin": {"l": 48, "r": 16, "t": 70, "b": 112},
-            "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "uirevision": "learning", "meta": meta,
-            "xaxis": {**plain, "title": {"text": "step", "standoff": 8}, "range": [0, steps]},
-            "yaxis": {**plain, "range": [-0.02, 1.05]},
-            "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom"},
-            "hovermode": "closest",
-        },
-    }  # fmt: skip
+    layout = _layout(
+        "learning", f"on {PROBES} sequences that are never trained on", _HEIGHT, {"l": 48, "r": 16, "t": 70, "b": 112}, "learning", alt,
+        xaxis={**plain, "title": {"text": "step", "standoff": 8}, "range": [0, steps]},
+        yaxis={**plain, "range": [-0.02, 1.05]},
+        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom"},
+        hovermode="closest",
+    )  # fmt: skip
+    return {"data": data, "layout": layout}
 
 
 def seeds(plans: Sequence[Plan], lasts: Sequence[Snapshot], example: Example) -> Spec:
@@ -210,39 +194,40 @@ def seeds(plans: Sequence[Plan], lasts: Sequence[Snapshot], example: Example) ->
     weights = filled_canvas(panels, np.float32(np.nan))
     for panel, matrix in zip(panels, matrices, strict=False):
         weights[panel.area] = matrix
-    heat = {
-        **scales.color_keys(find_step(WEIGHTS), 0, 1, "fixed")[0],
-        "showscale": False,
-    }  # the maps above show the scale
+    heat = scales.color_keys(find_step(WEIGHTS), 0, 1, "fixed")[0] | {"showscale": False}  # the maps above show it
     used_panels = panels[: len(matrices)]
     captions = [
         f"seed {plan.seed} · {last.accuracy:.2f} · {last.score:.2f}" for plan, last in zip(plans, lasts, strict=True)
     ]
-    meta = {"alt": f"Heatmap of the weights of the last layer, query (attends from) by key (attends to), of {len(used_panels)} seeds; "
-            f"accuracy and weight on gold cells: {'; '.join(captions)}.", "step": "", "panels": []}  # fmt: skip
+    alt = (
+        f"Heatmap of the weights of the last layer, query (attends from) by key (attends to), of {len(used_panels)} seeds; "
+        f"accuracy and weight on gold cells: {'; '.join(captions)}."
+    )
     n_rows, n_columns = weights.shape
     height = round(90 + 620 * min(1.3, max(0.6, n_rows / n_columns)))
-    layout = {
-        "title": {
-            "text": "<b>every seed</b>", "font": {"size": 15}, "x": 0, "xref": "container", "pad": {"l": 6},
-            "y": 1 - 30 / height, "yref": "container", "yanchor": "bottom",
-            "subtitle": {"text": "weights of the last layer; seed · accuracy · weight on gold cells", "font": {"size": 11}},
-        },
-        "template": NO_TEMPLATE, "font": {"size": 11}, "height": height, "margin": {"l": 12, "r": 12, "t": 90, "b": 12},
-        "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "uirevision": "seeds", "meta": meta,
-        "xaxis": {**PLAIN_AXIS, **panel_ticks(()), "range": [-0.5, n_columns - 0.5]}, "yaxis": {**PLAIN_AXIS, **panel_ticks(()), "range": [n_rows - 0.5, -0.5]},
-        "annotations": [panel_label(text, panel, borderpad=0, font={"size": 10}) for text, panel in zip(captions, used_panels, strict=True)],
-    }  # fmt: skip
+    layout = _layout(
+        "every seed", "weights of the last layer; seed · accuracy · weight on gold cells", height, {"l": 12, "r": 12, "t": 90, "b": 12}, "seeds", alt,
+        xaxis={**PLAIN_AXIS, **panel_ticks(()), "range": [-0.5, n_columns - 0.5]},
+        yaxis={**PLAIN_AXIS, **panel_ticks(()), "range": [n_rows - 0.5, -0.5]},
+        annotations=[panel_label(text, panel, borderpad=0, font={"size": 10}) for text, panel in zip(captions, used_panels, strict=True)],
+    )  # fmt: skip
     return {
         "data": [{"type": "heatmap", "z": weights, **heat, "hoverongaps": False, "hoverinfo": "none"}],
         "layout": layout,
     }
 
 
-def _probes() -> int:
-    from attention.training.learning import PROBES
-
-    return PROBES
+def _layout(
+    title: str, subtitle: str, height: int, margin: dict[str, int], revision: str, alt: str, **more: Any
+) -> dict[str, Any]:
+    return {
+        "title": {
+            "text": f"<b>{title}</b>", "font": {"size": 15}, "x": 0, "xref": "container", "pad": {"l": 6},
+            "y": 1 - 30 / height, "yref": "container", "yanchor": "bottom", "subtitle": {"text": subtitle, "font": {"size": 11}},
+        },
+        "template": NO_TEMPLATE, "font": {"size": 11}, "height": height, "margin": margin, "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)", "uirevision": revision, "meta": {"alt": alt, "step": "", "panels": []}, **more,
+    }  # fmt: skip
 
 
 def pack_film(state: State) -> bytes:

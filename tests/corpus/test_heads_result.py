@@ -123,7 +123,7 @@ def test_result_describes_its_run_and_is_equal_by_its_bytes(folder: Path, good: 
     assert (result.name, result.model) == ("heads", "GPT-2")
     tokens = result.info["read"]["tokens"]
     assert result.words() == f"7 texts, {tokens} tokens, none cut; controls: shuffled words, random repeated tokens (1)"
-    assert result.memory_bytes() > len(good)
+    assert result.nbytes > len(good)
     with pytest.raises(MissingError, match="has 8 heads; got L9 H0"):
         result.examples(9, 0, "local")
     with pytest.raises(MissingError, match="has the metrics entropy, "):
