@@ -300,8 +300,7 @@ class _Sums:
             self.queries,
             self.query_sums,
             np.stack(
-                [_histogram(values[..., m], *self.plan.limits(metric)) for m, metric in enumerate(self.plan.metrics)],
-                1,
+                [_histogram(values[..., m], *self.plan.limits(metric)) for m, metric in enumerate(self.plan.metrics)], 1
             ),
             examples,
             {name: sums.numpy() for name, sums in self.offset_sums.items()},

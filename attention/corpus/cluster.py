@@ -13,7 +13,7 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache, lru_cache
+from functools import cache
 from multiprocessing import get_context
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -89,7 +89,7 @@ def scan_on_cluster(
         raise ConfigError("Choose a number of workers of this machine or the address of a scheduler, not both.")
     folder = PartsFolder(url)
     scan.hold_plan(folder, plan)
-    chunks = (chunk for chunk in scan.chunks(plan, texts) if chunk.index % shard[1] == shard[0])
+    chunks = scan.missing_chunks(folder, plan, texts, shard, report)
     if workers:
         _compute_here(plan, folder, chunks, workers, report, device)
         return
@@ -145,24 +145,15 @@ def _compute_here(
     device: str,
 ) -> None:
     """Computes all chunks on processes of this machine, one at a time on each."""
-    arguments, present = _task_arguments(plan, folder, device), folder.present()
+    arguments = _task_arguments(plan, folder, device)
     again: deque[Chunk] = deque()
     deadly: list[Chunk] = []
     kills = Counter[int]()  # by chunk
     busy: dict[Any, tuple[_Process, Chunk]] = {}  # by pipe
-
-    def missing() -> Iterator[Chunk]:
-        for chunk in chunks:
-            if chunk.index in present:
-                report(len(chunk.texts))
-            else:
-                yield chunk
-
-    waiting = missing()
     idle: list[_Process] = []
     try:
         while True:
-            while len(busy) < workers and (chunk := again.popleft() if again else next(waiting, None)):
+            while len(busy) < workers and (chunk := again.popleft() if again else next(chunks, None)):
                 process = idle.pop() if idle else _Process()
                 busy[process.pipe] = process, chunk
                 with suppress(OSError):  # it has ended: the next wait says so
@@ -225,7 +216,6 @@ class _Run:
 
         self.client, self.plan, self.folder, self.report = client, plan, folder, report
         self.arguments = _task_arguments(plan, folder, device)
-        self.present = folder.present()
         self.completed = as_completed(loop=client.loop)
         self.sent: dict[str, Chunk] = {}  # by key of their future
         self.done: list[int] = []
@@ -287,9 +277,6 @@ class _Run:
         """Send a chunk for every worker, and no more: Dask suspects all chunks that a worker has when it dies."""
         wanted = max(1, self._count_workers())
         while len(self.sent) < wanted and (chunk := next(chunks, None)):
-            if chunk.index in self.present:
-                self.report(len(chunk.texts))
-                continue
             key = f"chunk-{self.name}-{chunk.index}"
             future = self.client.submit(
                 _compute_on_dask, *self.arguments, chunk.index, chunk.first, chunk.texts, key=key, pure=False
@@ -404,7 +391,7 @@ def _compute(
     """Compute a chunk on a worker. Everything is a plain value, so that the scheduler need not import torch."""
     host, worker = socket.gethostname(), str(os.getpid())
     try:
-        plan = _plan(plan_json)
+        plan = RunPlan.from_json(plan_json)
         _check_packages(plan)
         with _COMPUTING:  # torch's number of threads is one for the process
             _prepare_worker(models)  # before anything is imported that reads HF_HUB_OFFLINE
@@ -414,11 +401,6 @@ def _compute(
     except AttentionError as error:
         return _Outcome(host, worker, type(error).__name__, str(error))
     return _Outcome(host, worker)
-
-
-@lru_cache(maxsize=4)
-def _plan(plan_json: str) -> RunPlan:
-    return RunPlan.from_json(plan_json)
 
 
 def _check_packages(plan: RunPlan) -> None:
@@ -432,17 +414,10 @@ def _check_packages(plan: RunPlan) -> None:
 @cache
 def _prepare_worker(models: str) -> None:
     """Let this worker load what the command may load, from the folder of the client where this machine has it; otherwise from its own."""
-    _keep_freed_memory()
     folder = Path(models)
     hold_local_models(folder if folder.is_dir() else None)
-
-
-def _keep_freed_memory() -> None:
-    """Let glibc keep freed memory as it does by itself after a while.
-
-    Dask's nanny sets MALLOC_TRIM_THRESHOLD_=65536 for its workers: each tensor is then new memory of the system, and a text takes nearly
-    twice as long.
-    """
+    # Dask's nanny sets MALLOC_TRIM_THRESHOLD_=65536 for its workers: each tensor is then new memory of the system, and a text takes nearly
+    # twice as long. So glibc keeps freed memory as it does by itself after a while.
     trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:

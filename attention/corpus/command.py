@@ -40,10 +40,7 @@ _PACKAGES = ("fsspec", "pyarrow", "safetensors", "tqdm", "transformers")
 _INTERRUPTED, _TERMINATED = 130, 143
 """The exit codes of a process that SIGINT or SIGTERM ends."""
 
-_CONTROL_WORDS = {
-    SHUFFLED: "the words of each text shuffled",
-    RANDOM: "random tokens, twice, for one text in 16",
-}
+_CONTROL_WORDS = {SHUFFLED: "the words of each text shuffled", RANDOM: "random tokens, twice, for one text in 16"}
 
 _PROGRESS_SECONDS = 30
 """Between two lines, where there is no terminal."""
@@ -364,7 +361,7 @@ def _strongest_words(result: HeadsResult) -> str:
     controls = [labels.CONTROL_WORDS[name] for name in CONTROLS if name in result.plan["controls"]]
     rows = [["metric", "head", "mean", "sd", "by chance", *(words.split()[0] for words in controls), "next heads"]]
     for metric in result.metrics:
-        numbers = HeadDistributions.of(result, metric)
+        numbers = HeadDistributions(result, metric)
         is_usual = ~np.isnan(numbers.mean) & (numbers.count >= _MIN_TEXTS * result.info["read"]["texts"])
         usable = is_usual if is_usual.any() else ~np.isnan(numbers.mean)
         best = [head for head in numbers.order if usable[head]]

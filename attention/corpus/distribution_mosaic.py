@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
+    from attention.corpus.labels import Label
     from attention.corpus.result import HeadsResult
 
 _MARKS = {
@@ -46,7 +47,6 @@ _SIDE, _TOP, _BOTTOM = 0.07, 0.12, 0.06  # space beside the bars, as a part of t
 _ROW_HEIGHTS, _USUAL_HEIGHT = (26, 62), 660  # pixels of a row; of all rows
 
 
-@dataclass(frozen=True, eq=False)
 class HeadDistributions:
     """One metric of all heads over many texts.
 
@@ -61,55 +61,28 @@ class HeadDistributions:
         null: the name of its null, such as "uniform attention"; empty if it has none.
         control: the name of its positive control, such as "shuffled words"; empty if it has none.
         compared: the values under the null and on the controls by name, [head]; that of the null is drawn.
-        gain: the value of a text minus that under its null, the mean over the texts, [head]; empty if it is unknown.
+        gain: the value of a text minus that under its null, the mean over the texts, [head]; NaN if it is unknown.
         gain_error: the standard error of this mean, [head].
         marks: the short marks of labelled heads.
         words: further words about single heads, for the pointer.
     """
 
-    metric: str
-    heads: Sequence[tuple[int, int]]
-    mean: NDArray[np.float64]
-    sd: NDArray[np.float64]
-    count: NDArray[Any]
-    histogram: NDArray[np.int64]
-    limits: tuple[float, float]
-    null: str
-    control: str
-    compared: Mapping[str, NDArray[np.float64]]
-    gain: NDArray[np.float64]
-    gain_error: NDArray[np.float64]
-    marks: Mapping[tuple[int, int], str]
-    words: Mapping[tuple[int, int], str]
-
-    @classmethod
-    def of(cls, result: HeadsResult, metric: str, labels: Sequence[Sequence[Any]] = ()) -> HeadDistributions:
+    def __init__(self, result: HeadsResult, metric: str, labels: Sequence[Sequence[Label]] = ()) -> None:
         """One metric of a result, with the `labels` of its heads.
 
         Raises:
             MissingError: the result has no such metric.
         """
-        mean, sd, count, gain, spread, n_texts = (
-            result.column(metric, name) for name in ("mean", "sd", "count", "excess_mean", "excess_sd", "excess_count")
-        )
-        null, control = declared(metric)
-        labelled = [(head, each) for head, each in zip(result.heads, labels, strict=False) if each]
-        return cls(
-            metric,
-            result.heads,
-            mean,
-            sd,
-            count,
-            result.histogram(metric),
-            result.limits(metric),
-            null,
-            CONTROL_WORDS.get(control, ""),
-            compared(result, metric),
-            gain,
-            spread / np.sqrt(np.maximum(n_texts, 1)),
-            {head: _MARKS.get(each[0].name, each[0].name[:4]) for head, each in labelled},
-            {head: "; ".join(label.sentence for label in each) for head, each in labelled},
-        )
+        self.metric, self.heads = metric, result.heads
+        self.mean, self.sd, self.count = (result.column(metric, name) for name in ("mean", "sd", "count"))
+        self.histogram, self.limits = result.histogram(metric), result.limits(metric)
+        self.null, control = declared(metric)
+        self.control, self.compared = CONTROL_WORDS.get(control, ""), compared(result, metric)
+        self.gain, spread, n_texts = (result.column(metric, f"excess_{name}") for name in ("mean", "sd", "count"))
+        self.gain_error = spread / np.sqrt(np.maximum(n_texts, 1))
+        labelled = [(head, each) for head, each in zip(self.heads, labels, strict=False) if each]
+        self.marks = {head: _MARKS.get(each[0].name, each[0].name[:4]) for head, each in labelled}
+        self.words = {head: "; ".join(label.sentence for label in each) for head, each in labelled}
 
     @property
     def order(self) -> list[int]:

@@ -235,6 +235,23 @@ def chunks(plan: RunPlan, texts: Iterable[str]) -> Iterator[Chunk]:
         )
 
 
+def missing_chunks(
+    folder: PartsFolder, plan: RunPlan, texts: Iterable[str], shard: tuple[int, int], report: Callable[[int], None]
+) -> Iterator[Chunk]:
+    """The chunks of a shard that have no part yet, in order; the others are reported.
+
+    Raises:
+        FileError: as for `chunks`.
+    """
+    present = folder.present()  # one list instead of a question for each
+    for chunk in chunks(plan, texts):
+        if chunk.index % shard[1] == shard[0]:
+            if chunk.index not in present:
+                yield chunk
+            else:
+                report(len(chunk.texts))
+
+
 def scan_part(url: str, plan: RunPlan, chunk: Chunk, device: str = "") -> None:
     """Compute a chunk and write its part, unless the part is there: the function that all processes and machines run.
 
@@ -282,12 +299,9 @@ def scan(
     """
     folder = PartsFolder(url)
     hold_plan(folder, plan)
-    present = folder.present()  # one list instead of a question for each
-    for chunk in chunks(plan, texts):
-        if chunk.index % shard[1] == shard[0]:
-            if chunk.index not in present:
-                scan_part(url, plan, chunk, device)
-            report(len(chunk.texts))
+    for chunk in missing_chunks(folder, plan, texts, shard, report):
+        scan_part(url, plan, chunk, device)
+        report(len(chunk.texts))
 
 
 def merge(url: str) -> dict[str, Any]:

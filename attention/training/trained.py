@@ -250,11 +250,7 @@ class Trained:
         return _snippet(self, trace, layer)
 
 
-_HEAD = (
-    "from __future__ import annotations",
-    "from dataclasses import dataclass",
-    "from typing import NamedTuple",
-)
+_HEAD = ("from __future__ import annotations", "from dataclasses import dataclass", "from typing import NamedTuple")
 _PROJECTIONS = ("w_q", "w_k", "w_v")
 _SIDES = (QUERY, KEY, VALUE)
 
@@ -352,10 +348,7 @@ def _training_lines(source: Trained) -> list[str]:
 def _forward_lines(name: str, source: Trained, how: str = "") -> list[str]:
     """Lines that run one forward pass and assign its recorded tensors to `name`."""
     posed, ids = source.plan.task.posed.__name__, source.example.ids.tolist()
-    return [
-        "with torch.no_grad():",
-        f"    _, {name} = forward(p, design, {posed}(torch.tensor({ids}), design){how})",
-    ]
+    return ["with torch.no_grad():", f"    _, {name} = forward(p, design, {posed}(torch.tensor({ids}), design){how})"]
 
 
 def source_lines(roots: list[Callable[..., Any] | type]) -> Iterator[str]:

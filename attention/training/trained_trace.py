@@ -135,7 +135,7 @@ class TrainedRun:
     def head_matrices(self) -> HeadMatrices:
         """The matrices of every head of the model, whatever its input and interventions."""
         source = self.source
-        return TrainedMatrices(source.plan.design, source.snapshot().parameters, source.example.answers)
+        return _TrainedMatrices(source.plan.design, source.snapshot().parameters, source.example.answers)
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -302,12 +302,7 @@ def _prediction(plan: Plan, example: Example, position: int, row: Tensor) -> Pre
 
 
 class _TinyParts:
-    """Repeats one run of a tiny model; a `PartRunner`.
-
-    Attributes:
-        layers: the index in the trace of each attention call.
-        batch_size: the number of texts that run at once.
-    """
+    """Repeats one run of a tiny model on one sequence, whose interventions `attention` has; a `PartRunner`."""
 
     def __init__(
         self,
@@ -317,15 +312,6 @@ class _TinyParts:
         attention: Callable[..., tuple[Tensor, dict[str, Tensor]]],
         position: int,
     ) -> None:
-        """The run of one sequence.
-
-        Args:
-            parameters: by their names.
-            design: the model.
-            batch: one sequence.
-            attention: replaces `network.attend` with the interventions of the run, for one sequence.
-            position: where logits are read.
-        """
         self._parameters, self._design, self._batch = parameters, design, batch
         self._attention, self._position = attention, position
         self.layers, self.batch_size = tuple(range(len(design.attention_layers))), _ROWS
@@ -370,21 +356,13 @@ class _TinyParts:
         return logits[:, self._position].double()
 
     def mlp_layer(self, place: Place, n_calls: int) -> int:
-        """The layer of the MLP: the last."""
         return self.layers[-1]
 
 
 def _run_linear(
     parameters: Mapping[str, Tensor], design: Design, batch: Batch, attention: Callable[..., Tensor]
 ) -> LinearRun:
-    """The pass with frozen norms, heads and MLPs. It records the queries, keys and values of each layer, such as "query 1".
-
-    Args:
-        parameters: by their names.
-        design: the model.
-        batch: one sequence.
-        attention: the head outputs [1 head pos d_v], patched or not, from the arguments of `network.attend`.
-    """
+    """The pass with frozen norms, heads and MLPs, given the head outputs [1 head pos d_v]. It records queries, keys and values, such as "query 1"."""
     run, layers = LinearRun(), design.attention_layers
 
     def attend(name: str, *qkv_bias_visible: Any) -> tuple[Tensor, dict[str, Tensor]]:
@@ -424,7 +402,7 @@ class _FrozenNorms(TorchFunctionMode):
         return self.run.norm(args[0], y, kwargs["bias"], centered=True)
 
 
-class TrainedMatrices:
+class _TrainedMatrices:
     """The matrices of all heads of a tiny trained model; `attention.trace.model_run.HeadMatrices` says what each attribute is."""
 
     uid = None
@@ -435,7 +413,6 @@ class TrainedMatrices:
         self.no_vocabulary_reason = "" if design.tokens == design.answers and not design.memory else _OTHER_ANSWERS
 
     def layer(self, index: int) -> LayerMatrices:
-        """The matrices of one layer."""
         name = self.design.attention_layers[index]
         n_heads, p = self.n_heads[index], self.parameters
         w_q, w_k, w_v = (
@@ -449,21 +426,15 @@ class TrainedMatrices:
         )  # fmt: skip
 
     def token_product(self, center_unembed: bool) -> Tensor:
-        """Final norm · W_U · W_E, [d_model d_model]; see `HeadMatrices`."""
         w_u = self.parameters["answer"]
         w_u = w_u - w_u.mean(-1, keepdim=True) if center_unembed else w_u
         return self._fold("end", w_u @ self.parameters["token"])
 
     def estimated_seconds(self) -> float:
-        """0: the model is tiny."""
         return 0.0
 
     def embedding(self, token: int, layer: int) -> Tensor:
-        """The row of a token in W_E, for heads of any layer: W_U is another matrix, so no first layer has to move it.
-
-        Raises:
-            ConfigError: the model has no such token.
-        """
+        # W_U is another matrix, so no first layer has to move the row.
         if not 0 <= token < self.design.tokens:
             raise ConfigError(
                 f"A token is an id from 0 to {self.design.tokens - 1:,}; got {token:,}: choose one of these."
@@ -471,21 +442,14 @@ class TrainedMatrices:
         return self.parameters["token"][token]
 
     def logits(self, vector: Tensor) -> Tensor:
-        """What a vector adds to each answer, without the scale of the final norm: [token]."""
         return vector @ self._fold("end", self.parameters["answer"])
 
     def find_token(self, text: str) -> int:
-        """The id of an answer.
-
-        Raises:
-            TextError: there is no such answer.
-        """
         if text not in self.answers:
             raise TextError(f"A token is one of {', '.join(self.answers)}; got {text[:40]!r}: choose one.")
         return self.answers.index(text)
 
     def token_names(self, ids: Sequence[int]) -> tuple[str, ...]:
-        """The answers with these ids."""
         return tuple(self.answers[id_] for id_ in ids)
 
     def _fold(self, norm: str, matrix: Tensor) -> Tensor:

@@ -138,7 +138,7 @@ def _draw(page: Page, shown: _Shown, view: str) -> None:
 
 
 def _all_heads(page: Page, shown: _Shown) -> None:
-    numbers = distribution_mosaic.HeadDistributions.of(shown.result, shown.metric, labels.of(shown.result))
+    numbers = distribution_mosaic.HeadDistributions(shown.result, shown.metric, labels.of(shown.result))
     rows = distribution_mosaic.layer_rows(numbers.heads)
     chosen = (page.cell.layer, page.cell.head)
 
@@ -196,7 +196,7 @@ def _title(result: HeadsResult, name: str, place: int, label: str) -> None:
 def _metrics(shown: _Shown, head: tuple[int, int], name: str) -> None:
     result, metric, other = shown.result, shown.metric, shown.other_has(head)
     place, names = result.heads.index(head), shown.names if other is not None else ("", "")
-    numbers = distribution_mosaic.HeadDistributions.of(result, metric)
+    numbers = distribution_mosaic.HeadDistributions(result, metric)
     second = None
     if other is not None and metric in other.metrics and other.limits(metric) == result.limits(metric):
         second = other.histogram(metric)[other.heads.index(head)]
