@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from attention.models.attention_call import ModelCall
     from attention.models.loaded import LoadedModel, Site
 
-BATCH_TOKENS = 2048
+_BATCH_TOKENS = 2048
 """The tokens of a batch, with padding."""
 _REPEATED_TOKENS = 25
 """The random tokens of a control sequence, which are repeated once. Source: Olsson et al. 2022, "repeated random tokens"."""
@@ -58,15 +58,10 @@ _HIDDEN_BELOW = -1e30
 
 
 @dataclass(frozen=True)
-class TokenSequence:
-    """The token ids of one text or control.
+class _TokenSequence:
+    """The token ids of one text or control; its number, which are special tokens that the tokenizer added, and its text, empty for a control.
 
-    Attributes:
-        number: of the text, or of the control sequence.
-        ids: the token ids.
-        is_special: whether each is a special token that the tokenizer added.
-        text: the text itself; empty for a control.
-        tokens: the readable tokens, where they do not follow from the ids: a word that stands elsewhere is still one word.
+    `tokens` are the readable ones where they do not follow from the ids: a word that stands elsewhere is still one word.
     """
 
     number: int
@@ -88,26 +83,26 @@ class Tokenizer:
         self.loaded = loaded
         self.max_tokens = min(max_tokens, loaded.max_length or max_tokens)
 
-    def sequences(self, first: int, texts: Sequence[str]) -> tuple[list[TokenSequence], int]:
+    def sequences(self, first: int, texts: Sequence[str]) -> tuple[list[_TokenSequence], int]:
         """The token ids of some texts, numbered from `first`; and the number of texts that are cut."""
         encode = self.loaded.tokenizer
         arguments = {"return_special_tokens_mask": True, "return_attention_mask": False, "verbose": False}
         encoded = encode(list(texts), truncation=True, max_length=self.max_tokens, **arguments)
         rows = zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True)
         result = [
-            TokenSequence(first + i, tuple(ids), tuple(map(bool, special)), texts[i])
+            _TokenSequence(first + i, tuple(ids), tuple(map(bool, special)), texts[i])
             for i, (ids, special) in enumerate(rows)
         ]
         full = [texts[i] for i, sequence in enumerate(result) if len(sequence.ids) >= self.max_tokens]
         lengths = [len(ids) for ids in encode(full, truncation=False, **arguments)["input_ids"]] if full else []
         return result, sum(length > self.max_tokens for length in lengths)
 
-    def tokens(self, sequence: TokenSequence) -> tuple[str, ...]:
+    def tokens(self, sequence: _TokenSequence) -> tuple[str, ...]:
         """The readable tokens of a sequence."""
         texts = [sequence.text] if sequence.text else []
         return sequence.tokens or readable_tokens(self.loaded.tokenizer, sequence.ids, texts)
 
-    def shuffled(self, sequence: TokenSequence, seed: int) -> TokenSequence:
+    def shuffled(self, sequence: _TokenSequence, seed: int) -> _TokenSequence:
         """The same text with its words in random order; special tokens stay, and the pieces of a word stay together.
 
         An order that gives the same ids is rotated, so that the ids are the same only where no order changes them: one word, or equal words.
@@ -122,11 +117,13 @@ class Tokenizer:
             places = [place for span in spans for place in range(*span)]
             ids = tuple(sequence.ids[place] for place in places)
             if ids != sequence.ids:
-                return TokenSequence(sequence.number, ids, sequence.is_special, tokens=tuple(tokens[i] for i in places))
+                return _TokenSequence(
+                    sequence.number, ids, sequence.is_special, tokens=tuple(tokens[i] for i in places)
+                )
             order = [*order[1:], order[0]]
         return sequence
 
-    def repeated(self, number: int, seed: int) -> TokenSequence:
+    def repeated(self, number: int, seed: int) -> _TokenSequence:
         """Random tokens, twice, between the special tokens that the tokenizer adds.
 
         Source: Olsson et al. 2022, "In-context Learning and Induction Heads".
@@ -140,7 +137,7 @@ class Tokenizer:
             draw += 1
         ids = (*before, *chosen, *chosen, *after)
         special = [True] * len(before) + [False] * 2 * len(chosen) + [True] * len(after)
-        return TokenSequence(number, ids, tuple(special))
+        return _TokenSequence(number, ids, tuple(special))
 
     @cached_property
     def special_tokens(self) -> frozenset[str]:
@@ -160,11 +157,11 @@ class Tokenizer:
         return ids[:first], ids[last:], ordinary
 
 
-def _batches(sequences: Sequence[TokenSequence]) -> Iterator[list[TokenSequence]]:
-    """The sequences in batches of about equal lengths, the shortest first, with at most `BATCH_TOKENS` tokens unless one alone has more."""
-    batch: list[TokenSequence] = []
+def _batches(sequences: Sequence[_TokenSequence]) -> Iterator[list[_TokenSequence]]:
+    """The sequences in batches of about equal lengths, the shortest first, with at most `_BATCH_TOKENS` tokens unless one alone has more."""
+    batch: list[_TokenSequence] = []
     for sequence in sorted(sequences, key=lambda each: (len(each.ids), each.number)):
-        if batch and len(sequence.ids) * (len(batch) + 1) > BATCH_TOKENS:
+        if batch and len(sequence.ids) * (len(batch) + 1) > _BATCH_TOKENS:
             yield batch
             batch = []
         batch.append(sequence)
@@ -172,7 +169,7 @@ def _batches(sequences: Sequence[TokenSequence]) -> Iterator[list[TokenSequence]
         yield batch
 
 
-def _padded(batch: Sequence[TokenSequence], pad_id: int) -> tuple[Tensor, Tensor]:
+def _padded(batch: Sequence[_TokenSequence], pad_id: int) -> tuple[Tensor, Tensor]:
     """The ids of a batch [text pos], and whether each is a token and not padding."""
     longest = max(len(sequence.ids) for sequence in batch)
     ids = torch.full((len(batch), longest), pad_id)
@@ -279,11 +276,11 @@ class _Sums:
         self.map_sums = torch.zeros(shape[1], n, n, dtype=torch.float64)
         self.n_maps = 0
 
-    def add(self, condition: str, sequences: Sequence[TokenSequence]) -> None:
+    def add(self, condition: str, sequences: Sequence[_TokenSequence]) -> None:
         for batch in _batches(sequences):
             _BatchRun(self, condition, batch).run()
 
-    def digest(self, read: dict[str, int], sequences: Sequence[TokenSequence]) -> Digest:
+    def digest(self, read: dict[str, int], sequences: Sequence[_TokenSequence]) -> Digest:
         by_layer = [self.examples[call] for call in self.order]
         examples = Examples(
             *(np.concatenate([getattr(each, name) for each in by_layer]) for name in Examples.__annotations__)
@@ -318,7 +315,7 @@ class _BatchRun:
 
     sums: _Sums
     condition: str
-    batch: Sequence[TokenSequence]
+    batch: Sequence[_TokenSequence]
     n_calls: int = 0
     visible: dict[int, tuple[Any, Tensor]] = field(default_factory=dict)  # by the id of the mask, which stays alive
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _CONNECTION_SECONDS = 30
 """How long a scheduler may take to answer."""
-WORKER_SECONDS = 300
+_WORKER_SECONDS = 300
 """How long a run waits for the first worker, or for another after the last one."""
 _VISIBLE_SECONDS = 60
 """How long a new part may take to be seen on another machine: NFS keeps the list of a folder that long."""
@@ -261,9 +261,9 @@ class _Run:
                 checked = now
                 if self._count_workers():
                     seen = now
-                elif now - seen > WORKER_SECONDS:
+                elif now - seen > _WORKER_SECONDS:
                     raise ConfigError(
-                        f"There has been no worker for {WORKER_SECONDS} seconds: start some, and run the command again. "
+                        f"There has been no worker for {_WORKER_SECONDS} seconds: start some, and run the command again. "
                         "The parts that are there remain."
                     )
 
@@ -359,7 +359,7 @@ def _security(scheduler: str) -> Security:
 def _check_workers(client: Client, scheduler: str) -> None:
     """Wait for a worker, and check the versions of all."""
     try:
-        client.wait_for_workers(1, timeout=WORKER_SECONDS)
+        client.wait_for_workers(1, timeout=_WORKER_SECONDS)
     except TimeoutError as error:
         raise ConfigError(
             f"The scheduler {scheduler[:80]} has no workers: start some with `dask worker {scheduler[:80]} --nthreads 1`."

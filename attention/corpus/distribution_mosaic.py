@@ -35,7 +35,7 @@ _MARKS = {
 """The marks of labels in the mosaic."""
 COLORS = scales.COLORS[:2]
 """The colour ranges of a mean from 0 to 1: 0 … 1, or 0 … the largest."""
-MAX_BARS, _MAX_FINE = 16, 400
+_MAX_BARS, _MAX_FINE = 16, 400
 """The bars of a small histogram, half as many beyond this number of heads; neighbouring bins are added where the histogram has more."""
 CHANCE_COLOR = "#ff7f0e"
 """The colour of a value by chance in all pictures of many texts."""
@@ -130,13 +130,13 @@ class HeadDistributions:
         return self.limits == (0.0, 1.0)
 
     def bars(self) -> tuple[NDArray[np.int64], tuple[float, float]]:
-        """The histogram with at most `MAX_BARS` bars, [head bar], and its ends: empty bins above the largest value are left out where values may exceed 1."""
+        """The histogram with at most `_MAX_BARS` bars, [head bar], and its ends: empty bins above the largest value are left out where values may exceed 1."""
         bins, (low, high) = self.histogram, self.limits
         if not self.is_probability:
             used = np.flatnonzero(bins.any(0))
             n_used = int(used[-1]) + 1 if len(used) else bins.shape[1]
             high, bins = low + (high - low) * n_used / bins.shape[1], bins[:, :n_used]
-        most = MAX_BARS if len(self.heads) <= _MAX_FINE else MAX_BARS // 2
+        most = _MAX_BARS if len(self.heads) <= _MAX_FINE else _MAX_BARS // 2
         if bins.shape[1] <= most:
             return bins, (low, high)
         together = -(-bins.shape[1] // most)

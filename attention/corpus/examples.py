@@ -31,12 +31,7 @@ _MAX_LINK_BYTES = 2**14
 
 
 class ExampleLink(NamedTuple):
-    """A link to an example.
-
-    Attributes:
-        state: the values of the link by key; None if there is none.
-        reason: why there is none, in a sentence; otherwise empty.
-    """
+    """The values of a link to an example, by key; or why there is none, in a sentence."""
 
     state: dict[str, str] | None
     reason: str = ""

@@ -115,12 +115,7 @@ class _LabelRule(NamedTuple):
     out if (value − base) / (1 − base) is at least `least`; the base is what the median head of the model has, or uniform attention if that is
     more. The second number agrees if shuffled words have at least `least`; or, where random tokens rank, if the texts have no less than the null.
 
-    Attributes:
-        name: the label.
-        metric: its metric, which declares null and control.
-        least: see above.
-        unless: labels of which none may be there.
-        unless_mostly: metrics of which none may have half of the weight.
+    None of the labels in `unless` may be there, and none of the metrics in `unless_mostly` may have half of the weight.
     """
 
     name: str

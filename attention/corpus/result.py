@@ -54,7 +54,7 @@ _SPREADS = ("sd", "shuffled_sd", "random_sd", "difference_sd", "excess_sd")
 _PEAKS = ("peak_offset", "peak_weight", "shuffled_peak_weight")
 _CONTROLS = {"shuffled": "shuffled words", "random": "random repeated tokens"}
 
-Turn = Callable[[], AbstractContextManager[int]]
+_Turn = Callable[[], AbstractContextManager[int]]
 """Waits until a file may be read in a process of its own, and gives the bytes of memory that it may take."""
 
 
@@ -113,10 +113,10 @@ class HeadsResult:
     info: Mapping[str, Any] = field(compare=False, repr=False)
     _content: bytes = field(compare=False, repr=False)
     _numbers: Mapping[str, NDArray[Any]] = field(compare=False, repr=False)
-    _turn: Turn = field(compare=False, repr=False)
+    _turn: _Turn = field(compare=False, repr=False)
 
     @classmethod
-    def open(cls, path: str | Path, max_bytes: int = _MAX_BYTES, turn: Turn = _at_once) -> HeadsResult:
+    def open(cls, path: str | Path, max_bytes: int = _MAX_BYTES, turn: _Turn = _at_once) -> HeadsResult:
         """The result at a path: a heads.parquet, or a folder that has one.
 
         Raises:
@@ -136,7 +136,7 @@ class HeadsResult:
             ) from None
 
     @classmethod
-    def of(cls, name: str, content: bytes, max_bytes: int = _MAX_BYTES, turn: Turn = _at_once) -> HeadsResult:
+    def of(cls, name: str, content: bytes, max_bytes: int = _MAX_BYTES, turn: _Turn = _at_once) -> HeadsResult:
         """The result from its bytes.
 
         Args:
@@ -295,7 +295,7 @@ class HeadsResult:
         return self._places[layer, head]
 
 
-def _read(function: Callable[..., bytes], content: bytes, name: str, *args: int, turn: Turn) -> bytes:
+def _read(function: Callable[..., bytes], content: bytes, name: str, *args: int, turn: _Turn) -> bytes:
     """What a function of `attention.corpus.heads_table` makes of a file, in a process of its own."""
     with turn() as n_bytes:
         try:

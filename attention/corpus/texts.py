@@ -23,10 +23,10 @@ from attention.base.printed import plural
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-LINES, _JSON_LINES, CSV, _TSV, _PARQUET, _ARROW = "txt", "jsonl", "csv", "tsv", "parquet", "arrow"
-LINE_FORMATS = (LINES, _JSON_LINES, CSV, _TSV)
+LINES, _JSON_LINES, _CSV, _TSV, _PARQUET, _ARROW = "txt", "jsonl", "csv", "tsv", "parquet", "arrow"
+LINE_FORMATS = (LINES, _JSON_LINES, _CSV, _TSV)
 """The formats that consist of lines, also compressed with gzip, and from standard input."""
-FORMATS = (*LINE_FORMATS, _PARQUET, _ARROW)
+_FORMATS = (*LINE_FORMATS, _PARQUET, _ARROW)
 _STANDARD_INPUT = "-"
 
 _MAX_TEXT_BYTES = 10_000_000
@@ -140,10 +140,10 @@ class TextFiles:
                 ) from error
             if file.is_compressed:
                 stream = opened.enter_context(gzip.GzipFile(fileobj=stream, mode="rb"))
-            lines = _TextLines(stream, file.name, counts, is_strict=file.format in (CSV, _TSV))
+            lines = _TextLines(stream, file.name, counts, is_strict=file.format in (_CSV, _TSV))
             if file.format == _JSON_LINES:
                 yield from _json_texts(lines, self.column, counts)
-            elif file.format in (CSV, _TSV):
+            elif file.format in (_CSV, _TSV):
                 yield from _csv_texts(lines, self.column, counts, "\t" if file.format == _TSV else "")
             else:
                 yield from _split_paragraphs(lines) if self._paragraphs else lines
@@ -172,7 +172,7 @@ class TextFiles:
 
 
 class _TextFile(NamedTuple):
-    """One file of texts: its name in errors, one of `FORMATS`, and a spool that has the content where it can be read only once."""
+    """One file of texts: its name in errors, one of `_FORMATS`, and a spool that has the content where it can be read only once."""
 
     name: str
     format: str
@@ -216,7 +216,7 @@ def _format_of(path: Path) -> tuple[str, bool] | None:
     endings = [suffix[1:].lower() for suffix in path.suffixes[-2:]]
     is_compressed = endings[-1:] == ["gz"]
     ending = "".join(endings[:-1][-1:] if is_compressed else endings[-1:])
-    return (ending, is_compressed) if ending in (LINE_FORMATS if is_compressed else FORMATS) else None
+    return (ending, is_compressed) if ending in (LINE_FORMATS if is_compressed else _FORMATS) else None
 
 
 def _text_file(path: Path) -> _TextFile:
@@ -284,7 +284,7 @@ def _description(path: Path, key: str) -> Any:
 
 
 def _endings() -> str:
-    return f"{', '.join(f'.{ending}' for ending in FORMATS)}, or .gz after one of the first {len(LINE_FORMATS)}"
+    return f"{', '.join(f'.{ending}' for ending in _FORMATS)}, or .gz after one of the first {len(LINE_FORMATS)}"
 
 
 class _TextLines:

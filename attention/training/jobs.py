@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from attention.training.tasks import Plan
 
 _BEAT = 1.0  # seconds after which a waiting thread renews its watch
-PATIENCE = 10.0  # seconds without a watcher, after which a training stops
-MAX_TRAININGS = 40  # running trainings with a watcher; they take turns
-MAX_PER_GROUP = 30  # of these for one group; a class has one address
-MAX_PER_USER = 3  # of these for one user: a model, a control, and another seed
+_PATIENCE = 10.0  # seconds without a watcher, after which a training stops
+_MAX_TRAININGS = 40  # running trainings with a watcher; they take turns
+_MAX_PER_GROUP = 30  # of these for one group; a class has one address
+_MAX_PER_USER = 3  # of these for one user: a model, a control, and another seed
 
 
-class FilmKey(NamedTuple):
+class _FilmKey(NamedTuple):
     """A plan and its snapshots: those of a film and at the step `also`, or only the first and the last."""
 
     plan: Plan
@@ -41,7 +41,7 @@ def _run_directly(work: Callable[[], Any]) -> Any:
 class Film:
     """A running training and its snapshots so far; it runs while somebody watches."""
 
-    def __init__(self, wanted: FilmKey) -> None:
+    def __init__(self, wanted: _FilmKey) -> None:
         from attention.training.learning import snapshots
 
         self.wanted, self.snapshots = wanted, list["Snapshot"]()
@@ -54,10 +54,10 @@ class Film:
 
     @property
     def watchers(self) -> list[Watcher]:
-        """The watchers that are connected and have looked within `PATIENCE`; none after an eviction."""
+        """The watchers that are connected and have looked within `_PATIENCE`; none after an eviction."""
         if self._evicted:
             return []
-        since = time.monotonic() - PATIENCE
+        since = time.monotonic() - _PATIENCE
         return [watcher for watcher, looked in [*self._watchers.values()] if looked >= since and watcher.is_connected()]
 
     def last_look(self, watcher: Watcher) -> float | None:
@@ -183,7 +183,7 @@ class Film:
 
 
 _CHANGE = Condition()
-_RUNNING: dict[FilmKey, Film] = {}
+_RUNNING: dict[_FilmKey, Film] = {}
 
 
 def get_film(plan: Plan, also: int = 0, film: bool = True) -> Film:
@@ -202,7 +202,7 @@ def get_film(plan: Plan, also: int = 0, film: bool = True) -> Film:
     from attention.training.learning import TRAINING_WORKER
 
     wanted, watcher = (
-        FilmKey(plan, also if film and also % plan.every and also != plan.steps else 0, film),
+        _FilmKey(plan, also if film and also % plan.every and also != plan.steps else 0, film),
         current_watcher(),
     )
     with _CHANGE:
@@ -220,21 +220,21 @@ def _make_room(watcher: Watcher) -> None:
     """Make room for one more training of a watcher; if all places are taken, the largest group gives one to a smaller group."""
     if watcher.key is not None:
         watched = [(looked, film) for film in _RUNNING.values() if (looked := film.last_look(watcher)) is not None]
-        for _, film in sorted(watched, key=lambda pair: pair[0])[: max(0, len(watched) + 1 - MAX_PER_USER)]:
+        for _, film in sorted(watched, key=lambda pair: pair[0])[: max(0, len(watched) + 1 - _MAX_PER_USER)]:
             film.leave(watcher)
     groups = {film: {watcher.group for watcher in film.watchers} for film in _RUNNING.values()}
     counts = Counter(itertools.chain.from_iterable(groups.values()))
     own_count = counts[watcher.group]
-    if watcher.group is not None and own_count >= MAX_PER_GROUP:
+    if watcher.group is not None and own_count >= _MAX_PER_GROUP:
         raise BusyError(
-            f"At most {MAX_PER_GROUP} models are trained at once for one address; {own_count} are running: try again in a moment."
+            f"At most {_MAX_PER_GROUP} models are trained at once for one address; {own_count} are running: try again in a moment."
         )
-    if sum(map(bool, groups.values())) < MAX_TRAININGS:
+    if sum(map(bool, groups.values())) < _MAX_TRAININGS:
         return
     largest_group, largest_count = next(iter(counts.most_common(1)), (None, 0))
     candidates = [film for film, watching in groups.items() if watching == {largest_group}]
     if not candidates or largest_count <= own_count + 1:
-        raise BusyError(f"{MAX_TRAININGS} models are being trained here, which is the limit: try again in a moment.")
+        raise BusyError(f"{_MAX_TRAININGS} models are being trained here, which is the limit: try again in a moment.")
     min(candidates, key=lambda film: film.fraction_done).evict()
 
 

@@ -247,17 +247,12 @@ def measure(row: Tensor, design: Design, probes: Batch, silent: Collection[tuple
             float(cross_entropy_loss(logits, probes)),
             float(right[has_answer].float().mean()),
             float(whole.float().mean()),
-            measure_gold_weight(activations[design.attention_layers[-1]]["weights"], probes.gold),
+            _measure_gold_weight(activations[design.attention_layers[-1]]["weights"], probes.gold),
         )
 
 
-def measure_gold_weight(weights: Tensor, gold: Tensor) -> float:
-    """The weight on the gold cells, mean over heads and over the rows with gold cells.
-
-    Args:
-        weights: [sequence head query_pos key_pos].
-        gold: [sequence query_pos key_pos].
-    """
+def _measure_gold_weight(weights: Tensor, gold: Tensor) -> float:
+    """The weight on the gold cells, mean over heads and over the rows with gold cells."""
     gold_weight = (weights * gold[:, None]).sum(-1).mean(1)
     return float(gold_weight[gold.any(-1)].mean())
 

@@ -284,7 +284,7 @@ def _snippet(source: Trained, trace: Trace, index: int) -> Snippet:
         "",
         "torch.set_num_threads(1)  # several threads would sum in another order",
         "",
-        *source_lines(roots),
+        *_source_lines(roots),
     ]
     lines += [*_hook_lines(patches, names), "", *_run_lines(patches, source)]
     lines += [
@@ -351,7 +351,7 @@ def _forward_lines(name: str, source: Trained, how: str = "") -> list[str]:
     return ["with torch.no_grad():", f"    _, {name} = forward(p, design, {posed}(torch.tensor({ids}), design){how})"]
 
 
-def source_lines(roots: list[Callable[..., Any] | type]) -> Iterator[str]:
+def _source_lines(roots: list[Callable[..., Any] | type]) -> Iterator[str]:
     """The source code of functions and classes, preceded by that of all project functions and constants that they use."""
     collected: dict[str, list[str]] = {}
     for root in roots:
@@ -387,25 +387,25 @@ def _is_ours(value: Any) -> bool:
     return str(getattr(value, "__module__", "")).startswith("attention.")
 
 
-NAME = "trained"
+_NAME = "trained"
 # fmt: off
 TASK = Knob(
     "task", "reverse", Choice(tuple(TASKS), tuple(task.title for task in TASKS.values())), "Task",
-    "The task that a tiny model learns, in a few seconds. The page Training shows the model while it learns.", (NAME,))
+    "The task that a tiny model learns, in a few seconds. The page Training shows the model while it learns.", (_NAME,))
 TASK_INPUT = Knob(
-    "input", "", Text(MAX_TEXT_LENGTH), "Your input", "The input of the trained model, in the form of its task. Empty: an example.", (NAME,))
-CONTROL = Knob("control", "", Choice(("", *CONTROLS)), "Control", "The same model with one difference.", (NAME,), section="More knobs")
-TRAINING_STEPS = Knob(
-    "steps", None, Integer(1, MOST_STEPS, optional=True), "Steps", "The number of training batches.", (NAME,),
+    "input", "", Text(MAX_TEXT_LENGTH), "Your input", "The input of the trained model, in the form of its task. Empty: an example.", (_NAME,))
+_CONTROL = Knob("control", "", Choice(("", *CONTROLS)), "Control", "The same model with one difference.", (_NAME,), section="More knobs")
+_TRAINING_STEPS = Knob(
+    "steps", None, Integer(1, MOST_STEPS, optional=True), "Steps", "The number of training batches.", (_NAME,),
     placeholder="as many as it needs")
 SLIDERS = {
-    "length": Knob("length", None, Integer(1, 64, optional=True), "Length", sources=(NAME,), section="More knobs"),
-    "offset": Knob("offset", None, Integer(1, 64, optional=True), "k", sources=(NAME,), section="More knobs"),
+    "length": Knob("length", None, Integer(1, 64, optional=True), "Length", sources=(_NAME,), section="More knobs"),
+    "offset": Knob("offset", None, Integer(1, 64, optional=True), "k", sources=(_NAME,), section="More knobs"),
 }
-AT_STEP = Knob(
+_AT_STEP = Knob(
     "at", None, Integer(0, MOST_STEPS, optional=True), "At step", "The model after this many training steps. Empty: the last step.",
-    (NAME,), placeholder="the last")
-SEED = next(knob for knob in config.KNOBS if knob.key == "seed")
+    (_NAME,), placeholder="the last")
+_SEED = next(knob for knob in config.KNOBS if knob.key == "seed")
 # fmt: on
 
 
@@ -413,11 +413,11 @@ def read(reader: Reader) -> Trained:
     """A tiny model. Its task and its number of steps decide which controls and sliders exist, and the range of `at`."""
     task = TASKS[reader.knob(TASK)]
     text = reader.knob(replace(TASK_INPUT, help=f"It reads {task.hint}. Empty: an example.", placeholder=task.hint))
-    seed = reader.knob(SEED)
-    steps = reader.knob(replace(TRAINING_STEPS, placeholder=str(task.steps)))
+    seed = reader.knob(_SEED)
+    steps = reader.knob(replace(_TRAINING_STEPS, placeholder=str(task.steps)))
     plan = Plan(task.name, steps=steps or 0)  # for the range and the increment of `at`
-    at = reader.knob(AT_STEP, Integer(0, plan.steps, optional=True, step=plan.every))
-    control = reader.knob(CONTROL, Choice(("", *task.controls), ("none", *task.controls)))
+    at = reader.knob(_AT_STEP, Integer(0, plan.steps, optional=True, step=plan.every))
+    control = reader.knob(_CONTROL, Choice(("", *task.controls), ("none", *task.controls)))
     sliders = {key: reader.knob(*_slider_for_task(task, key)) for key in SLIDERS}
     available = {key: value for key, value in sliders.items() if key in {slider.key for slider in task.sliders}}
     trained = Trained(task.name, seed, steps, at, text, control=control, **available)
@@ -425,7 +425,7 @@ def read(reader: Reader) -> Trained:
     _ = reader.knob(PREFIX_LEN)  # only the page uses it
     return replace(
         trained,
-        config=read_override(reader, NAME),
+        config=read_override(reader, _NAME),
         interventions=interventions,
         frozen=reader.knob(FROZEN),
         other=replace(trained, text=other) if other.strip() else None,
@@ -445,5 +445,5 @@ def _slider_for_task(task: Task, key: str) -> tuple[Knob, Range, str]:
     )
 
 
-_KNOBS = (TASK, TASK_INPUT, AT_STEP, CONTROL, TRAINING_STEPS, *SLIDERS.values())
-KIND = SourceKind(NAME, read, noun="trained model", knobs=_KNOBS)
+_KNOBS = (TASK, TASK_INPUT, _AT_STEP, _CONTROL, _TRAINING_STEPS, *SLIDERS.values())
+KIND = SourceKind(_NAME, read, noun="trained model", knobs=_KNOBS)

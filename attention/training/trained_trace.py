@@ -269,7 +269,7 @@ def _with_parameters(
     return replace(layer.with_tensors(**tensors), provenance=provenance)
 
 
-def ablated_heads(plan: Plan, interventions: Sequence[Intervention]) -> set[tuple[str, int]] | None:
+def _ablated_heads(plan: Plan, interventions: Sequence[Intervention]) -> set[tuple[str, int]] | None:
     """The heads that are ablated, as (layer's name, head); None if there are other interventions."""
     if any(
         intervention.ablate != "zero" or intervention.strength != 1 or len(intervention.parts) > 1
@@ -289,7 +289,7 @@ def ablated_heads(plan: Plan, interventions: Sequence[Intervention]) -> set[tupl
 
 def _describe_accuracy(plan: Plan, snapshot: Snapshot, interventions: Sequence[Intervention], frozen: bool) -> str:
     sentence = f"After {snapshot.step} of {plan.steps} steps {snapshot.accuracy:.0%} of its answers are correct"
-    if (heads := ablated_heads(plan, interventions)) and not frozen:
+    if (heads := _ablated_heads(plan, interventions)) and not frozen:
         probes = plan.task.draw(PROBES, generator(plan.seed, "probes"), plan.design)
         sentence += f", and {measure(snapshot.row, plan.design, probes, heads).accuracy:.0%} with the ablated heads"
     return f"{sentence} (on {PROBES} other sequences)."

@@ -86,7 +86,7 @@ def maps(
     """The weights of each layer, its first head in front; the cells that the task's rule makes relevant are outlined in the last layer.
 
     Args:
-        plan: the training plan.
+        plan: of the training.
         snapshot: the model at one step.
         example: the input.
         name: a heading that distinguishes these maps from others beside them.

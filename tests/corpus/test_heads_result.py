@@ -22,7 +22,7 @@ from tiny_models import TinyModels
 from attention import FileError, MissingError
 from attention.corpus import heads_table, labels, result
 from attention.corpus.heads_table import COLUMNS, NUMBERS
-from attention.corpus.result import HeadsResult, Turn
+from attention.corpus.result import HeadsResult, _Turn
 from benchmarks.corpus_attacks import EXAMPLE, bombs, examples, heads_parquet
 
 MB = 2**20
@@ -322,7 +322,7 @@ def test_any_changed_byte_gives_a_sentence_or_a_result(table: pa.Table, good: by
         assert "exit code 1)" not in said  # a traceback
 
 
-def allowed(n_bytes: int) -> Turn:
+def allowed(n_bytes: int) -> _Turn:
     return lambda: nullcontext(n_bytes)
 
 

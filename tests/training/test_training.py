@@ -19,7 +19,7 @@ from attention.patching.intervention import Intervention, parse_codes
 from attention.sources.link import source_of
 from attention.training import TASKS, Plan, Trained, train, trained
 from attention.training.jobs import _RUNNING, get_film
-from attention.training.learning import PROBES, measure, measure_gold_weight
+from attention.training.learning import PROBES, _measure_gold_weight, measure
 from attention.training.network import forward
 from attention.training.task import Design
 
@@ -86,7 +86,7 @@ def test_gold_cells_follow_the_rule_of_the_task():
 
 def test_score_is_the_weight_on_gold_cells():
     weights = torch.tensor([[[[0.25, 0.75], [0.5, 0.5]], [[0.5, 0.5], [1.0, 0.0]]]])
-    assert measure_gold_weight(weights, torch.tensor([[[False, True], [False, False]]])) == pytest.approx(
+    assert _measure_gold_weight(weights, torch.tensor([[[False, True], [False, False]]])) == pytest.approx(
         (0.75 + 0.5) / 2
     )
 
@@ -143,7 +143,7 @@ def test_film_is_trained_once_for_all_viewers_and_cached():
 
 
 def test_film_without_viewers_stops(monkeypatch):
-    monkeypatch.setattr("attention.training.jobs.PATIENCE", -1)
+    monkeypatch.setattr("attention.training.jobs._PATIENCE", -1)
     film = get_film(Plan("reverse", 12, 20))
     while film in _RUNNING.values():
         pass
@@ -151,7 +151,7 @@ def test_film_without_viewers_stops(monkeypatch):
     assert CACHE.get(film.wanted) is None
     monkeypatch.undo()
     assert get_film(Plan("reverse", 12, 20)).wait()[-1].step == 20  # who comes later has it trained again
-    monkeypatch.setattr("attention.training.jobs.MAX_TRAININGS", 0)
+    monkeypatch.setattr("attention.training.jobs._MAX_TRAININGS", 0)
     with pytest.raises(ConfigError, match="which is the limit"):
         get_film(Plan("reverse", 13, 20))
 

@@ -63,12 +63,7 @@ class UploadedResult:
 
 @dataclass
 class Uploads:
-    """What a tab keeps of uploads.
-
-    Attributes:
-        results: the uploaded results, by the key of their knob.
-        problem: the error of the last upload.
-    """
+    """What a tab keeps of uploads: the results by the key of their knob, and the error of the last one."""
 
     results: dict[str, UploadedResult] = field(default_factory=dict)
     problem: str = ""

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from attention.corpus.result import HeadsResult
 
 _METRIC = Knob("heads_metric", "previous", Text(300), "Metric", "What each head is measured by in every text.", inline=True)  # fmt: skip
-ALL, _ONE_HEAD, _CHANGE = "all heads", "one head", "what changed"
-_SHOWN = Knob("heads_show", ALL, Choice((ALL, _ONE_HEAD, _CHANGE)), "Show", "All heads in one picture, the page of one head, or what differs between the two results.", inline=True)  # fmt: skip
+_ALL, _ONE_HEAD, _CHANGE = "all heads", "one head", "what changed"
+_SHOWN = Knob("heads_show", _ALL, Choice((_ALL, _ONE_HEAD, _CHANGE)), "Show", "All heads in one picture, the page of one head, or what differs between the two results.", inline=True)  # fmt: skip
 _COMMAND = "python -m attention.corpus models/all-MiniLM-L6-v2 texts.txt -o heads/"
 _REFERENCES = {
     UNIFORM: "The same metric if every query attended to all visible keys equally.",
@@ -90,7 +90,7 @@ def _around() -> Surroundings:
 
 def heads_over(knobs: Knobs) -> Callable[[Page], None] | None:
     """What draws the page about many texts; None if it is about one. Draws the choice, and with many texts that of the results."""
-    if buttons(knobs, OVER, OVER.range.options) != MANY:  # type: ignore[attr-defined]  # it is a Choice
+    if _buttons(knobs, OVER, OVER.range.options) != MANY:  # type: ignore[attr-defined]  # it is a Choice
         return None
     opened = chosen_result.open_both(knobs)
     if not knobs.locked:
@@ -117,8 +117,8 @@ def _many_texts(page: Page, knobs: Knobs, opened: Opened) -> None:
     names = tuple(chosen_result.short_name(str(knobs.value(knob))) for knob in (RESULT, OTHER))
     with st.container(horizontal=True, vertical_alignment="center", key="heads_choices"):
         metric = _options_list(knobs, _METRIC, result.metrics, width=260)
-        views = (ALL, _ONE_HEAD) if other is None else (ALL, _ONE_HEAD, _CHANGE)
-        view = buttons(knobs, _SHOWN, views)
+        views = (_ALL, _ONE_HEAD) if other is None else (_ALL, _ONE_HEAD, _CHANGE)
+        view = _buttons(knobs, _SHOWN, views)
     lines = [_about(each, name) for each, name in zip((result, other), names, strict=True) if each is not None]
     st.caption("  \n".join(plain(line) for line in lines))
     shown = _Shown(result, other, metric, (names[0], names[1]))
@@ -278,7 +278,7 @@ def _open_head(layer: int, head: int) -> None:
 
 
 def _close_head() -> None:
-    knob_state.hold({_SHOWN.key: ALL})
+    knob_state.hold({_SHOWN.key: _ALL})
 
 
 def _explain(knobs: Knobs) -> None:
@@ -306,7 +306,7 @@ def _about(result: HeadsResult, name: str) -> str:
     return f"{title}{result.model}, {result.words()}. {result.shuffling}".strip()
 
 
-def buttons(knobs: Knobs, knob: Knob, options: tuple[str, ...]) -> str:
+def _buttons(knobs: Knobs, knob: Knob, options: tuple[str, ...]) -> str:
     """The value of an inline knob with few options. Draws them as buttons side by side, unless the page is locked."""
     value: str = knobs.value(knob, Choice(options))
     if not knobs.locked:
