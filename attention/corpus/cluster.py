@@ -67,14 +67,9 @@ def scan_on_cluster(
     A worker that is killed is replaced, and its chunk is computed again. Chunks whose part exists are not sent to anyone.
 
     Args:
-        plan: of the run.
-        texts: its texts, from the start.
         url: the folder of the run, which every worker must see.
         workers: the number of processes that are started on this machine; they listen to nobody else.
         scheduler: instead of these, the address of a Dask scheduler, such as tcp://10.0.0.2:8786, and all its workers.
-        shard: (i, n): only the chunks i, i + n, i + 2 n, …
-        report: receives the number of texts of each chunk that is done.
-        device: of torch; the CPU if empty.
 
     Raises:
         ConfigError: there is no scheduler or worker, or it has other versions of Dask.

@@ -20,9 +20,9 @@ import numpy as np
 from attention import __version__
 from attention.base.errors import AttentionError, FileError
 from attention.base.printed import plural
-from attention.corpus import labels, scan
+from attention.corpus import scan
 from attention.corpus.cluster import hold_local_models, scan_on_cluster
-from attention.corpus.run_plan import CONTROLS
+from attention.corpus.run_plan import CONTROL_WORDS, CONTROLS
 from attention.corpus.texts import LINE_FORMATS, LINES, TextFiles
 from attention.metrics.metric import BY_DISTANCE, RANDOM, SHUFFLED, UNIFORM
 
@@ -358,7 +358,7 @@ def _strongest_words(result: HeadsResult) -> str:
     """A table with the strongest heads of each metric, by what ranks them, with what the first of them has by chance and on the controls."""
     from attention.corpus.distribution_mosaic import HeadDistributions
 
-    controls = [labels.CONTROL_WORDS[name] for name in CONTROLS if name in result.plan["controls"]]
+    controls = [CONTROL_WORDS[name] for name in CONTROLS if name in result.plan["controls"]]
     rows = [["metric", "head", "mean", "sd", "by chance", *(words.split()[0] for words in controls), "next heads"]]
     for metric in result.metrics:
         numbers = HeadDistributions(result, metric)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attention.base.printed import format_number, plural
-from attention.corpus.labels import CONTROL_WORDS, compared, compared_words, declared
+from attention.corpus.labels import compared, compared_words, declared
+from attention.corpus.run_plan import CONTROL_WORDS
 from attention.formula.names import POSITION
 from attention.metrics.metric import RANDOM
 from attention.pictures import scales
@@ -51,13 +52,11 @@ class HeadDistributions:
     """One metric of all heads over many texts.
 
     Attributes:
-        metric: its name.
         heads: as (layer, head), in the order of the arrays.
         mean: [head]; NaN where no text has a value.
         sd: the standard deviation over the texts, [head].
         count: the number of texts, [head].
         histogram: the number of texts in each bin, [head bin].
-        limits: the ends of the histogram.
         null: the name of its null, such as "uniform attention"; empty if it has none.
         control: the name of its positive control, such as "shuffled words"; empty if it has none.
         compared: the values under the null and on the controls by name, [head]; that of the null is drawn.
@@ -157,11 +156,8 @@ def distribution_mosaic_json(
     """Returns the picture; a click on a cell has the head as x and the row of the layer as y (`layer_rows`).
 
     Args:
-        numbers: the metric.
         facts: what was read, for the subtitle.
-        chosen: the outlined head.
         name: distinguishes pictures of different results.
-        colors: one of `COLORS`.
     """
     layers = layer_rows(numbers.heads)
     rows = np.array([layers.index(layer) for layer, _ in numbers.heads])

@@ -11,7 +11,8 @@ import numpy as np
 
 from attention.base.printed import format_number
 from attention.corpus.distribution_mosaic import CHANCE_COLOR
-from attention.corpus.labels import CONTROL_WORDS, compared, declared
+from attention.corpus.labels import compared, declared
+from attention.corpus.run_plan import CONTROL_WORDS
 from attention.formula.names import KEY, QUERY
 from attention.metrics.metric import BY_DISTANCE, RANDOM, SHUFFLED, UNIFORM
 from attention.pictures import scales
@@ -201,14 +202,9 @@ def head_histogram_json(
     """Returns the histogram of a metric of one head over the texts, with lines at its mean, at its null (orange) and at the controls.
 
     Args:
-        histogram: the number of texts in each bin.
-        limits: its ends.
-        metric: its name.
-        head: such as "L0 H2".
         marks: the lines, by name: "mean", the null and the controls; NaN is left out.
         other: the histogram of a second result with the same limits; both are then shares of their texts.
         names: of the two results, if there are two.
-        height: in pixels.
     """
     low, high = limits
     n_bins = len(histogram)

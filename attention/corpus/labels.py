@@ -14,6 +14,7 @@ import numpy as np
 
 from attention.base.errors import ConfigError
 from attention.base.printed import format_number
+from attention.corpus.run_plan import CONTROL_WORDS
 from attention.metrics.find_rule import FindRule
 from attention.metrics.metric import NULLS, RANDOM, SHUFFLED, UNIFORM, all_metrics, find
 
@@ -32,8 +33,6 @@ _MARGIN = 0.1
 """The part of its null by which a value may differ from it: no null is exact, and over many texts the smallest difference has many standard errors."""
 _POSITION = "position"
 _MOSTLY = 0.5
-CONTROL_WORDS = {SHUFFLED: "shuffled words", RANDOM: "random repeated tokens"}
-"""The controls in words."""
 
 
 def declared(metric: str) -> tuple[str, str]:
@@ -296,7 +295,6 @@ class HeadChanges:
     """The change of one metric, head by head, for the heads that both results have.
 
     Attributes:
-        metric: the name of the metric.
         heads: as (layer, head).
         first: the mean in the first result, [head].
         second: the mean in the second, [head].

@@ -34,7 +34,7 @@ from attention.corpus.heads_table import (
     numbers_of,
     shapes,
 )
-from attention.corpus.run_plan import read_info
+from attention.corpus.run_plan import CONTROL_WORDS, read_info
 from attention.corpus.scan import TABLE
 from attention.files.archives import quote
 
@@ -52,7 +52,6 @@ _COUNTED = _MEANS[:5]
 """Those with a count of their own."""
 _SPREADS = ("sd", "shuffled_sd", "random_sd", "difference_sd", "excess_sd")
 _PEAKS = ("peak_offset", "peak_weight", "shuffled_peak_weight")
-_CONTROLS = {"shuffled": "shuffled words", "random": "random repeated tokens"}
 
 _Turn = Callable[[], AbstractContextManager[int]]
 """Waits until a file may be read in a process of its own, and gives the bytes of memory that it may take."""
@@ -72,8 +71,6 @@ class Example(NamedTuple):
         key: its key with the largest weight among the cells of the metric.
         keys: its keys with the largest weights, the largest first.
         weights: these weights.
-        text: the text.
-        tokens: its readable tokens.
     """
 
     value: float
@@ -140,9 +137,6 @@ class HeadsResult:
         """The result from its bytes.
 
         Args:
-            name: of the file.
-            content: its bytes.
-            max_bytes: the limit of its bytes.
             turn: waits for its turn each time that a process reads the file.
 
         Raises:
@@ -253,7 +247,7 @@ class HeadsResult:
         read, plan = self.info["read"], self.plan
         cut = f"{read['cut']:,} cut at {plan['max_tokens']:,} tokens" if read["cut"] else "none cut"
         counts = {"random": f" ({read['random']:,})"}
-        controls = ", ".join(_CONTROLS[name] + counts.get(name, "") for name in plan["controls"]) or "none"
+        controls = ", ".join(CONTROL_WORDS[name] + counts.get(name, "") for name in plan["controls"]) or "none"
         old = (
             ""
             if self._numbers["excess_count"].any()

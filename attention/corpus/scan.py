@@ -80,8 +80,6 @@ class PartsFolder:
         """Write a file, so that a reader sees all of it or nothing, whatever happens meanwhile.
 
         Args:
-            name: of the file.
-            content: of the file.
             is_new: on this machine, keep a file that another process has written meanwhile.
 
         Raises:
@@ -140,7 +138,6 @@ def make_plan(loaded: LoadedModel, texts: Iterable[str], **options: Any) -> tupl
     """The plan of a run over some texts, and the estimated number of tokens; the texts are read once.
 
     Args:
-        loaded: the model.
         texts: as `TextFiles`.
         options: fields of `RunPlan`, such as `max_tokens`, `controls` and `finds`.
 
@@ -255,12 +252,6 @@ def missing_chunks(
 def scan_part(url: str, plan: RunPlan, chunk: Chunk, device: str = "") -> None:
     """Compute a chunk and write its part, unless the part is there: the function that all processes and machines run.
 
-    Args:
-        url: the folder of the run.
-        plan: its plan.
-        chunk: the texts.
-        device: of torch; the CPU if empty.
-
     Raises:
         ModelError: the model is missing here, or is another one than in the plan.
         FileError: the part cannot be written.
@@ -286,8 +277,7 @@ def scan(
     """Compute the missing parts of a run, one after the other.
 
     Args:
-        plan: of the run.
-        texts: its texts, from the start.
+        texts: of the plan, from the start.
         url: the folder of the run.
         shard: (i, n): only the chunks i, i + n, i + 2 n, …
         report: receives the number of texts of each chunk that is done.

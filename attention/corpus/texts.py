@@ -48,7 +48,6 @@ class TextFiles:
     what is not Unicode; `counts` says how many.
 
     Attributes:
-        files: the files, in order.
         counts: what was read, of the last time that the texts were read.
     """
 
@@ -68,8 +67,6 @@ class TextFiles:
             column: of tables; empty: “text”, or the only column with texts.
             paragraphs: in .txt, a text is a paragraph and not a line.
             max_texts: read this number and no more; 0: all.
-            stdin: the standard input.
-            stdin_format: its format.
 
         Raises:
             FileError: one is missing, or its format is unknown.

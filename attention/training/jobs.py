@@ -6,15 +6,16 @@ import itertools
 import time
 from collections import Counter
 from contextlib import closing
+from operator import call
 from threading import Condition
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from attention.base.cache import CACHE
 from attention.base.errors import BusyError, ConfigError
 from attention.base.progress import Watcher, current_callback, current_watcher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Hashable
 
     from attention.training.learning import Snapshot
     from attention.training.tasks import Plan
@@ -34,10 +35,6 @@ class _FilmKey(NamedTuple):
     film: bool = True
 
 
-def _run_directly(work: Callable[[], Any]) -> Any:
-    return work()
-
-
 class Film:
     """A running training and its snapshots so far; it runs while somebody watches."""
 
@@ -50,7 +47,7 @@ class Film:
         self._evicted = False
         self._error: Exception | None = None
         plan, also, is_film = wanted
-        self._training = snapshots(plan, 0 if is_film else plan.steps, (also,), run=_run_directly)
+        self._training = snapshots(plan, 0 if is_film else plan.steps, (also,), run=call)
 
     @property
     def watchers(self) -> list[Watcher]:
@@ -192,7 +189,6 @@ def get_film(plan: Plan, also: int = 0, film: bool = True) -> Film:
     A user who starts one training too many leaves the one that they looked at longest ago.
 
     Args:
-        plan: the training.
         also: a step between two frames that has a snapshot too.
         film: whether all frames have snapshots; otherwise only the first and the last step.
 

@@ -267,11 +267,9 @@ def snapshots(
     """Snapshots of a model in training; closing the generator stops it.
 
     Args:
-        plan: the training.
         every: steps between two snapshots; 0: those of the plan. The first and the last step always have one.
         also: further steps with a snapshot.
         seconds: of work (processor time of its thread) after which it stops; None: `SECONDS`.
-        run: runs a piece of the work.
     """
     design, every, spent = plan.design, every or plan.every, 0.0
     limit = SECONDS if seconds is None else seconds

@@ -130,19 +130,15 @@ class Task:
         name: its name in links.
         title: for pages.
         sentence: the task, and what to look for.
-        design: the model.
         ids: draws sequences, [count position].
         posed: a batch from these ids, with answers and gold cells.
         read: parses a user's text as one sequence.
         sample: the text that is shown by default.
         hint: the kind of text that can be typed.
-        steps: number of batches.
         rate: the largest learning rate.
         batch: sequences in a batch.
         controls: by name, the models that must fail, or succeed in another way.
         sliders: the fields of `design` that users can change, as knobs with safe ranges.
-        reads: an example of a valid text.
-        refuses: examples of invalid texts.
         next: whether answers are the next token, rather than the token of their position.
         reaches: accuracy and score that at least 19 of 20 seeds reach.
     """
@@ -162,8 +158,6 @@ class Task:
     batch: int = 32
     controls: Mapping[str, Control] = field(default_factory=dict)
     sliders: tuple[Knob, ...] = ()
-    reads: str = ""
-    refuses: tuple[str, ...] = ()
     next: bool = False
 
     def draw(self, count: int, generator: Generator, design: Design) -> Batch:

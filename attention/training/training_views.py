@@ -86,9 +86,6 @@ def maps(
     """The weights of each layer, its first head in front; the cells that the task's rule makes relevant are outlined in the last layer.
 
     Args:
-        plan: of the training.
-        snapshot: the model at one step.
-        example: the input.
         name: a heading that distinguishes these maps from others beside them.
         moves: whether this is a frame of a film: then only the numbers change, and the page repaints the cells alone.
         query: the query whose row of the last layer is drawn over the picture, before the maps; None: no picture is drawn.
@@ -144,8 +141,6 @@ def curves(runs: Mapping[str, Sequence[Snapshot]], steps: int, at: int) -> Spec:
 
     Args:
         runs: the snapshots by the name of the model; all after the first are drawn thin.
-        steps: the total number of steps.
-        at: the last step on display.
     """
     from attention.training.learning import PROBES
 

@@ -19,6 +19,7 @@ from attention.corpus import distribution_mosaic, figures, labels
 from attention.corpus.digest import N_KEYS
 from attention.corpus.examples import example_link, examples_html
 from attention.corpus.labels import HeadChanges, describe
+from attention.corpus.run_plan import CONTROL_WORDS
 from attention.metrics.metric import BY_DISTANCE, RANDOM, SHUFFLED, UNIFORM
 from attention.pictures.message import Surroundings
 from attention.pictures.view import describe_control
@@ -46,10 +47,10 @@ _COMMAND = "python -m attention.corpus models/all-MiniLM-L6-v2 texts.txt -o head
 _REFERENCES = {
     UNIFORM: "The same metric if every query attended to all visible keys equally.",
     BY_DISTANCE: "The same metric if the head gave each distance the weight that it usually gives it in the same text, whatever the words.",
-    labels.CONTROL_WORDS[
+    CONTROL_WORDS[
         SHUFFLED
     ]: "The mean over the same texts with their words in random order, without those whose order cannot change: a head that follows positions stays, one that follows the order of words falls.",
-    labels.CONTROL_WORDS[
+    CONTROL_WORDS[
         RANDOM
     ]: "The mean over sequences of random tokens, repeated once (Olsson et al. 2022): a head that matches tokens does it here most clearly.",
 }
@@ -116,25 +117,23 @@ def _many_texts(page: Page, knobs: Knobs, opened: Opened) -> None:
         chosen_result.upload_field(OTHER, "The second result")
     names = tuple(chosen_result.short_name(str(knobs.value(knob))) for knob in (RESULT, OTHER))
     with st.container(horizontal=True, vertical_alignment="center", key="heads_choices"):
-        metric = _options_list(knobs, _METRIC, result.metrics, width=260)
+        metric: str = knobs.value(_METRIC, Choice(result.metrics))
+        if not knobs.locked:
+            _list(_METRIC, metric, result.metrics, width=260)
         views = (_ALL, _ONE_HEAD) if other is None else (_ALL, _ONE_HEAD, _CHANGE)
         view = _buttons(knobs, _SHOWN, views)
     lines = [_about(each, name) for each, name in zip((result, other), names, strict=True) if each is not None]
     st.caption("  \n".join(plain(line) for line in lines))
     shown = _Shown(result, other, metric, (names[0], names[1]))
     try:
-        _draw(page, shown, view)
+        if view == _ONE_HEAD:
+            _one_head(page, shown)
+        elif view == _CHANGE and other is not None:
+            _difference_section(page, shown, other)
+        else:
+            _all_heads(page, shown)
     except AttentionError as error:  # a part of a damaged file that is read only now
         show_error(str(error))
-
-
-def _draw(page: Page, shown: _Shown, view: str) -> None:
-    if view == _ONE_HEAD:
-        _one_head(page, shown)
-    elif view == _CHANGE and shown.other is not None:
-        _difference_section(page, shown, shown.other)
-    else:
-        _all_heads(page, shown)
 
 
 def _all_heads(page: Page, shown: _Shown) -> None:
@@ -290,14 +289,9 @@ def _explain(knobs: Knobs) -> None:
         "and the texts with the largest values. One command makes it from a model and your own texts (`.txt`, `.jsonl`, `.csv`, `.parquet`); 500 sentences take about ten seconds."
     )
     st.code(_COMMAND, language="sh")
-    where = (
-        "choose it above, type the path of its folder there, or"
-        if ALLOW_LOCAL_MODELS
-        else "choose a result above, or"
-        if chosen_result.result_names()
-        else "then"
-    )
-    st.markdown(f"Then {where} upload its `heads.parquet`:".replace("Then then", "Then"))
+    above = "choose a result above, or " if chosen_result.result_names() else ""
+    where = "choose it above, type the path of its folder there, or " if ALLOW_LOCAL_MODELS else above
+    st.markdown(f"Then {where}upload its `heads.parquet`:")
     chosen_result.upload_field(RESULT, "A result: heads.parquet")
 
 
@@ -315,15 +309,6 @@ def _buttons(knobs: Knobs, knob: Knob, options: tuple[str, ...]) -> str:
     return value
 
 
-def _options_list(
-    knobs: Knobs, knob: Knob, options: tuple[str, ...], words: Callable[[str], str] = str, **more: Any
-) -> str:
-    value: str = knobs.value(knob, Choice(options))
-    if not knobs.locked:
-        _list(knob, value, options, words, **more)
-    return value
-
-
 def _result_list(knob: Knob, value: str, words: Callable[[str], str]) -> None:
     """The list of results on offer; other names can be typed where paths are allowed."""
     options = tuple(dict.fromkeys(("", *([value] if value else []), *chosen_result.result_names())))
@@ -331,7 +316,7 @@ def _result_list(knob: Knob, value: str, words: Callable[[str], str]) -> None:
         _list(knob, value, options, words, accept_new_options=ALLOW_LOCAL_MODELS, width=230)
 
 
-def _list(knob: Knob, value: str, options: tuple[str, ...], words: Callable[[str], str], **more: Any) -> None:
+def _list(knob: Knob, value: str, options: tuple[str, ...], words: Callable[[str], str] = str, **more: Any) -> None:
     key = _field(knob, value)
     st.selectbox(
         knob.label, options, key=key, on_change=_picked, args=(knob.key, key), format_func=words, label_visibility="collapsed", **more
