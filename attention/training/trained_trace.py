@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -89,9 +90,31 @@ class TrainedRun:
     source: Any  # its module imports this one
 
     def linear_run(self) -> LinearRun:
-        """The same run with frozen norms, heads and MLPs."""
-        parameters, attend = self.source.snapshot().parameters, self._attention()
-        return _run_linear(parameters, self.source.plan.design, self._batch, lambda *args: attend(*args)[0])
+        """The same run with frozen norms, heads and MLPs. It records the queries, keys and values of each layer, such as "query 1"."""
+        parameters, design, attention = self.source.snapshot().parameters, self.source.plan.design, self._attention()
+        run, layers = LinearRun(), design.attention_layers
+
+        def attend(name: str, *qkv_bias_visible: Any) -> tuple[Tensor, dict[str, Tensor]]:
+            for step, tensor in zip((QUERY, KEY, VALUE), qkv_bias_visible, strict=False):
+                run.read(f"{step} {layers.index(name)}", tensor)
+            with torch.no_grad():
+                return attention(name, *qkv_bias_visible)[0], {}
+
+        def part(name: str, x: Tensor) -> Tensor:
+            if name in (EMBEDDING, MEMORY):
+                return run.source(EMBEDDING_PART, x)
+            if name == "mlp":
+                return run.source(mlp_part(len(layers) - 1), x)
+            if name == "end":
+                run.read(LOGITS, x)
+                return x
+            index = layers.index(name)
+            return run.head_outputs(index, design.heads_of(name), x)
+
+        with torch.enable_grad(), _FrozenNorms(run):
+            network.forward(parameters, design, self._batch, attention=attend, part=part)
+        run.w_u = parameters["answer"].T
+        return run
 
     def memory_bytes(self) -> int:
         """The bytes that `linear_run` takes: none worth counting, since the model is tiny."""
@@ -115,9 +138,6 @@ class TrainedRun:
                 )
             return position
 
-        def runner(position: int) -> _TinyParts:
-            return _TinyParts(source.snapshot().parameters, design, self._batch, self._attention(), position)
-
         n_heads = tuple(map(design.heads_of, design.attention_layers))
         return RunParts(
             key=source,
@@ -129,7 +149,7 @@ class TrainedRun:
             seconds=_SECONDS,
             is_bounded=True,
             position=position,
-            runner=runner,
+            runner=partial(_TinyParts, self),
         )
 
     def head_matrices(self) -> HeadMatrices:
@@ -302,19 +322,13 @@ def _prediction(plan: Plan, example: Example, position: int, row: Tensor) -> Pre
 
 
 class _TinyParts:
-    """Repeats one run of a tiny model on one sequence, whose interventions `attention` has; a `PartRunner`."""
+    """Repeats one run of a tiny model on one sequence, with its interventions; a `PartRunner`."""
 
-    def __init__(
-        self,
-        parameters: Mapping[str, Tensor],
-        design: Design,
-        batch: Batch,
-        attention: Callable[..., tuple[Tensor, dict[str, Tensor]]],
-        position: int,
-    ) -> None:
-        self._parameters, self._design, self._batch = parameters, design, batch
-        self._attention, self._position = attention, position
-        self.layers, self.batch_size = tuple(range(len(design.attention_layers))), _ROWS
+    def __init__(self, run: TrainedRun, position: int) -> None:
+        source = run.source
+        self._parameters, self._design, self._batch = source.snapshot().parameters, source.plan.design, run._batch
+        self._attention, self._position = run._attention(), position
+        self.layers, self.batch_size = tuple(range(len(self._design.attention_layers))), _ROWS
 
     def run(self, n_rows: int, handlers: Handlers) -> Tensor:
         """The logits at the position, [batch answer] in float64, of a batch of equal sequences."""
@@ -357,35 +371,6 @@ class _TinyParts:
 
     def mlp_layer(self, place: Place, n_calls: int) -> int:
         return self.layers[-1]
-
-
-def _run_linear(
-    parameters: Mapping[str, Tensor], design: Design, batch: Batch, attention: Callable[..., Tensor]
-) -> LinearRun:
-    """The pass with frozen norms, heads and MLPs, given the head outputs [1 head pos d_v]. It records queries, keys and values, such as "query 1"."""
-    run, layers = LinearRun(), design.attention_layers
-
-    def attend(name: str, *qkv_bias_visible: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        for step, tensor in zip((QUERY, KEY, VALUE), qkv_bias_visible, strict=False):
-            run.read(f"{step} {layers.index(name)}", tensor)
-        with torch.no_grad():
-            return attention(name, *qkv_bias_visible), {}
-
-    def part(name: str, x: Tensor) -> Tensor:
-        if name in (EMBEDDING, MEMORY):
-            return run.source(EMBEDDING_PART, x)
-        if name == "mlp":
-            return run.source(mlp_part(len(layers) - 1), x)
-        if name == "end":
-            run.read(LOGITS, x)
-            return x
-        index = layers.index(name)
-        return run.head_outputs(index, design.heads_of(name), x)
-
-    with torch.enable_grad(), _FrozenNorms(run):
-        network.forward(parameters, design, batch, attention=attend, part=part)
-    run.w_u = parameters["answer"].T
-    return run
 
 
 class _FrozenNorms(TorchFunctionMode):
