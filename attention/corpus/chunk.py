@@ -46,14 +46,11 @@ if TYPE_CHECKING:
     from attention.models.attention_call import ModelCall
     from attention.models.loaded import LoadedModel, Site
 
-_BATCH_TOKENS = 2048
-"""The tokens of a batch, with padding."""
+_BATCH_TOKENS = 2048  # the tokens of a batch, with padding
 _REPEATED_TOKENS = 25
 """The random tokens of a control sequence, which are repeated once. Source: Olsson et al. 2022, "repeated random tokens"."""
-_WITH_OFFSETS = (TEXTS, SHUFFLED)
-"""The conditions whose weights are added up by offset."""
-_TEXTS_PER_RANDOM = 16
-"""There is one random control sequence for this number of texts."""
+_WITH_OFFSETS = (TEXTS, SHUFFLED)  # the conditions whose weights are added up by offset
+_TEXTS_PER_RANDOM = 16  # there is one random control sequence for this number of texts
 _HIDDEN_BELOW = -1e30
 
 

@@ -35,10 +35,8 @@ if TYPE_CHECKING:
     from attention.corpus.chunk import Chunk
 
 
-_CONNECTION_SECONDS = 30
-"""How long a scheduler may take to answer."""
-_WORKER_SECONDS = 300
-"""How long a run waits for the first worker, or for another after the last one."""
+_CONNECTION_SECONDS = 30  # how long a scheduler may take to answer
+_WORKER_SECONDS = 300  # how long a run waits for the first worker, or for another after the last one
 _VISIBLE_SECONDS = 60
 """How long a new part may take to be seen on another machine: NFS keeps the list of a folder that long."""
 _KILLS = 3

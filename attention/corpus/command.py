@@ -32,20 +32,15 @@ if TYPE_CHECKING:
     from attention.models.loaded import LoadedModel
 
 _PROGRAM = "python -m attention.corpus"
-_MERGE = "merge"
-"""The first argument that merges parts instead; a model of this name is ./merge."""
+_MERGE = "merge"  # the first argument that merges parts instead; a model of this name is ./merge
 _NO_CONTROL = "none"
-_PACKAGES = ("fsspec", "pyarrow", "safetensors", "tqdm", "transformers")
-"""What the extra `corpus` installs."""
-_INTERRUPTED, _TERMINATED = 130, 143
-"""The exit codes of a process that SIGINT or SIGTERM ends."""
+_PACKAGES = ("fsspec", "pyarrow", "safetensors", "tqdm", "transformers")  # what the extra `corpus` installs
+_INTERRUPTED, _TERMINATED = 130, 143  # the exit codes of a process that SIGINT or SIGTERM ends
 
 _CONTROL_WORDS = {SHUFFLED: "the words of each text shuffled", RANDOM: "random tokens, twice, for one text in 16"}
 
-_PROGRESS_SECONDS = 30
-"""Between two lines, where there is no terminal."""
-_ESTIMATE_TEXTS = 64
-"""The texts that are measured for an estimate, at most."""
+_PROGRESS_SECONDS = 30  # between two lines, where there is no terminal
+_ESTIMATE_TEXTS = 64  # the texts that are measured for an estimate, at most
 _ENOUGH_SECONDS, _ENOUGH_TOKENS, _MAX_ESTIMATE_SECONDS = 1.0, 500, 20.0
 _LONG_SECONDS = 120
 _RUNNERS_UP = 2

@@ -41,8 +41,7 @@ _MAX_BARS, _MAX_FINE = 16, 400
 CHANCE_COLOR = "#ff7f0e"
 """The colour of a value by chance in all pictures of many texts."""
 _DARK_BARS, _LIGHT_BARS = "rgba(10,10,20,0.72)", "rgba(255,255,255,0.82)"
-_MAX_TEXT = 20
-"""The largest number of heads in a layer whose cells have room for marks of labels."""
+_MAX_TEXT = 20  # the largest number of heads in a layer whose cells have room for marks of labels
 
 _SIDE, _TOP, _BOTTOM = 0.07, 0.12, 0.06  # space beside the bars, as a part of the cell
 _ROW_HEIGHTS, _USUAL_HEIGHT = (26, 62), 660  # pixels of a row; of all rows

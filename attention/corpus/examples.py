@@ -17,17 +17,13 @@ from attention.formula.names import WEIGHTS
 if TYPE_CHECKING:
     from attention.corpus.result import Example, HeadsResult
 
-_MAX_WHOLE = 48
-"""Texts of up to this number of tokens are shown as a whole."""
-_AROUND = 7
-"""Otherwise, this number of tokens on both sides of the query and of its key is shown."""
-_NOTABLE = 0.1
-"""Keys with at least this weight are always shown."""
+_MAX_WHOLE = 48  # texts of up to this number of tokens are shown as a whole
+_AROUND = 7  # otherwise, this number of tokens on both sides of the query and of its key is shown
+_NOTABLE = 0.1  # keys with at least this weight are always shown
 _COLOR = "31,111,178"  # red, green and blue of a weight of 1; readable under dark text on a light page, and light text on a dark one
 _FAR = 40  # characters between a token and the next
 _LIGHT_TEXT = 0.85  # from this weight on, text is white
-_MAX_LINK_BYTES = 2**14
-"""Servers and proxies refuse longer addresses."""
+_MAX_LINK_BYTES = 2**14  # servers and proxies refuse longer addresses
 
 
 class ExampleLink(NamedTuple):

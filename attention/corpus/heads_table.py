@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from attention.corpus.digest import Digest
     from attention.corpus.run_plan import RunPlan
 
-_EXCESS_NUMBERS = ("excess_mean", "excess_sd", "excess_count")
-"""Files of the first version have none."""
+_EXCESS_NUMBERS = ("excess_mean", "excess_sd", "excess_count")  # files of the first version have none
 COUNTS = ("count", "queries", "shuffled_count", "random_count", "difference_count", "excess_count")
 NUMBERS = (
     "mean", "sd", "count", "queries", "uniform", "shuffled_mean", "shuffled_sd", "shuffled_count", "random_mean", "random_sd",
@@ -65,8 +64,7 @@ COLUMNS: Mapping[str, pa.DataType] = {
 }
 """The columns of the table."""
 _GROUP_HEADS, _GROUP_TOKENS = 64, 64 * 20 * 256
-_MAX_PEAK = 16
-"""The largest distance of the strongest offset: farther ones exist in few texts."""
+_MAX_PEAK = 16  # the largest distance of the strongest offset: farther ones exist in few texts
 _BATCH = 64  # rows of examples that are unpacked at once
 
 

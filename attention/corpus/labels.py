@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from attention.corpus.result import HeadsResult
 
 
-_MIN_TEXTS = 5
-"""A head gets a label if at least this number of texts have its metric."""
-_ENOUGH = 4.0
-"""The standard errors beyond which the best of hundreds of heads is hardly there by chance."""
+_MIN_TEXTS = 5  # a head gets a label if at least this number of texts have its metric
+_ENOUGH = 4.0  # the standard errors beyond which the best of hundreds of heads is hardly there by chance
 _MARGIN = 0.1
 """The part of its null by which a value may differ from it: no null is exact, and over many texts the smallest difference has many standard errors."""
 _POSITION = "position"

@@ -48,8 +48,7 @@ _SECONDS = 20.0
 _MAGIC = b"PAR1"
 
 _MEANS = ("mean", "shuffled_mean", "random_mean", "difference_mean", "excess_mean", "query_mean", "uniform")
-_COUNTED = _MEANS[:5]
-"""Those with a count of their own."""
+_COUNTED = _MEANS[:5]  # those with a count of their own
 _SPREADS = ("sd", "shuffled_sd", "random_sd", "difference_sd", "excess_sd")
 _PEAKS = ("peak_offset", "peak_weight", "shuffled_peak_weight")
 

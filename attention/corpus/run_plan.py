@@ -23,8 +23,7 @@ CONTROLS = tuple(CONTROL_WORDS)
 METADATA = b"attention_lab"
 """The key of the Parquet metadata that has the content of corpus.json."""
 _MAX_TOP, _MAX_CHUNK, _MAX_FINDS = 100, 4096, 16
-_MAX_ROWS, _MAX_METRICS = 2**18, 64
-"""The rows of a table, a row for each head and metric; and its metrics."""
+_MAX_ROWS, _MAX_METRICS = 2**18, 64  # the rows of a table, a row for each head and metric; and its metrics
 _MAX_BYTES, _MAX_INTEGER, _MAX_CHARACTERS, _MAX_ITEMS = 2**20, 2**31 - 1, 4096, 2**14
 _MAX_MAP = 256  # tokens of the mean map
 _INFO = {

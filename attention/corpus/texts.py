@@ -29,8 +29,7 @@ LINE_FORMATS = (LINES, _JSON_LINES, _CSV, _TSV)
 _FORMATS = (*LINE_FORMATS, _PARQUET, _ARROW)
 _STANDARD_INPUT = "-"
 
-_MAX_TEXT_BYTES = 10_000_000
-"""The longest text, or line of a file: more is no text but a damaged or hostile file."""
+_MAX_TEXT_BYTES = 10_000_000  # the longest text, or line of a file: more is no text but a damaged or hostile file
 _MAX_BROKEN = 0.1  # of the lines of a file: more is another encoding
 _UTF8_MARK, _UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 _BLOCK = 2**16

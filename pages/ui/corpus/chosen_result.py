@@ -35,8 +35,7 @@ RESULT = Knob("heads_result", "", Text(300), "Result", "A result of attention.co
 OTHER = Knob("heads_result_b", "", Text(300), "Compared with", "A second result; changes are this one minus the first.", inline=True)  # fmt: skip
 
 _TABLE = "heads.parquet"
-_MAX_BYTES = MAX_TRACE_MB * 2**20
-"""Of one result: as many as a trace may have."""
+_MAX_BYTES = MAX_TRACE_MB * 2**20  # of one result: as many as a trace may have
 _MOST_NAMES = 500
 _LONGEST_NAME = 200  # characters in the address
 _UPLOADED = re.compile(r"(.+):([0-9a-f]{32})", re.DOTALL)
