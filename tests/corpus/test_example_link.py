@@ -61,8 +61,8 @@ def test_link_names_the_model_on_offer_or_says_why_not(
     monkeypatch.setattr(type(LIBRARY), "names", lambda _: ("GPT-2", "other"))
     assert state().state["model"] == "GPT-2"
     assert "A link has at most 16,384 bytes" in state(text="a" * _MAX_LINK_BYTES).reason
-    cut = example._replace(text=f"{example.text} the owl", tokens=("the", *["…"] * (result.plan["max_tokens"] - 1)))
-    assert example_link(result, cut, 0, 0).state["text"] == example.text[: len(example.text)]
+    cut = example._replace(text="the owl slept", tokens=("the", "owl", *["…"] * 1000))
+    assert example_link(result, cut, 0, 0).state["text"] == "the owl"
     monkeypatch.setattr(type(LIBRARY), "names", lambda _: ("other",))
 
     def missing(*_: Any) -> Path:
