@@ -85,10 +85,10 @@ class Tokenizer:
         encode = self.loaded.tokenizer
         arguments = {"return_special_tokens_mask": True, "return_attention_mask": False, "verbose": False}
         encoded = encode(list(texts), truncation=True, max_length=self.max_tokens, **arguments)
-        rows = zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True)
+        rows = zip(encoded["input_ids"], encoded["special_tokens_mask"], texts, strict=True)
         result = [
-            _TokenSequence(first + i, tuple(ids), tuple(map(bool, special)), texts[i])
-            for i, (ids, special) in enumerate(rows)
+            _TokenSequence(number, tuple(ids), tuple(map(bool, special)), text)
+            for number, (ids, special, text) in enumerate(rows, first)
         ]
         full = [texts[i] for i, sequence in enumerate(result) if len(sequence.ids) >= self.max_tokens]
         lengths = [len(ids) for ids in encode(full, truncation=False, **arguments)["input_ids"]] if full else []
@@ -375,9 +375,8 @@ class _BatchRun:
                 sums.query_sums[heads, m] += of_queries.nansum((0, -1)).numpy()
                 sums.values[UNIFORM][rows, place, m] = metric.compute(uniform).nanmean(-1)[:, 0].numpy()
                 # Rounded, so that a head that is its own null has none, and not the last digits of a kernel.
-                sums.values[EXCESS][rows, heads, m] = np.round(
-                    values - metric.under_null(pattern).nanmean(-1).numpy(), 6
-                )
+                by_chance = metric.under_null(pattern).nanmean(-1).numpy()
+                sums.values[EXCESS][rows, heads, m] = np.round(values - by_chance, 6)
                 found.append(self._examples(metric, pattern, of_queries, values))
         if is_text:
             batch_examples = Examples(*(np.stack(parts, 1) for parts in zip(*found, strict=True)))
@@ -410,18 +409,15 @@ class _BatchRun:
     def _examples(self, metric: Metric, pattern: Pattern, of_queries: Tensor, values: Any) -> tuple[Any, ...]:
         """The example of each text of the batch for each head: the fields of `Examples`, [head text …]."""
         best = of_queries.nan_to_num(-math.inf).argmax(-1)  # [text head]; the first of equal ones
-        row = pattern.weights.gather(2, best[..., None, None].expand(-1, -1, 1, pattern.weights.shape[-1]))[..., 0, :]
+        chosen = best[..., None, None].expand(-1, -1, 1, pattern.weights.shape[-1])
+        row = pattern.weights.gather(2, chosen)[..., 0, :]
         n_keys = min(N_KEYS, row.shape[-1])
         own = row.masked_fill(~self.is_token[:, None], -1)  # padding comes last
         keys = own.argsort(dim=-1, descending=True, stable=True)[..., :n_keys]  # of equal weights the first
         weights = own.gather(-1, keys)
         cells = row
         if metric.cells is not None:
-            shape = (len(row), 1, *pattern.weights.shape[2:])
-            of_metric = metric.cells(pattern).expand(shape)
-            picked = of_metric.expand(-1, row.shape[1], -1, -1).gather(
-                2, best[..., None, None].expand(-1, -1, 1, shape[-1])
-            )
+            picked = metric.cells(pattern).expand(pattern.weights.shape).gather(2, chosen)
             cells = row.masked_fill(~picked[..., 0, :], -1)
         numbers = np.array([sequence.number for sequence in self.batch])
         missing = N_KEYS - n_keys

@@ -247,9 +247,8 @@ class _Run:
                 yield next(self.completed)
                 seen = time.monotonic()
                 continue
-            time.sleep(
-                0.01
-            )  # next() would wait for ever, since Dask does not start a worker again that dies as it starts
+            # next() would wait for ever, since Dask does not start a worker again that dies as it starts
+            time.sleep(0.01)
             if (now := time.monotonic()) - checked > 2:
                 checked = now
                 if self._count_workers():

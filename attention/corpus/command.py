@@ -162,14 +162,8 @@ def _run(options: argparse.Namespace, url: str) -> None:
     if any(os.path.realpath(text) == os.path.realpath(url) for text in options.texts):  # also of a loop of links
         raise FileError(f"{url} is a folder of texts; a run needs a folder of its own: choose another with -o.")
     hold_local_models()
-    texts = TextFiles(
-        options.texts,
-        options.column,
-        options.paragraphs,
-        options.max_texts,
-        getattr(sys.stdin, "buffer", None),
-        options.stdin_format,
-    )
+    files, stdin = (options.texts, options.column, options.paragraphs), getattr(sys.stdin, "buffer", None)
+    texts = TextFiles(*files, options.max_texts, stdin, options.stdin_format)
     folder = scan.PartsFolder(url)
     _say(f"Loading {options.model} …")
     loaded = LIBRARY.get(options.model, options.device)
@@ -279,9 +273,8 @@ class _ProgressLines:
             return
         left = (now - self._last) / (self.n_done - self._last_done) * (self.n_texts - self.n_done)
         self._last, self._last_done = now, self.n_done
-        rest = (
-            f", about {_duration(left)} left" if self.n_done < self.n_texts else f" in {_duration(now - self._start)}"
-        )
+        took = f" in {_duration(now - self._start)}"
+        rest = f", about {_duration(left)} left" if self.n_done < self.n_texts else took
         print(f"{self.n_done:,} of {self.n_texts:,} texts{rest}", file=self._stream, flush=True)
 
 
@@ -363,13 +356,8 @@ def _strongest_words(result: HeadsResult) -> str:
         if not best:
             rows.append([metric, "no text has a value"])
             continue
-        nothing = np.full(len(usable), np.nan)
-        columns = (
-            numbers.mean,
-            numbers.sd,
-            numbers.compared.get(numbers.null, nothing),
-            *(numbers.compared[words] for words in controls),
-        )
+        by_chance = numbers.compared.get(numbers.null, np.full(len(usable), np.nan))
+        columns = numbers.mean, numbers.sd, by_chance, *(numbers.compared[words] for words in controls)
         names = ["L{} H{}".format(*result.heads[head]) for head in best[: 1 + _RUNNERS_UP]]
         others = (f"{name} {numbers.ranked[head]:.2f}" for name, head in zip(names[1:], best[1:], strict=False))
         rows.append([metric, names[0], *(_number(float(column[best[0]])) for column in columns), ", ".join(others)])

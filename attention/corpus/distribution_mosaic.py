@@ -172,12 +172,8 @@ def distribution_mosaic_json(
     stretched = f" (stretched to {format_number(high)})" if numbers.is_probability and high < 1 else ""
     subtitle = [*facts, f"colour: the mean{stretched}; bars: the texts, from {ends}"]
     subtitle += [f"orange: by chance ({numbers.null})"] * has_chance
-    figure = empty_chart(
-        html.escape(numbers.metric),
-        " · ".join(subtitle),
-        _alt(numbers, shape),
-        height=110 + round(shape[0] * min(_ROW_HEIGHTS[1], max(_ROW_HEIGHTS[0], _USUAL_HEIGHT / shape[0]))),
-    )
+    height = 110 + round(shape[0] * min(_ROW_HEIGHTS[1], max(_ROW_HEIGHTS[0], _USUAL_HEIGHT / shape[0])))
+    figure = empty_chart(html.escape(numbers.metric), " · ".join(subtitle), _alt(numbers, shape), height=height)
     bright_from = 0.6 if numbers.is_probability else -1.0  # a share of the scale
     bright = (np.nan_to_num(numbers.mean) - low) / ((high - low) or 1.0) > bright_from
     heat: dict[str, Any] = {
@@ -293,24 +289,18 @@ def describe_distribution(numbers: HeadDistributions, i: int) -> str:
     if not numbers.count[i]:
         return f"L{layer} H{head}\n{numbers.metric}: not defined in any text"
     spread = f" ± {numbers.sd[i]:.2g}" if np.isfinite(numbers.sd[i]) else ""
-    lines = [
-        f"L{layer} H{head}",
-        f"{numbers.metric} {format_number(numbers.mean[i])}{spread}, {int(numbers.count[i]):,} texts",
-    ]
+    mean = f"{numbers.metric} {format_number(numbers.mean[i])}{spread}, {int(numbers.count[i]):,} texts"
     of_head = {name: float(values[i]) for name, values in numbers.compared.items()}
-    return "\n".join([*lines, *compared_words(of_head, numbers.null, numbers.control)])
+    return "\n".join([f"L{layer} H{head}", mean, *compared_words(of_head, numbers.null, numbers.control)])
 
 
 def _alt(numbers: HeadDistributions, shape: tuple[int, int]) -> str:
     defined = np.isfinite(numbers.mean)
     extremes = ""
     if defined.any():
-        top, bottom = int(np.nanargmax(numbers.mean)), int(np.nanargmin(numbers.mean))
-        named = [
-            f"L{numbers.heads[i][0]} H{numbers.heads[i][1]} with {format_number(numbers.mean[i])}"
-            for i in (top, bottom)
-        ]
-        extremes = f"; largest mean: {named[0]}, smallest: {named[1]}"
+        ends = int(np.nanargmax(numbers.mean)), int(np.nanargmin(numbers.mean))
+        top, bottom = ("L{} H{} with {}".format(*numbers.heads[i], format_number(numbers.mean[i])) for i in ends)
+        extremes = f"; largest mean: {top}, smallest: {bottom}"
     return f"Heatmap of the mean of {numbers.metric} over texts, {shape[0]} layers by up to {shape[1]} heads, each cell with a histogram over the texts{extremes}."
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from attention.base.printed import format_number
+from attention.base.printed import format_number, plural
 from attention.corpus.distribution_mosaic import CHANCE_COLOR
 from attention.corpus.labels import compared, declared
 from attention.corpus.run_plan import CONTROL_WORDS
@@ -149,23 +149,14 @@ def metric_lines_json(
                 "hovertemplate": f"%{{text}}<br>{name} <b>%{{x:.4g}}</b><extra></extra>",
             })  # fmt: skip
     figure["data"], layout = data, figure["layout"]
-    layout |= {
-        "hovermode": "closest",
-        "legend": {**_LEGEND, "x": 0, "xanchor": "left", "y": -0.1, "yanchor": "top"},
-        "showlegend": True,
-    }
-    layout["uirevision"] = f"metrics {head}"
+    layout |= {"hovermode": "closest", "showlegend": True, "uirevision": f"metrics {head}"}
+    layout["legend"] = {**_LEGEND, "x": 0, "xanchor": "left", "y": -0.1, "yanchor": "top"}
     longest = max(map(len, metrics), default=4)
     layout["margin"] |= {"l": 14 + min(170, round(6.2 * longest)), "t": 58, "b": 56}
     texts = [html.escape(_short(line.name), quote=False) for line in lines]
     texts = [f"<b>{text}</b>" if line.name == chosen else text for text, line in zip(texts, lines, strict=True)]
-    set_axes(
-        figure,
-        "",
-        "",
-        {"range": [-0.02, 1.02]},
-        {"range": [len(lines) - 0.4, -0.6], "tickvals": rows, "ticktext": texts, "showgrid": False},
-    )
+    y_axis = {"range": [len(lines) - 0.4, -0.6], "tickvals": rows, "ticktext": texts, "showgrid": False}
+    set_axes(figure, "", "", {"range": [-0.02, 1.02]}, y_axis)
     return figure
 
 
@@ -219,9 +210,8 @@ def head_histogram_json(
     unit = "texts" if other is None else "share of the texts"
     shown = {name: value for name, value in marks.items() if np.isfinite(value)}
     alt = f"Bar chart of {metric} of {head}: the number of texts by its value, {int(histogram.sum()):,} texts; " + ", ".join(f"{name} {format_number(value)}" for name, value in shown.items())  # fmt: skip
-    figure = empty_chart(
-        html.escape(_short(metric, 44)), f"{head} over {int(histogram.sum()):,} texts", f"{alt}.", height=height
-    )
+    subtitle = f"{head} over {int(histogram.sum()):,} texts"
+    figure = empty_chart(html.escape(_short(metric, 44)), subtitle, f"{alt}.", height=height)
     data: list[dict[str, Any]] = []
     for shown_height, count, color, name in zip(heights, counts, (POINT_COLOR, _OTHER_COLOR), names, strict=False):
         data.append({
@@ -230,22 +220,15 @@ def head_histogram_json(
         })  # fmt: skip
     top = max((float(each.max(initial=0)) for each in heights), default=0) or 1.0
     for name, value in shown.items():
-        line = {
-            "width": 2,
-            "color": CHANCE_COLOR if name == declared(metric)[0] else _GREY,
-            "dash": _DASHES.get(name, "solid"),
-        }
+        color = CHANCE_COLOR if name == declared(metric)[0] else _GREY
+        line = {"width": 2, "color": color, "dash": _DASHES.get(name, "solid")}
         data.append({
             "type": "scatter", "mode": "lines", "x": [value, value], "y": [0, 1.05 * top], "line": line, "name": f"{name} {format_number(value)}",
             "hovertemplate": f"{name} <b>{format_number(value)}</b><extra></extra>",
         })  # fmt: skip
     figure["data"], layout = data, figure["layout"]
-    layout |= {
-        "barmode": "overlay",
-        "hovermode": "closest",
-        "showlegend": True,
-        "uirevision": f"histogram {head} {metric}",
-    }
+    layout |= {"barmode": "overlay", "hovermode": "closest", "showlegend": True}
+    layout["uirevision"] = f"histogram {head} {metric}"
     layout["legend"] = {**_LEGEND, "x": 0, "xanchor": "left", "y": -0.2, "yanchor": "top"}
     layout["margin"] |= {"t": 58, "b": 78, "l": 50}
     set_axes(figure, "", unit, {"range": [low, low + n_shown * width], "showgrid": False}, {"range": [0, 1.06 * top]})
@@ -257,10 +240,8 @@ def mean_map_json(mean_map: NDArray[Any], head: str, n_texts: int) -> Spec:
     rows, columns = mean_map.shape
     place = divmod(int(np.nanargmax(mean_map)), columns)
     alt = f"Heatmap of the mean weights of {head} over {n_texts:,} texts of {rows} tokens, query (attends from) by key (attends to); largest: query {place[0]} to key {place[1]} with {format_number(float(mean_map[place]))}"
-    texts = "text" if n_texts == 1 else "texts"
-    figure = empty_chart(
-        "Mean map", f"{head}, the {n_texts:,} {texts} of {rows} tokens; axes are positions", f"{alt}.", height=340
-    )
+    subtitle = f"{head}, the {plural(n_texts, 'text')} of {rows} tokens; axes are positions"
+    figure = empty_chart("Mean map", subtitle, f"{alt}.", height=340)
     bar = {
         "orientation": "h", "thickness": 8, "len": 0.4, "x": 1, "xanchor": "right", "xpad": 0, "y": 1, "yanchor": "bottom", "ypad": 4, "outlinewidth": 0,
         "tickfont": {"size": 10}, "tickvals": [0, 0.5, 1],
@@ -270,23 +251,14 @@ def mean_map_json(mean_map: NDArray[Any], head: str, n_texts: int) -> Spec:
         "hovertemplate": "query %{y}<br>key %{x}<br>mean weight <b>%{z:.4g}</b><extra></extra>", "hoverongaps": False,
     }]  # fmt: skip
     layout = figure["layout"]
-    layout["meta"] |= {
-        "step": "mean weights",
-        "panels": [asdict(Panel(0, 0, 0, rows, columns))],
-        "axes": [QUERY, KEY],
-        "file": ["mean-map"],
-    }
+    layout["meta"] |= {"step": "mean weights", "axes": [QUERY, KEY], "file": ["mean-map"]}
+    layout["meta"]["panels"] = [asdict(Panel(0, 0, 0, rows, columns))]
     layout |= {"uirevision": f"mean map {head} {rows}"}
     layout["margin"] |= {"t": 74, "l": 46, "b": 40}
     step = 1 if rows <= 12 else 4 if rows <= 24 else 8
     ticks = {"tickvals": [*range(0, rows, step)], "ticktext": [str(i) for i in range(0, rows, step)], "showgrid": False}
-    set_axes(
-        figure,
-        AXIS_TITLES["key_pos"],
-        AXIS_TITLES["query_pos"],
-        {**ticks, "range": [-0.5, columns - 0.5]},
-        {**ticks, "range": [rows - 0.5, -0.5]},
-    )
+    x_axis, y_axis = {**ticks, "range": [-0.5, columns - 0.5]}, {**ticks, "range": [rows - 0.5, -0.5]}
+    set_axes(figure, AXIS_TITLES["key_pos"], AXIS_TITLES["query_pos"], x_axis, y_axis)
     return figure
 
 
@@ -303,12 +275,8 @@ def offset_chart_json(
     top = float(np.nanmax(np.stack(every), initial=0.0)) or 1.0
     largest = int(offsets[int(np.nanargmax(weights))]) if np.isfinite(weights).any() else 0
     alt = f"Bar chart of the mean weight of {head} by distance from query to key; largest at offset {largest} with {format_number(float(weights[largest + middle]))}"
-    figure = empty_chart(
-        "Mean weight by distance",
-        f"{head}; −1 is the token before the query, 0 the query itself",
-        f"{alt}.",
-        height=340,
-    )
+    subtitle = f"{head}; −1 is the token before the query, 0 the query itself"
+    figure = empty_chart("Mean weight by distance", subtitle, f"{alt}.", height=340)
     figure["data"] = [
         {
             "type": "bar", "x": offsets[np.isfinite(each)], "y": each[np.isfinite(each)].astype(np.float64), "width": 0.9, "name": html.escape(name) or "mean weight", "showlegend": other is not None,
@@ -319,13 +287,8 @@ def offset_chart_json(
     layout = figure["layout"]
     layout |= {"barmode": "overlay", "hovermode": "closest", "uirevision": f"offsets {head}", "legend": _LEGEND}
     layout["margin"] |= {"t": 74, "l": 50, "b": 40}
-    set_axes(
-        figure,
-        "key position − query position",
-        "mean weight",
-        {"range": [-reach - 0.6, 0.6 if causal else reach + 0.6], "showgrid": False},
-        {"range": [0, 1.06 * top]},
-    )
+    x_axis = {"range": [-reach - 0.6, 0.6 if causal else reach + 0.6], "showgrid": False}
+    set_axes(figure, "key position − query position", "mean weight", x_axis, {"range": [0, 1.06 * top]})
     return figure
 
 
@@ -353,9 +316,8 @@ def change_scatter_json(changes: HeadChanges, names: tuple[str, str], chosen: tu
     if defined.any():
         most = int(np.nanargmax(np.abs(changes.change)))
         alt += f"; largest change: {heads[most]}, from {format_number(x[most])} to {format_number(y[most])}"
-    figure = empty_chart(
-        f"{metric} in both", "a point for each head; heads on the line have not changed", f"{alt}.", height=380
-    )
+    subtitle = "a point for each head; heads on the line have not changed"
+    figure = empty_chart(f"{metric} in both", subtitle, f"{alt}.", height=380)
     line = {"type": "scatter", "mode": "lines", "x": [low, top], "y": [low, top], "line": DOTTED, "hoverinfo": "skip", "showlegend": False}  # fmt: skip
     points: dict[str, Any] = {
         "type": "scatter", "mode": "markers", "x": x, "y": y, "text": heads, "showlegend": False, "cliponaxis": False,

@@ -341,6 +341,5 @@ def _is_there(array: Any) -> NDArray[np.bool_]:
     bits = array.buffers()[0]
     if bits is None:
         return np.ones(len(array), np.bool_)
-    return np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")[array.offset :][: len(array)].astype(
-        np.bool_
-    )
+    every = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")
+    return every[array.offset :][: len(array)].astype(np.bool_)

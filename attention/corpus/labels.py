@@ -155,10 +155,8 @@ def of(result: HeadsResult) -> tuple[tuple[Label, ...], ...]:
         for head in np.flatnonzero(usable).tolist():
             if not any(label.name in rule.unless for label in found[head]):
                 value, null_value, control_value = (float(column[head]) for column in numbers[3:6])
-                names = rule.name, numbers.metrics[head]
-                found[head].append(
-                    Label(*names, value, numbers.null, null_value, numbers.control, control_value, typical)
-                )
+                null, control = (numbers.null, null_value), (numbers.control, control_value)
+                found[head].append(Label(rule.name, numbers.metrics[head], value, *null, *control, typical))
     return tuple(map(tuple, found))
 
 
@@ -223,9 +221,8 @@ class Chance(NamedTuple):
         """The numbers of the head with this index in `result.heads`; NaN where there are none."""
         null, control = declared(metric)
         names = "mean", "excess_mean", "excess_sd", "excess_count", "uniform", "shuffled_mean", "random_mean"
-        value, difference, sd, count, uniform, shuffled, random = (
-            float(result.column(metric, name)[head]) for name in names
-        )
+        numbers = (float(result.column(metric, name)[head]) for name in names)
+        value, difference, sd, count, uniform, shuffled, random = numbers
         n_texts, expected = int(count) if count > 0 else 0, float(_null_values(result, metric)[head])
         error = sd / math.sqrt(n_texts) if n_texts > 1 else math.nan
         return cls(value, null, expected, difference, error, n_texts, uniform, shuffled, control, random)
@@ -256,16 +253,8 @@ class Chance(NamedTuple):
             known = "" if math.isnan(self.expected) else f", {self.expected:.2f} {NULLS[self.null]}"
             why = "too few texts" if self.texts else "the result has no differences from the null: run it again"
             return f"Unknown, {why}. {self.value:.2f} on texts{known}{others}."
-        size = abs(self.standard_errors)
-        answer = (
-            "Yes"
-            if self.is_more
-            else "No, less"
-            if self.standard_errors < -_ENOUGH
-            else "No"
-            if not size
-            else "Not clear"
-        )
+        size, is_less = abs(self.standard_errors), self.standard_errors < -_ENOUGH
+        answer = "Yes" if self.is_more else "No, less" if is_less else "Not clear" if size else "No"
         far = f"{size:.1f} standard errors beyond a tenth of that" if size else "which is within a tenth of that"
         more = f"{abs(self.difference):.3f} ± {self.standard_error:.3f} {'more' if self.difference >= 0 else 'less'}"
         return (
@@ -283,9 +272,8 @@ class Chance(NamedTuple):
             (values[name], f"on {CONTROL_WORDS[name]}{' (the positive control)' if name == self.control else ''}")
             for name in shown
         ]
-        return "".join(f", {value:.2f} {words}" for value, words in numbers if not math.isnan(value)).replace(
-            ",", ";", 1
-        )
+        known = [f"{value:.2f} {words}" for value, words in numbers if not math.isnan(value)]
+        return f"; {', '.join(known)}" if known else ""
 
 
 @dataclass(frozen=True, eq=False)

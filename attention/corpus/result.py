@@ -247,11 +247,8 @@ class HeadsResult:
         cut = f"{read['cut']:,} cut at {plan['max_tokens']:,} tokens" if read["cut"] else "none cut"
         counts = {"random": f" ({read['random']:,})"}
         controls = ", ".join(CONTROL_WORDS[name] + counts.get(name, "") for name in plan["controls"]) or "none"
-        old = (
-            ""
-            if self._numbers["excess_count"].any()
-            else "; without differences from the null, since an earlier version wrote it"
-        )
+        is_old = not self._numbers["excess_count"].any()
+        old = "; without differences from the null, since an earlier version wrote it" if is_old else ""
         return f"{read['texts']:,} text{'s' * (read['texts'] != 1)}, {read['tokens']:,} tokens, {cut}; controls: {controls}{old}"
 
     @property
@@ -373,11 +370,8 @@ def _is_a(value: Any, kind: Any) -> bool:
     """Whether a value of JSON is what pyarrow makes of a type, without missing parts."""
     if pa.types.is_struct(kind):
         fields = {field.name: field.type for field in kind}
-        return (
-            isinstance(value, dict)
-            and value.keys() == fields.keys()
-            and all(_is_a(value[name], fields[name]) for name in fields)
-        )
+        has_them = isinstance(value, dict) and value.keys() == fields.keys()
+        return has_them and all(_is_a(value[name], fields[name]) for name in fields)
     if not pa.types.is_list(kind):
         return type(value) is _python_type(kind)
     if pa.types.is_struct(kind.value_type):

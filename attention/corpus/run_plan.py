@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -216,9 +217,7 @@ def _checked(value: Any, kind: str, key: str, name: str, most: int = _MAX_INTEGE
 
 
 def _is_plain(text: str) -> bool:
-    return not any(
-        ord(character) < 32 or 127 <= ord(character) < 160 or 0xD800 <= ord(character) < 0xE000 for character in text
-    )
+    return not any(unicodedata.category(character) in ("Cc", "Cs") for character in text)  # control, surrogate
 
 
 def _error(name: str, why: str) -> FileError:

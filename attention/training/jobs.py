@@ -197,10 +197,8 @@ def get_film(plan: Plan, also: int = 0, film: bool = True) -> Film:
     """
     from attention.training.learning import TRAINING_WORKER
 
-    wanted, watcher = (
-        _FilmKey(plan, also if film and also % plan.every and also != plan.steps else 0, film),
-        current_watcher(),
-    )
+    wanted = _FilmKey(plan, also if film and also % plan.every and also != plan.steps else 0, film)
+    watcher = current_watcher()
     with _CHANGE:
         training: Film | None = CACHE.get(wanted) or _RUNNING.get(wanted)
         if training is None:

@@ -275,10 +275,8 @@ def snapshots(
     limit = SECONDS if seconds is None else seconds
 
     def begin() -> tuple[Tensor, Iterator[int], Batch]:
-        row, probes = (
-            initial_parameters(design, plan.seed),
-            plan.task.draw(PROBES, generator(plan.seed, "probes"), design),
-        )
+        row = initial_parameters(design, plan.seed)
+        probes = plan.task.draw(PROBES, generator(plan.seed, "probes"), design)
 
         def draw(count: int, batch_generator: torch.Generator) -> Batch:
             return plan.task.draw(count, batch_generator, design)

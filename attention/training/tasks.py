@@ -122,9 +122,8 @@ def _read_entries(text: str, design: Design) -> Example:
         )
     keys, queries = list(value_of), sorted(value_of)
     ids = [*map(LETTERS.index, keys), *map(int, value_of.values()), *map(LETTERS.index, queries)]
-    return Example(
-        torch.tensor([ids]), tuple(queries), tuple(f"{key}:{value_of[key]}" for key in keys), tuple("0123456789")
-    )
+    typed = tuple(f"{key}:{value_of[key]}" for key in keys)
+    return Example(torch.tensor([ids]), tuple(queries), typed, tuple("0123456789"))
 
 
 def distinct_letters(count: int, generator: torch.Generator, design: Design) -> torch.Tensor:
@@ -281,14 +280,11 @@ def _candidates(typed: str) -> list[tuple[int, tuple[int, int, int]]]:
     match = re.fullmatch(r"(?:(\d{1,2}) ([A-Z][a-z]+)|([A-Z][a-z]+) (\d{1,2}),) (\d{4})", typed, re.ASCII)
     if not match:
         return []
-    name, day = match[2] or match[3], int(match[1] or match[4])
+    name, day, year = match[2] or match[3], int(match[1] or match[4]), int(match[5])
     numbers = [i for i, month in enumerate(MONTHS, 1) if name in (month, month[:3])]
     styles = ([1] if match[3] else [0, 2]) if numbers else []
-    return [
-        (style, (int(match[5]), numbers[0], day))
-        for style in styles
-        if format_date(style, int(match[5]), numbers[0], day) == typed
-    ]
+    dates = ((style, (year, numbers[0], day)) for style in styles)
+    return [(style, fields) for style, fields in dates if format_date(style, *fields) == typed]
 
 
 # fmt: off
@@ -394,10 +390,8 @@ class Plan:
         sliders = {slider.key: slider for slider in self.task.sliders}
         for key, value in self.turned:
             if key not in sliders or not sliders[key].range.accepts(value):
-                expected = (
-                    "; ".join(f"{slider.key} is {slider.range.expected}" for slider in sliders.values())
-                    or "nothing can be changed"
-                )
+                expected = "; ".join(f"{slider.key} is {slider.range.expected}" for slider in sliders.values())
+                expected = expected or "nothing can be changed"
                 raise ConfigError(f"Of the task {self.name}, {expected}; got {key} {value!r}: choose one.")
 
     @property

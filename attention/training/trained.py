@@ -272,20 +272,10 @@ def _snippet(source: Trained, trace: Trace, index: int) -> Snippet:
     states = (source, source.other) if source.other and patches.needs_run("other") else (source,)
     for state in states:
         roots += [state.plan.task.ids, state.plan.task.posed]
-    roots += [
-        network.initial_parameters,
-        network.named_parameters,
-        network.position_bias,
-        network.forward,
-        learning.learn,
-    ]
-    lines = [
-        *_HEAD,
-        "",
-        "torch.set_num_threads(1)  # several threads would sum in another order",
-        "",
-        *_source_lines(roots),
-    ]
+    roots += [network.initial_parameters, network.named_parameters, network.position_bias, network.forward]
+    roots.append(learning.learn)
+    one_thread = "torch.set_num_threads(1)  # several threads would sum in another order"
+    lines = [*_HEAD, "", one_thread, "", *_source_lines(roots)]
     lines += [*_hook_lines(patches, names), "", *_run_lines(patches, source)]
     lines += [
         f'entered = recorded["{layer.name}"]  # {layer.name}',

@@ -237,9 +237,8 @@ def forward_pass(
     attend = _patched_attention(plan, example, patched_forward, layers)
     with torch.no_grad():
         logits, entered = network.forward(parameters, design, plan.task.posed(example.ids, design), attention=attend)
-    return [
-        _with_parameters(layer, parameters, entered[layer.name], design.heads_of(layer.name)) for layer in layers
-    ], logits[0]
+    n_heads = {layer.name: design.heads_of(layer.name) for layer in layers}
+    return [_with_parameters(each, parameters, entered[each.name], n_heads[each.name]) for each in layers], logits[0]
 
 
 def _patched_attention(

@@ -133,9 +133,8 @@ def missing_words(source: Source | None) -> str:
     """A sentence about uploaded results, which are not in the link; empty if the page shows a source, or there are none."""
     if source is not None:
         return ""
-    names = [
-        quote(found[1]) for knob in (RESULT, OTHER) if (found := _UPLOADED.fullmatch(standing(knob.key))) is not None
-    ]
+    matches = [_UPLOADED.fullmatch(standing(knob.key)) for knob in (RESULT, OTHER)]
+    names = [quote(found[1]) for found in matches if found]
     if not names:
         return ""
     them, are, it = ("the file", "is", "it") if len(names) == 1 else ("the files", "are", "them")

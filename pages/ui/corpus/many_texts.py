@@ -206,9 +206,8 @@ def _metrics(shown: _Shown, head: tuple[int, int], name: str) -> None:
     height = int(lines_chart["layout"]["height"])
     histogram = numbers.histogram[place]
     show.figures([lines_chart, figures.head_histogram_json(histogram, numbers.limits, metric, name, marks, second, names, height)], "heads_one", around=_around())  # fmt: skip
-    st.markdown(
-        plain(distribution_mosaic.describe_distribution(numbers, place).replace("\n", "; ").replace(";", ":", 1) + ".")
-    )
+    words = distribution_mosaic.describe_distribution(numbers, place).replace("\n", "; ").replace(";", ":", 1)
+    st.markdown(plain(f"{words}."))
     st.markdown(plain(f"Is {metric} of {name} more than chance? {labels.Chance.of(result, metric, place).sentence}"))
     with st.container(horizontal=True):
         show.chart_table(figures.lines_frame(lines, names), "head-metrics", "The metrics as a table")

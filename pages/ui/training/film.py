@@ -160,14 +160,8 @@ class Player:
         with scheduler.without_turn():
             specs = []
             for name, film in played.items():
-                specs += training_views.maps(
-                    self.plans[name],
-                    film[-1],
-                    self.examples[name],
-                    name if len(played) > 1 else "",
-                    self.is_running,
-                    query,
-                )
+                shown, heading = (self.plans[name], film[-1], self.examples[name]), name if len(played) > 1 else ""
+                specs += training_views.maps(*shown, heading, self.is_running, query)
             specs.sort(key=training_views.is_map)  # the pictures of all models first, side by side
             specs.append(training_views.curves(played, watched.plan.steps, at))
         for name, film in played.items():
@@ -206,11 +200,8 @@ class Player:
 
     def _answers(self, name: str, plan: Plan, snapshot: Snapshot) -> None:
         """Draws the answers of a model; wrong ones are marked."""
-        answers = [
-            answer
-            for answer in training_views.answers(plan, snapshot, self.examples[self.name])
-            if answer.right is not None
-        ]
+        every = training_views.answers(plan, snapshot, self.examples[self.name])
+        answers = [answer for answer in every if answer.right is not None]
         words = " ".join(
             plain(answer.answer) if answer.right else f":red-background[{plain(answer.answer)}]" for answer in answers
         )
