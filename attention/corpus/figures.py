@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from attention.base.printed import format_number, plural
+from attention.base.printed import format_number
 from attention.corpus.distribution_mosaic import CHANCE_COLOR
 from attention.corpus.labels import compared, declared
 from attention.corpus.run_plan import CONTROL_WORDS
@@ -240,7 +240,7 @@ def mean_map_json(mean_map: NDArray[Any], head: str, n_texts: int) -> Spec:
     rows, columns = mean_map.shape
     place = divmod(int(np.nanargmax(mean_map)), columns)
     alt = f"Heatmap of the mean weights of {head} over {n_texts:,} texts of {rows} tokens, query (attends from) by key (attends to); largest: query {place[0]} to key {place[1]} with {format_number(float(mean_map[place]))}"
-    subtitle = f"{head}, the {plural(n_texts, 'text')} of {rows} tokens; axes are positions"
+    subtitle = f"{head}, the {n_texts:,} text{'s' * (n_texts != 1)} of {rows} tokens; axes are positions"
     figure = empty_chart("Mean map", subtitle, f"{alt}.", height=340)
     bar = {
         "orientation": "h", "thickness": 8, "len": 0.4, "x": 1, "xanchor": "right", "xpad": 0, "y": 1, "yanchor": "bottom", "ypad": 4, "outlinewidth": 0,
