@@ -47,6 +47,7 @@ _SAME_EVERYWHERE = ("python", "dask", "distributed", "msgpack", "cloudpickle", "
 _COMPUTING = Lock()
 _STOPPED = "The scheduler has stopped: start it again, and run the command again. The parts that are there remain."
 _NO_BOUND = 2**40  # MB
+_Arguments = tuple[str, str, str, str]  # of `_compute`, which all chunks share: folder, plan, folder of models, device
 
 
 def scan_on_cluster(
@@ -75,6 +76,8 @@ def scan_on_cluster(
         ModelError: as for `scan.scan_part`, or a worker has other packages than the plan.
         SizeError: some chunks have ended several workers, one after the other; all other parts are there.
     """
+    from attention.models.library import LIBRARY
+
     if not (workers or scheduler):
         scan.scan(plan, texts, url, shard, report, device)
         return
@@ -83,11 +86,12 @@ def scan_on_cluster(
     folder = PartsFolder(url)
     scan.hold_plan(folder, plan)
     chunks = scan.missing_chunks(folder, plan, texts, shard, report)
+    arguments = folder.absolute_url, plan.to_json(), str(LIBRARY.settings.folder.resolve()), device
     if workers:
-        _compute_here(plan, folder, chunks, workers, report, device)
+        _compute_here(arguments, chunks, workers, report)
         return
     with _connected(scheduler) as client:
-        _Run(client, plan, folder, report, device).compute(chunks)
+        _Run(client, folder, arguments, report).compute(chunks)
 
 
 class _Outcome(NamedTuple):
@@ -129,16 +133,8 @@ def _serve(pipe: Connection) -> None:
             pipe.send(error)
 
 
-def _compute_here(
-    plan: RunPlan,
-    folder: PartsFolder,
-    chunks: Iterator[Chunk],
-    workers: int,
-    report: Callable[[int], None],
-    device: str,
-) -> None:
+def _compute_here(arguments: _Arguments, chunks: Iterator[Chunk], workers: int, report: Callable[[int], None]) -> None:
     """Computes all chunks on processes of this machine, one at a time on each."""
-    arguments = _task_arguments(plan, folder, device)
     again: deque[Chunk] = deque()
     deadly: list[Chunk] = []
     kills = Counter[int]()  # by chunk
@@ -173,13 +169,6 @@ def _compute_here(
     _check_deadly(deadly)
 
 
-def _task_arguments(plan: RunPlan, folder: PartsFolder, device: str) -> tuple[str, str, str, str]:
-    """The arguments of `_compute` that all chunks of a run share."""
-    from attention.models.library import LIBRARY
-
-    return folder.absolute_url, plan.to_json(), str(LIBRARY.settings.folder.resolve()), device
-
-
 def _check_outcome(outcome: _Outcome) -> None:
     if outcome.error:
         raise getattr(errors, outcome.error)(f"The worker {outcome.worker}: {outcome.sentence}")
@@ -203,12 +192,11 @@ class _Run:
     """The chunks of a run that Dask has now."""
 
     def __init__(
-        self, client: Client, plan: RunPlan, folder: PartsFolder, report: Callable[[int], None], device: str
+        self, client: Client, folder: PartsFolder, arguments: _Arguments, report: Callable[[int], None]
     ) -> None:
         from distributed import as_completed
 
-        self.client, self.plan, self.folder, self.report = client, plan, folder, report
-        self.arguments = _task_arguments(plan, folder, device)
+        self.client, self.folder, self.arguments, self.report = client, folder, arguments, report
         self.completed = as_completed(loop=client.loop)
         self.sent: dict[str, Chunk] = {}  # by key of their future
         self.done: list[int] = []
