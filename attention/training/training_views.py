@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -50,29 +50,17 @@ _LINES = (
 _LOSS = "#9a9da6"
 
 
-class PositionAnswer(NamedTuple):
-    """A model's answer at one position, with its probability; `right` is None where the task asks nothing."""
-
-    token: str
-    answer: str
-    right: bool | None
-    probability: float
-
-
-def answers(plan: Plan, snapshot: Snapshot, example: Example) -> tuple[PositionAnswer, ...]:
-    """The model's answer at each position of an example."""
+def answers(plan: Plan, snapshot: Snapshot, example: Example) -> list[tuple[str, bool]]:
+    """The model's answer at each position of an example where the task asks for one, and whether it is right."""
     import torch
 
     from attention.training.network import forward
 
     batch = plan.task.posed(example.ids, plan.design)
     with torch.no_grad():
-        probabilities, best = forward(snapshot.parameters, plan.design, batch)[0][0].softmax(-1).max(-1)
-    columns = zip(example.tokens, best.tolist(), batch.answers[0].tolist(), probabilities.tolist(), strict=True)
-    return tuple(
-        PositionAnswer(token, example.answers[answer], None if truth < 0 else answer == truth, probability)
-        for token, answer, truth, probability in columns
-    )
+        best = forward(snapshot.parameters, plan.design, batch)[0][0].softmax(-1).argmax(-1)
+    pairs = zip(best.tolist(), batch.answers[0].tolist(), strict=True)
+    return [(example.answers[answer], answer == truth) for answer, truth in pairs if truth >= 0]
 
 
 def asked_queries(plan: Plan, example: Example) -> tuple[int, ...]:
@@ -247,11 +235,10 @@ def pack_film(state: State) -> bytes:
         for figure, layer in zip(figures, layers, strict=True):
             figure["layout"]["meta"]["step"] = _weights_name(layer)
         learning = curves({state.title: snapshots[: index + 1]}, plan.steps, snapshot.step)
-        asked = [answer for answer in answers(plan, snapshot, example) if answer.right is not None]
         frames.append({
             "step": snapshot.step,
             "message": pool.header(pack([*figures, learning])),
-            "answers": [[answer.answer, bool(answer.right)] for answer in asked],
+            "answers": [[*answer] for answer in answers(plan, snapshot, example)],
             "numbers": {_weights_name(layer): {name: pool.add(_with_gaps(layer, name)) for name in (MASKED_SCORES, WEIGHTS)} for layer in layers},
         })  # fmt: skip
     sides = [

@@ -200,12 +200,9 @@ class Player:
 
     def _answers(self, name: str, plan: Plan, snapshot: Snapshot) -> None:
         """Draws the answers of a model; wrong ones are marked."""
-        every = training_views.answers(plan, snapshot, self.examples[self.name])
-        answers = [answer for answer in every if answer.right is not None]
-        words = " ".join(
-            plain(answer.answer) if answer.right else f":red-background[{plain(answer.answer)}]" for answer in answers
-        )
-        n_right = sum(bool(answer.right) for answer in answers)
+        answers = training_views.answers(plan, snapshot, self.examples[self.name])
+        words = " ".join(plain(answer) if right else f":red-background[{plain(answer)}]" for answer, right in answers)
+        n_right = sum(right for _, right in answers)
         st.markdown(f"**{plain(name)}:** {words} · {n_right} of {len(answers)} correct")
 
 
