@@ -85,9 +85,9 @@ class Examples:
     @classmethod
     def none(cls, n_heads: int, n_metrics: int) -> Examples:
         """No examples."""
-        shape, types = (n_heads, n_metrics, 0), (np.float64, np.int64, np.int32, np.int32)
-        row = *shape, N_KEYS
-        return cls(*(np.zeros(shape, kind) for kind in types), np.zeros(row, np.int32), np.zeros(row, np.float32))
+        shape, row = (n_heads, n_metrics, 0), (n_heads, n_metrics, 0, N_KEYS)
+        positions = np.zeros(shape, np.int32), np.zeros(shape, np.int32), np.zeros(row, np.int32)
+        return cls(np.zeros(shape), np.zeros(shape, np.int64), *positions, np.zeros(row, np.float32))
 
     def merge(self, other: Examples, top: int) -> Examples:
         """The `top` largest values of both together."""
