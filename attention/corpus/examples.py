@@ -112,7 +112,8 @@ def _shown_positions(example: Example) -> list[int]:
 def _describe_example(example: Example) -> str:
     """Where the query of an example looks, in words, such as: query “it” (position 5) looks at “animal” (position 2) with 0.83."""
     weight = dict(zip(example.keys, example.weights, strict=True)).get(example.key)
-    query, key = (f"“{_name(example, position)}” (position {position})" for position in (example.query, example.key))
+    names = (label(token, 40, escape=False) for token in (example.tokens[example.query], example.tokens[example.key]))
+    query, key = (f"“{name}” (position {at})" for name, at in zip(names, (example.query, example.key), strict=True))
     strength = "" if weight is None else f" with {format_number(round(weight, 3))}"
     return f"query {query} looks at {key}{strength}"
 
@@ -126,15 +127,11 @@ def _read_text(example: Example, max_tokens: int) -> str:
         return example.text
     text, end = _folded(example.text), 0
     for token in example.tokens:
-        part = _folded(token.replace("·", " ") if not token.strip("·") else _bare(token))
+        bare = re.sub(r"^(?:[·▁ ]|##)(?=.)", "", token)  # without the mark of a word's beginning or continuation
+        part = _folded(bare if token.strip("·") else token.replace("·", " "))
         at = text.find(part, end, end + len(part) + _FAR)
         end = end if at < 0 or not part else at + len(part)
     return example.text[:end]
-
-
-def _bare(token: str) -> str:
-    """A token without the mark of a word's beginning or continuation."""
-    return re.sub(r"^(?:[·▁ ]|##)(?=.)", "", token)
 
 
 def _folded(text: str) -> str:
@@ -146,23 +143,12 @@ def _around(places: Iterable[int], reach: int) -> set[int]:
     return {position for place in places for position in range(place - reach, place + reach + 1)}
 
 
-def _name(example: Example, position: int) -> str:
-    inside = 0 <= position < len(example.tokens)
-    return label(example.tokens[position], 40, escape=False) if inside else "?"
-
-
 def _token(example: Example, position: int, weight: float) -> str:
     classes = ["at"] * (position == example.query) + ["looked-at"] * (position == example.key)
     attributes = f' class="{" ".join(classes)}"' if classes else ""
     if weight > 0:
         color = ";color:#ffffff" if weight >= _LIGHT_TEXT else ""
         attributes += f' style="background:rgba({_COLOR},{min(1.0, weight):.3f}){color}" title="position {position}: {format_number(round(weight, 4))}"'
-    return f"<span{attributes}>{_faded_marks(label(example.tokens[position], 30))}</span>"
-
-
-def _faded_marks(name: str) -> str:
-    """The label with the mark of a word's beginning (·) or continuation (##) in grey: marks of every token would be all that one sees."""
-    for mark in ("·", "##"):
-        if name.startswith(mark) and name != mark:
-            return f"<small>{mark}</small>{name.removeprefix(mark)}"
-    return name
+    # The mark of a word's beginning or continuation is grey: marks of every token would be all that one sees.
+    name = re.sub(r"^(·|##)(?=.)", r"<small>\1</small>", label(example.tokens[position], 30))
+    return f"<span{attributes}>{name}</span>"
