@@ -149,7 +149,7 @@ def of(result: HeadsResult) -> tuple[tuple[Label, ...], ...]:
         # NaN is never above anything: without a value or a control there is no label. Without a null, nothing is below it.
         stands_out = ranked - base >= rule.least * (1 - base)
         agrees = ~(numbers.value < numbers.null_value) if by_control else numbers.control_value >= rule.least
-        usable = stands_out & (base < 1) & agrees & (numbers.count >= _MIN_TEXTS)
+        usable = stands_out & (base < 1) & agrees & (numbers.n_texts >= _MIN_TEXTS)
         for name in rule.unless_mostly:
             usable &= ~(result.column(name, "mean") >= _MOSTLY)
         for head in np.flatnonzero(usable).tolist():
@@ -170,7 +170,7 @@ class _Numbers(NamedTuple):
     null_value: NDArray[np.float64]
     control_value: NDArray[np.float64]
     uniform: NDArray[np.float64]
-    count: NDArray[np.float64]
+    n_texts: NDArray[np.float64]
 
 
 def _metric_numbers(result: HeadsResult, metric: str) -> _Numbers:
