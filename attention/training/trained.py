@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
     from attention.formula.edit_kinds import LayerSize
     from attention.patching.forward import Activations, PatchedForward
-    from attention.trace.model_run import HeadMatrices
-    from attention.trace.model_run import ModelRun
+    from attention.trace.model_run import HeadMatrices, ModelRun
     from attention.training.learning import Snapshot
     from attention.training.task import Example
 

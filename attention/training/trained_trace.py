@@ -20,10 +20,9 @@ from attention.formula.names import EMBEDDING, INPUT, KEY, MEMORY, QUERY, VALUE,
 from attention.patching.forward import AttentionCall, PatchedForward
 from attention.patching.intervention import Intervention
 from attention.patching.validate import describe
-from attention.trace.model_run import LayerMatrices
 from attention.trace.layer import Layer
 from attention.trace.linear_run import LinearRun
-from attention.trace.model_run import FinalNorm, VocabularyWeights
+from attention.trace.model_run import FinalNorm, LayerMatrices, VocabularyWeights
 from attention.trace.parts import Handlers, Place, RunParts
 from attention.trace.residual_parts import EMBEDDING_PART, LOGITS, mlp_part
 from attention.trace.trace import TOP_K, Prediction, Trace
