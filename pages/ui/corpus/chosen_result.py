@@ -78,7 +78,8 @@ class Opened(NamedTuple):
 
 def open_both(knobs: Knobs) -> Opened:
     """Opens the results that the address names."""
-    opened, problems = list[HeadsResult | None](), dict[str, AttentionError]()
+    opened: list[HeadsResult | None] = []
+    problems: dict[str, AttentionError] = {}
     for knob in (RESULT, OTHER):
         try:
             with scheduler.without_turn():
