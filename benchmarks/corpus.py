@@ -69,7 +69,7 @@ def run(workers: int, count: int, chunk_size: int) -> Measured:
 
     from attention.corpus import scan
     from attention.corpus.cluster import scan_on_cluster
-    from attention.corpus.parts_folder import PartsFolder
+    from attention.corpus.scan import PartsFolder
     from attention.models.library import LIBRARY
 
     texts = sentences(count)

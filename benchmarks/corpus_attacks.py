@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from attention.corpus.digest import MAX_OFFSET, N_BINS
-from attention.corpus.result_child import COLUMNS
+from attention.corpus.heads_table import COLUMNS
 from attention.corpus.run_plan import READ, RunPlan
 from benchmarks.attack import Attack
 from benchmarks.server import Server

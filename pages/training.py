@@ -10,8 +10,7 @@ import streamlit as st
 from attention import AttentionError
 from attention.base.knobs import Choice, Integer, Knob, Text
 from attention.training import TASKS, Plan, trained, training_views
-from attention.training.plan import SEEDS
-from attention.training.tasks import MAX_TEXT_LENGTH
+from attention.training.tasks import MAX_TEXT_LENGTH, SEEDS
 from attention.training.training_views import N_SEEDS
 from pages.ui.page.start import start
 from pages.ui.state import knob_state

@@ -1,25 +1,42 @@
-"""The one function that computes a chunk of texts: every metric of every head, with the controls, as a digest."""
+"""The one function that computes a chunk of texts: every metric of every head, with the controls, as a digest.
+
+Texts are cut to a length, sorted by it, and padded on the right; the controls are made of them.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from attention.base.errors import ModelError
-from attention.corpus.batches import Tokenizer, TokenSequence, batches, padded
-from attention.corpus.digest import MAX_OFFSET, N_BINS, N_KEYS, Digest, Examples, Moments
+from attention.corpus.digest import (
+    DIFFERENCE,
+    EXCESS,
+    MAX_OFFSET,
+    N_BINS,
+    N_KEYS,
+    TEXTS,
+    UNIFORM,
+    Digest,
+    Examples,
+    Moments,
+)
 from attention.explanation.derived import projected_lengths
+from attention.explanation.subwords import TokenGroups
 from attention.formula.names import VALUE
 from attention.metrics.metric import RANDOM, SHUFFLED
 from attention.metrics.patterns import Pattern, TokenTexts
 from attention.models import lm_head, recorder, running
 from attention.models.attention_call import in_float32
 from attention.models.followed_pass import no_weights_error, run_followed
+from attention.models.token_pieces import readable_tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,25 +46,144 @@ if TYPE_CHECKING:
     from attention.models.attention_call import ModelCall
     from attention.models.loaded import LoadedModel, Site
 
-TEXTS, UNIFORM, DIFFERENCE, EXCESS = "texts", "uniform", "difference", "excess"
-"""The conditions of a run beside its controls. "Difference" is each text minus itself with its words in random order, "excess" each text minus
-what the null of the metric gives for it."""
-_WITH_OFFSETS = (TEXTS, SHUFFLED)
-"""The conditions whose weights are added up by offset."""
-_TEXTS_PER_RANDOM = 16
-"""There is one random control sequence for this number of texts."""
+_BATCH_TOKENS = 2048  # the tokens of a batch, with padding
+_REPEATED_TOKENS = 25
+"""The random tokens of a control sequence, which are repeated once. Source: Olsson et al. 2022, "repeated random tokens"."""
+_WITH_OFFSETS = (TEXTS, SHUFFLED)  # the conditions whose weights are added up by offset
+_TEXTS_PER_RANDOM = 16  # there is one random control sequence for this number of texts
 _HIDDEN_BELOW = -1e30
 
 
 @dataclass(frozen=True)
-class Chunk:
-    """Consecutive texts.
+class _TokenSequence:
+    """The token ids of one text or control; its number, which are special tokens that the tokenizer added, and its text, empty for a control.
+
+    `tokens` are the readable ones where they do not follow from the ids: a word that stands elsewhere is still one word.
+    """
+
+    number: int
+    ids: tuple[int, ...]
+    is_special: tuple[bool, ...]
+    text: str = ""
+    tokens: tuple[str, ...] = ()
+
+
+class Tokenizer:
+    """The tokenizer of a model, for many texts at once.
 
     Attributes:
-        index: of the chunk.
-        first: the number of its first text.
-        texts: the texts.
+        loaded: the model.
+        max_tokens: texts are cut to this number of tokens, with special tokens.
     """
+
+    def __init__(self, loaded: LoadedModel, max_tokens: int) -> None:
+        self.loaded = loaded
+        self.max_tokens = min(max_tokens, loaded.max_length or max_tokens)
+
+    def sequences(self, first: int, texts: Sequence[str]) -> tuple[list[_TokenSequence], int]:
+        """The token ids of some texts, numbered from `first`; and the number of texts that are cut."""
+        encode = self.loaded.tokenizer
+        arguments = {"return_special_tokens_mask": True, "return_attention_mask": False, "verbose": False}
+        encoded = encode(list(texts), truncation=True, max_length=self.max_tokens, **arguments)
+        rows = zip(encoded["input_ids"], encoded["special_tokens_mask"], texts, strict=True)
+        result = [
+            _TokenSequence(number, tuple(ids), tuple(map(bool, special)), text)
+            for number, (ids, special, text) in enumerate(rows, first)
+        ]
+        full = [texts[i] for i, sequence in enumerate(result) if len(sequence.ids) >= self.max_tokens]
+        lengths = [len(ids) for ids in encode(full, truncation=False, **arguments)["input_ids"]] if full else []
+        return result, sum(length > self.max_tokens for length in lengths)
+
+    def tokens(self, sequence: _TokenSequence) -> tuple[str, ...]:
+        """The readable tokens of a sequence."""
+        texts = [sequence.text] if sequence.text else []
+        return sequence.tokens or readable_tokens(self.loaded.tokenizer, sequence.ids, texts)
+
+    def shuffled(self, sequence: _TokenSequence, seed: int) -> _TokenSequence:
+        """The same text with its words in random order; special tokens stay, and the pieces of a word stay together.
+
+        An order that gives the same ids is rotated, so that the ids are the same only where no order changes them: one word, or equal words.
+        """
+        tokens = self.tokens(sequence)
+        words = TokenGroups.of(tokens, sequence.is_special, words=True, hide=False).spans
+        movable = [span for span in words if not sequence.is_special[span[0]]]
+        order = sorted(movable, key=lambda span: _hash(seed, sequence.number, span[0]))
+        for _ in order[:4]:  # one rotation is enough, but for words such as "ab a b"
+            following = iter(order)
+            spans = [span if sequence.is_special[span[0]] else next(following) for span in words]
+            places = [place for span in spans for place in range(*span)]
+            ids = tuple(sequence.ids[place] for place in places)
+            if ids != sequence.ids:
+                return _TokenSequence(
+                    sequence.number, ids, sequence.is_special, tokens=tuple(tokens[i] for i in places)
+                )
+            order = [*order[1:], order[0]]
+        return sequence
+
+    def repeated(self, number: int, seed: int) -> _TokenSequence:
+        """Random tokens, twice, between the special tokens that the tokenizer adds.
+
+        Source: Olsson et al. 2022, "In-context Learning and Induction Heads".
+        """
+        before, after, ordinary = self._frame
+        length = min(_REPEATED_TOKENS, (self.max_tokens - len(before) - len(after)) // 2)
+        length, chosen, draw = min(length, len(ordinary)), list[int](), 0
+        while len(chosen) < length:
+            token_id = ordinary[int.from_bytes(_hash(seed, number, draw)) % len(ordinary)]
+            chosen += [token_id] * (token_id not in chosen)
+            draw += 1
+        ids = (*before, *chosen, *chosen, *after)
+        special = [True] * len(before) + [False] * 2 * len(chosen) + [True] * len(after)
+        return _TokenSequence(number, ids, tuple(special))
+
+    @cached_property
+    def special_tokens(self) -> frozenset[str]:
+        """The special tokens of the tokenizer."""
+        return frozenset(self.loaded.tokenizer.all_special_tokens)
+
+    @cached_property
+    def _frame(self) -> tuple[list[int], list[int], Any]:
+        """The special tokens before and after a text, and all ids that are not special."""
+        encoded = self.loaded.tokenizer("a", return_special_tokens_mask=True)
+        ids, special = encoded["input_ids"], encoded["special_tokens_mask"]
+        first = special.index(0) if 0 in special else len(ids)
+        last = len(special) - special[::-1].index(0) if 0 in special else len(ids)
+        rows = len(self.loaded.model.get_input_embeddings().weight)
+        excluded = set(self.loaded.tokenizer.all_special_ids)
+        ordinary = [i for i in range(min(rows, len(self.loaded.tokenizer))) if i not in excluded]
+        return ids[:first], ids[last:], ordinary
+
+
+def _batches(sequences: Sequence[_TokenSequence]) -> Iterator[list[_TokenSequence]]:
+    """The sequences in batches of about equal lengths, the shortest first, with at most `_BATCH_TOKENS` tokens unless one alone has more."""
+    batch: list[_TokenSequence] = []
+    for sequence in sorted(sequences, key=lambda each: (len(each.ids), each.number)):
+        if batch and len(sequence.ids) * (len(batch) + 1) > _BATCH_TOKENS:
+            yield batch
+            batch = []
+        batch.append(sequence)
+    if batch:
+        yield batch
+
+
+def _padded(batch: Sequence[_TokenSequence], pad_id: int) -> tuple[Tensor, Tensor]:
+    """The ids of a batch [text pos], and whether each is a token and not padding."""
+    longest = max(len(sequence.ids) for sequence in batch)
+    ids = torch.full((len(batch), longest), pad_id)
+    for row, sequence in enumerate(batch):
+        ids[row, : len(sequence.ids)] = torch.tensor(sequence.ids)
+    lengths = torch.tensor([len(sequence.ids) for sequence in batch])
+    return ids, torch.arange(longest) < lengths[:, None]
+
+
+def _hash(*numbers: int) -> bytes:
+    """Bytes that look random, and are the same everywhere."""
+    return blake2b(repr(numbers).encode(), digest_size=8).digest()
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive texts; `first` is the number of the first."""
 
     index: int
     first: int
@@ -79,14 +215,8 @@ def compute_chunk(loaded: LoadedModel, plan: RunPlan, chunk: Chunk) -> Digest:
     return sums.digest(read, sequences)
 
 
-class TextSite(NamedTuple):
-    """One place of a model where a text attends to itself.
-
-    Attributes:
-        layer: its index in `trace.layers`.
-        n_heads: the number of its heads.
-        site: the site that is recorded; None in a family of which only weights are known.
-    """
+class _TextSite(NamedTuple):
+    """One place of a model where a text attends to itself: its layer in the trace, and its site; None in a family of which only weights are known."""
 
     layer: int
     n_heads: int
@@ -98,7 +228,7 @@ def reader_of(loaded: LoadedModel) -> LoadedModel:
     return loaded.replace(model=loaded.model.get_encoder()) if loaded.is_encoder_decoder else loaded
 
 
-def text_sites(reader: LoadedModel) -> tuple[TextSite, ...]:
+def text_sites(reader: LoadedModel) -> tuple[_TextSite, ...]:
     """The sites that attend within a text, in the order of their calls.
 
     Raises:
@@ -107,12 +237,12 @@ def text_sites(reader: LoadedModel) -> tuple[TextSite, ...]:
     if reader.sites:
         pairs = zip(reader.layer_indices, reader.sites, strict=True)
         return tuple(
-            TextSite(index, site.n_heads, site)
+            _TextSite(index, site.n_heads, site)
             for index, site in pairs
             if not site.name.startswith(("decoder", "cross"))
         )
     _, followed = run_followed(reader, {"input_ids": torch.tensor([reader.tokenizer("a b c")["input_ids"]])})
-    sites = [TextSite(i, each.weights.shape[1], None) for i, each in enumerate(followed) if each.weights is not None]
+    sites = [_TextSite(i, each.weights.shape[1], None) for i, each in enumerate(followed) if each.weights is not None]
     if not sites:
         raise no_weights_error(reader, {each.name: each.instead for each in followed})
     return tuple(sites)
@@ -143,14 +273,15 @@ class _Sums:
         self.map_sums = torch.zeros(shape[1], n, n, dtype=torch.float64)
         self.n_maps = 0
 
-    def add(self, condition: str, sequences: Sequence[TokenSequence]) -> None:
-        """Adds the values of sequences: texts, or those of a control."""
-        for batch in batches(sequences):
+    def add(self, condition: str, sequences: Sequence[_TokenSequence]) -> None:
+        for batch in _batches(sequences):
             _BatchRun(self, condition, batch).run()
 
-    def digest(self, read: dict[str, int], sequences: Sequence[TokenSequence]) -> Digest:
-        """The digest of everything that was added."""
-        examples = _joined([self.examples[call] for call in self.order])
+    def digest(self, read: dict[str, int], sequences: Sequence[_TokenSequence]) -> Digest:
+        by_layer = [self.examples[call] for call in self.order]
+        examples = Examples(
+            *(np.concatenate([getattr(each, name) for each in by_layer]) for name in Examples.__annotations__)
+        )
         numbers = {int(number) for number in np.unique(examples.number)}
         texts = {s.number: (s.text, self.tokenizer.tokens(s)) for s in sequences if s.number in numbers}
         values = self.values[TEXTS]
@@ -163,8 +294,7 @@ class _Sums:
             self.queries,
             self.query_sums,
             np.stack(
-                [_histogram(values[..., m], *limits(metric, self.plan)) for m, metric in enumerate(self.plan.metrics)],
-                1,
+                [_histogram(values[..., m], *self.plan.limits(metric)) for m, metric in enumerate(self.plan.metrics)], 1
             ),
             examples,
             {name: sums.numpy() for name, sums in self.offset_sums.items()},
@@ -182,15 +312,14 @@ class _BatchRun:
 
     sums: _Sums
     condition: str
-    batch: Sequence[TokenSequence]
+    batch: Sequence[_TokenSequence]
     n_calls: int = 0
     visible: dict[int, tuple[Any, Tensor]] = field(default_factory=dict)  # by the id of the mask, which stays alive
 
     def run(self) -> None:
-        """Runs the model, and adds what it computes."""
         sums, loaded = self.sums, self.sums.loaded
         pad_id = loaded.tokenizer.pad_token_id
-        ids, self.is_token = padded(self.batch, 0 if pad_id is None else pad_id)
+        ids, self.is_token = _padded(self.batch, 0 if pad_id is None else pad_id)
         # Padding is never measured, so any token will do; equal numbers are equal tokens.
         self.ids = torch.where(self.is_token, ids, -1)[:, None]
         texts = tuple(sums.tokenizer.tokens(sequence) for sequence in self.batch)
@@ -231,7 +360,7 @@ class _BatchRun:
         heads, place = sums.heads[index], sums.places[index]
         queries, ids = torch.arange(weights.shape[-2]), (self.ids, self.ids)
         pattern = Pattern(weights, visible, queries, ids, self.is_token[:, None], False, lengths, self.tokens)
-        rows = [self._row(sequence) for sequence in self.batch]
+        rows = [sequence.number - sums.chunk.first for sequence in self.batch]  # of the values of the chunk
         is_text = self.condition == TEXTS
         uniform = pattern.under_uniform_attention if is_text else None
         found = []
@@ -246,9 +375,8 @@ class _BatchRun:
                 sums.query_sums[heads, m] += of_queries.nansum((0, -1)).numpy()
                 sums.values[UNIFORM][rows, place, m] = metric.compute(uniform).nanmean(-1)[:, 0].numpy()
                 # Rounded, so that a head that is its own null has none, and not the last digits of a kernel.
-                sums.values[EXCESS][rows, heads, m] = np.round(
-                    values - metric.under_null(pattern).nanmean(-1).numpy(), 6
-                )
+                by_chance = metric.under_null(pattern).nanmean(-1).numpy()
+                sums.values[EXCESS][rows, heads, m] = np.round(values - by_chance, 6)
                 found.append(self._examples(metric, pattern, of_queries, values))
         if is_text:
             batch_examples = Examples(*(np.stack(parts, 1) for parts in zip(*found, strict=True)))
@@ -278,25 +406,18 @@ class _BatchRun:
     def _real_keys(self) -> Tensor:
         return self.is_token[:, None, None, :].expand(-1, 1, self.is_token.shape[1], -1)
 
-    def _row(self, sequence: TokenSequence) -> int:
-        """The row of a sequence in the values of the chunk."""
-        return sequence.number - self.sums.chunk.first
-
     def _examples(self, metric: Metric, pattern: Pattern, of_queries: Tensor, values: Any) -> tuple[Any, ...]:
         """The example of each text of the batch for each head: the fields of `Examples`, [head text …]."""
         best = of_queries.nan_to_num(-math.inf).argmax(-1)  # [text head]; the first of equal ones
-        row = pattern.weights.gather(2, best[..., None, None].expand(-1, -1, 1, pattern.weights.shape[-1]))[..., 0, :]
+        chosen = best[..., None, None].expand(-1, -1, 1, pattern.weights.shape[-1])
+        row = pattern.weights.gather(2, chosen)[..., 0, :]
         n_keys = min(N_KEYS, row.shape[-1])
         own = row.masked_fill(~self.is_token[:, None], -1)  # padding comes last
         keys = own.argsort(dim=-1, descending=True, stable=True)[..., :n_keys]  # of equal weights the first
         weights = own.gather(-1, keys)
         cells = row
         if metric.cells is not None:
-            shape = (len(row), 1, *pattern.weights.shape[2:])
-            of_metric = metric.cells(pattern).expand(shape)
-            picked = of_metric.expand(-1, row.shape[1], -1, -1).gather(
-                2, best[..., None, None].expand(-1, -1, 1, shape[-1])
-            )
+            picked = metric.cells(pattern).expand(pattern.weights.shape).gather(2, chosen)
             cells = row.masked_fill(~picked[..., 0, :], -1)
         numbers = np.array([sequence.number for sequence in self.batch])
         missing = N_KEYS - n_keys
@@ -310,7 +431,6 @@ class _BatchRun:
         )
 
     def _add_offsets(self, pattern: Pattern, heads: slice, place: int) -> None:
-        """Adds the weights by offset."""
         sums, weights, offsets = self.sums, pattern.weights, pattern.offsets
         near = offsets.abs() <= MAX_OFFSET
         bins = (offsets + MAX_OFFSET)[near]
@@ -330,15 +450,6 @@ class _BatchRun:
             sums.n_maps += len(equal) if place == 0 else 0
 
 
-def limits(metric: Metric, plan: RunPlan) -> tuple[float, float]:
-    """The ends of the histogram of a metric: those that it declares as numbers; "keys − 1" and the like depend on the text."""
-    try:
-        high = float(metric.maximum)
-    except ValueError:
-        high = float(plan.max_tokens - 1)
-    return 0.0, high
-
-
 def _histogram(values: Any, low: float, high: float) -> Any:
     """The number of texts in each bin, [head bin], of values [text head]."""
     bins = np.clip(np.nan_to_num((values - low) / (high - low) * N_BINS), 0, N_BINS - 1).astype(np.int64)
@@ -347,8 +458,3 @@ def _histogram(values: Any, low: float, high: float) -> Any:
     defined = ~np.isnan(values)
     np.add.at(result, (heads[defined], bins[defined]), 1)
     return result
-
-
-def _joined(examples: list[Examples]) -> Examples:
-    """The examples of all layers, one after the other along the head axis."""
-    return Examples(*(np.concatenate([getattr(each, name) for each in examples]) for name in Examples.__annotations__))

@@ -13,7 +13,7 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache, lru_cache
+from functools import cache
 from multiprocessing import get_context
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -24,8 +24,8 @@ from uuid import uuid4
 from attention.base import errors
 from attention.base.errors import AttentionError, ConfigError, FileError, ModelError, SizeError
 from attention.corpus import scan
-from attention.corpus.parts_folder import PartsFolder, part_name
 from attention.corpus.run_plan import RunPlan
+from attention.corpus.scan import PartsFolder, part_name
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -35,10 +35,8 @@ if TYPE_CHECKING:
     from attention.corpus.chunk import Chunk
 
 
-_CONNECTION_SECONDS = 30
-"""How long a scheduler may take to answer."""
-WORKER_SECONDS = 300
-"""How long a run waits for the first worker, or for another after the last one."""
+_CONNECTION_SECONDS = 30  # how long a scheduler may take to answer
+_WORKER_SECONDS = 300  # how long a run waits for the first worker, or for another after the last one
 _VISIBLE_SECONDS = 60
 """How long a new part may take to be seen on another machine: NFS keeps the list of a folder that long."""
 _KILLS = 3
@@ -49,6 +47,7 @@ _SAME_EVERYWHERE = ("python", "dask", "distributed", "msgpack", "cloudpickle", "
 _COMPUTING = Lock()
 _STOPPED = "The scheduler has stopped: start it again, and run the command again. The parts that are there remain."
 _NO_BOUND = 2**40  # MB
+_Arguments = tuple[str, str, str, str]  # of `_compute`, which all chunks share: folder, plan, folder of models, device
 
 
 def scan_on_cluster(
@@ -67,14 +66,9 @@ def scan_on_cluster(
     A worker that is killed is replaced, and its chunk is computed again. Chunks whose part exists are not sent to anyone.
 
     Args:
-        plan: of the run.
-        texts: its texts, from the start.
         url: the folder of the run, which every worker must see.
         workers: the number of processes that are started on this machine; they listen to nobody else.
         scheduler: instead of these, the address of a Dask scheduler, such as tcp://10.0.0.2:8786, and all its workers.
-        shard: (i, n): only the chunks i, i + n, i + 2 n, …
-        report: receives the number of texts of each chunk that is done.
-        device: of torch; the CPU if empty.
 
     Raises:
         ConfigError: there is no scheduler or worker, or it has other versions of Dask.
@@ -82,6 +76,8 @@ def scan_on_cluster(
         ModelError: as for `scan.scan_part`, or a worker has other packages than the plan.
         SizeError: some chunks have ended several workers, one after the other; all other parts are there.
     """
+    from attention.models.library import LIBRARY
+
     if not (workers or scheduler):
         scan.scan(plan, texts, url, shard, report, device)
         return
@@ -89,12 +85,13 @@ def scan_on_cluster(
         raise ConfigError("Choose a number of workers of this machine or the address of a scheduler, not both.")
     folder = PartsFolder(url)
     scan.hold_plan(folder, plan)
-    chunks = (chunk for chunk in scan.chunks(plan, texts) if chunk.index % shard[1] == shard[0])
+    chunks = scan.missing_chunks(folder, plan, texts, shard, report)
+    arguments = folder.absolute_url, plan.to_json(), str(LIBRARY.settings.folder.resolve()), device
     if workers:
-        _compute_here(plan, folder, chunks, workers, report, device)
+        _compute_here(arguments, chunks, workers, report)
         return
     with _connected(scheduler) as client:
-        _Run(client, plan, folder, report, device).compute(chunks)
+        _Run(client, folder, arguments, report).compute(chunks)
 
 
 class _Outcome(NamedTuple):
@@ -117,7 +114,6 @@ class _Process:
         other_end.close()
 
     def end(self) -> None:
-        """Ends the process at once."""
         self.pipe.close()
         self._process.kill()
         self._process.join()
@@ -137,33 +133,16 @@ def _serve(pipe: Connection) -> None:
             pipe.send(error)
 
 
-def _compute_here(
-    plan: RunPlan,
-    folder: PartsFolder,
-    chunks: Iterator[Chunk],
-    workers: int,
-    report: Callable[[int], None],
-    device: str,
-) -> None:
+def _compute_here(arguments: _Arguments, chunks: Iterator[Chunk], workers: int, report: Callable[[int], None]) -> None:
     """Computes all chunks on processes of this machine, one at a time on each."""
-    arguments, present = _task_arguments(plan, folder, device), folder.present()
     again: deque[Chunk] = deque()
     deadly: list[Chunk] = []
     kills = Counter[int]()  # by chunk
     busy: dict[Any, tuple[_Process, Chunk]] = {}  # by pipe
-
-    def missing() -> Iterator[Chunk]:
-        for chunk in chunks:
-            if chunk.index in present:
-                report(len(chunk.texts))
-            else:
-                yield chunk
-
-    waiting = missing()
     idle: list[_Process] = []
     try:
         while True:
-            while len(busy) < workers and (chunk := again.popleft() if again else next(waiting, None)):
+            while len(busy) < workers and (chunk := again.popleft() if again else next(chunks, None)):
                 process = idle.pop() if idle else _Process()
                 busy[process.pipe] = process, chunk
                 with suppress(OSError):  # it has ended: the next wait says so
@@ -190,25 +169,13 @@ def _compute_here(
     _check_deadly(deadly)
 
 
-def _task_arguments(plan: RunPlan, folder: PartsFolder, device: str) -> tuple[str, str, str, str]:
-    """The arguments of `_compute` that all chunks of a run share."""
-    from attention.models.library import LIBRARY
-
-    return folder.absolute_url, plan.to_json(), str(LIBRARY.settings.folder.resolve()), device
-
-
 def _check_outcome(outcome: _Outcome) -> None:
-    """Raises the error of a worker."""
     if outcome.error:
         raise getattr(errors, outcome.error)(f"The worker {outcome.worker}: {outcome.sentence}")
 
 
 def _check_deadly(deadly: Iterable[Chunk]) -> None:
-    """Raises an error that names the chunks that have ended their workers, if there are any.
-
-    Raises:
-        SizeError: there are.
-    """
+    """Raises an error that names the chunks that have ended their workers, if there are any."""
     names = [
         f"{chunk.index} (texts {chunk.first:,} to {chunk.first + len(chunk.texts) - 1:,})"
         for chunk in sorted(deadly, key=lambda chunk: chunk.index)
@@ -225,13 +192,11 @@ class _Run:
     """The chunks of a run that Dask has now."""
 
     def __init__(
-        self, client: Client, plan: RunPlan, folder: PartsFolder, report: Callable[[int], None], device: str
+        self, client: Client, folder: PartsFolder, arguments: _Arguments, report: Callable[[int], None]
     ) -> None:
         from distributed import as_completed
 
-        self.client, self.plan, self.folder, self.report = client, plan, folder, report
-        self.arguments = _task_arguments(plan, folder, device)
-        self.present = folder.present()
+        self.client, self.folder, self.arguments, self.report = client, folder, arguments, report
         self.completed = as_completed(loop=client.loop)
         self.sent: dict[str, Chunk] = {}  # by key of their future
         self.done: list[int] = []
@@ -240,7 +205,6 @@ class _Run:
         self.name = uuid4().hex[:8]  # tasks of another run are others
 
     def compute(self, chunks: Iterator[Chunk]) -> None:
-        """Compute all chunks, as many at a time as there are workers."""
         from distributed import CancelledError, KilledWorker
 
         self._send(chunks)
@@ -265,36 +229,25 @@ class _Run:
         self._check_visible(self.done, "")
 
     def _completed(self) -> Iterator[Any]:
-        """The futures that are done, as they are.
-
-        Raises:
-            ConfigError: there has been no worker for `WORKER_SECONDS`.
-        """
         seen = checked = time.monotonic()
         while self.sent:
             if self.completed.has_ready():
                 yield next(self.completed)
                 seen = time.monotonic()
                 continue
-            time.sleep(
-                0.01
-            )  # next() would wait for ever, since Dask does not start a worker again that dies as it starts
+            # next() would wait for ever, since Dask does not start a worker again that dies as it starts
+            time.sleep(0.01)
             if (now := time.monotonic()) - checked > 2:
                 checked = now
                 if self._count_workers():
                     seen = now
-                elif now - seen > WORKER_SECONDS:
+                elif now - seen > _WORKER_SECONDS:
                     raise ConfigError(
-                        f"There has been no worker for {WORKER_SECONDS} seconds: start some, and run the command again. "
+                        f"There has been no worker for {_WORKER_SECONDS} seconds: start some, and run the command again. "
                         "The parts that are there remain."
                     )
 
     def _count_workers(self) -> int:
-        """The number of workers now.
-
-        Raises:
-            ConfigError: the scheduler does not answer.
-        """
         try:
             return len(self.client.nthreads())
         except (OSError, RuntimeError) as error:  # Dask's CommClosedError, or a client that has closed itself
@@ -304,9 +257,6 @@ class _Run:
         """Send a chunk for every worker, and no more: Dask suspects all chunks that a worker has when it dies."""
         wanted = max(1, self._count_workers())
         while len(self.sent) < wanted and (chunk := next(chunks, None)):
-            if chunk.index in self.present:
-                self.report(len(chunk.texts))
-                continue
             key = f"chunk-{self.name}-{chunk.index}"
             future = self.client.submit(
                 _compute_on_dask, *self.arguments, chunk.index, chunk.first, chunk.texts, key=key, pure=False
@@ -323,11 +273,6 @@ class _Run:
         self.report(len(chunk.texts))
 
     def _check_visible(self, indices: list[int], host: str) -> None:
-        """Check that parts are in the folder of this machine.
-
-        Raises:
-            FileError: they are not.
-        """
         until = time.monotonic() + _VISIBLE_SECONDS
         while missing := set(indices) - self.folder.present():
             if time.monotonic() >= until:
@@ -341,11 +286,6 @@ class _Run:
 
 @contextmanager
 def _connected(scheduler: str) -> Iterator[Client]:
-    """A client of a scheduler.
-
-    Raises:
-        ConfigError: distributed is missing, or the scheduler or its workers are.
-    """
     try:
         import dask.config
         from distributed import Client
@@ -370,11 +310,7 @@ def _connected(scheduler: str) -> Iterator[Client]:
 
 
 def _security(scheduler: str) -> Security:
-    """The certificates in Dask's settings, if they are what this address needs.
-
-    Raises:
-        ConfigError: it is no address, or the settings are others.
-    """
+    """The certificates in Dask's settings, if they are what this address needs."""
     from distributed import Security
 
     address = re.fullmatch(r"(?:(tcp|tls|ws|wss)://)?[^/\s]+:\d{1,5}", scheduler)
@@ -401,13 +337,9 @@ def _security(scheduler: str) -> Security:
 
 
 def _check_workers(client: Client, scheduler: str) -> None:
-    """Wait for a worker, and check the versions of all.
-
-    Raises:
-        ConfigError: none appears, or one has another version.
-    """
+    """Wait for a worker, and check the versions of all."""
     try:
-        client.wait_for_workers(1, timeout=WORKER_SECONDS)
+        client.wait_for_workers(1, timeout=_WORKER_SECONDS)
     except TimeoutError as error:
         raise ConfigError(
             f"The scheduler {scheduler[:80]} has no workers: start some with `dask worker {scheduler[:80]} --nthreads 1`."
@@ -428,7 +360,6 @@ def _check_workers(client: Client, scheduler: str) -> None:
 
 
 def _compute_on_dask(*arguments: Any) -> _Outcome:
-    """Computes a chunk on a worker of Dask."""
     from distributed import get_worker
 
     return _compute(*arguments)._replace(worker=str(get_worker().address))
@@ -440,7 +371,7 @@ def _compute(
     """Compute a chunk on a worker. Everything is a plain value, so that the scheduler need not import torch."""
     host, worker = socket.gethostname(), str(os.getpid())
     try:
-        plan = _plan(plan_json)
+        plan = RunPlan.from_json(plan_json)
         _check_packages(plan)
         with _COMPUTING:  # torch's number of threads is one for the process
             _prepare_worker(models)  # before anything is imported that reads HF_HUB_OFFLINE
@@ -452,17 +383,7 @@ def _compute(
     return _Outcome(host, worker)
 
 
-@lru_cache(maxsize=4)
-def _plan(plan_json: str) -> RunPlan:
-    return RunPlan.from_json(plan_json)
-
-
 def _check_packages(plan: RunPlan) -> None:
-    """Check that this process would compute the numbers of the plan.
-
-    Raises:
-        ModelError: it has another version of a package.
-    """
     for name, version in scan.versions().items():
         if plan.versions.get(name, version) != version:
             raise ModelError(
@@ -473,17 +394,10 @@ def _check_packages(plan: RunPlan) -> None:
 @cache
 def _prepare_worker(models: str) -> None:
     """Let this worker load what the command may load, from the folder of the client where this machine has it; otherwise from its own."""
-    _keep_freed_memory()
     folder = Path(models)
     hold_local_models(folder if folder.is_dir() else None)
-
-
-def _keep_freed_memory() -> None:
-    """Let glibc keep freed memory as it does by itself after a while.
-
-    Dask's nanny sets MALLOC_TRIM_THRESHOLD_=65536 for its workers: each tensor is then new memory of the system, and a text takes nearly
-    twice as long.
-    """
+    # Dask's nanny sets MALLOC_TRIM_THRESHOLD_=65536 for its workers: each tensor is then new memory of the system, and a text takes nearly
+    # twice as long. So glibc keeps freed memory as it does by itself after a while.
     trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:

@@ -8,22 +8,21 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
 from threading import current_thread, main_thread
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
 from attention import __version__
 from attention.base.errors import AttentionError, FileError
 from attention.base.printed import plural
-from attention.corpus import labels, scan
-from attention.corpus.cluster import hold_local_models
-from attention.corpus.run_plan import CONTROLS
+from attention.corpus import scan
+from attention.corpus.cluster import hold_local_models, scan_on_cluster
+from attention.corpus.run_plan import CONTROL_WORDS, CONTROLS
 from attention.corpus.texts import LINE_FORMATS, LINES, TextFiles
 from attention.metrics.metric import BY_DISTANCE, RANDOM, SHUFFLED, UNIFORM
 
@@ -33,23 +32,15 @@ if TYPE_CHECKING:
     from attention.models.loaded import LoadedModel
 
 _PROGRAM = "python -m attention.corpus"
-_MERGE = "merge"
-"""The first argument that merges parts instead; a model of this name is ./merge."""
+_MERGE = "merge"  # the first argument that merges parts instead; a model of this name is ./merge
 _NO_CONTROL = "none"
-_PACKAGES = ("fsspec", "pyarrow", "safetensors", "tqdm", "transformers")
-"""What the extra `corpus` installs."""
-_INTERRUPTED, _TERMINATED = 130, 143
-"""The exit codes of a process that SIGINT or SIGTERM ends."""
+_PACKAGES = ("fsspec", "pyarrow", "safetensors", "tqdm", "transformers")  # what the extra `corpus` installs
+_INTERRUPTED, _TERMINATED = 130, 143  # the exit codes of a process that SIGINT or SIGTERM ends
 
-_CONTROL_WORDS = {
-    SHUFFLED: "the words of each text shuffled",
-    RANDOM: "random tokens, twice, for one text in 16",
-}
+_CONTROL_WORDS = {SHUFFLED: "the words of each text shuffled", RANDOM: "random tokens, twice, for one text in 16"}
 
-_PROGRESS_SECONDS = 30
-"""Between two lines, where there is no terminal."""
-_ESTIMATE_TEXTS = 64
-"""The texts that are measured for an estimate, at most."""
+_PROGRESS_SECONDS = 30  # between two lines, where there is no terminal
+_ESTIMATE_TEXTS = 64  # the texts that are measured for an estimate, at most
 _ENOUGH_SECONDS, _ENOUGH_TOKENS, _MAX_ESTIMATE_SECONDS = 1.0, 500, 20.0
 _LONG_SECONDS = 120
 _RUNNERS_UP = 2
@@ -166,26 +157,28 @@ def _folder(text: str) -> str:
 
 
 def _run(options: argparse.Namespace, url: str) -> None:
-    """Plan a run, compute its parts, and merge them if all are there."""
-    from attention.corpus.parts_folder import PartsFolder
     from attention.models.library import LIBRARY
 
     if any(os.path.realpath(text) == os.path.realpath(url) for text in options.texts):  # also of a loop of links
         raise FileError(f"{url} is a folder of texts; a run needs a folder of its own: choose another with -o.")
     hold_local_models()
-    texts = TextFiles(
-        options.texts,
-        options.column,
-        options.paragraphs,
-        options.max_texts,
-        getattr(sys.stdin, "buffer", None),
-        options.stdin_format,
-    )
-    folder = PartsFolder(url)
+    files, stdin = (options.texts, options.column, options.paragraphs), getattr(sys.stdin, "buffer", None)
+    texts = TextFiles(*files, options.max_texts, stdin, options.stdin_format)
+    folder = scan.PartsFolder(url)
     _say(f"Loading {options.model} …")
     loaded = LIBRARY.get(options.model, options.device)
+    controls = set(options.control or CONTROLS) - {_NO_CONTROL}
     _say("Reading the texts and the files of the model …")
-    plan, n_tokens = scan.make_plan(loaded, texts, **_plan_options(options))
+    plan, n_tokens = scan.make_plan(
+        loaded,
+        texts,
+        max_tokens=options.max_tokens,
+        top=options.top,
+        controls=tuple(control for control in CONTROLS if control in controls),
+        finds=tuple(options.find),
+        seed=options.seed,
+        chunk_size=options.chunk_size,
+    )
     _ = plan.metrics  # a rule of --find that is none ends here, and leaves no plan
     if folder.exists(scan.PLAN) or not options.dry_run:
         scan.hold_plan(folder, plan)
@@ -194,14 +187,24 @@ def _run(options: argparse.Namespace, url: str) -> None:
     mine = range(options.shard[0], plan.n_chunks, options.shard[1])
     if missing := [index for index in mine if index not in present]:
         sample = list(islice(texts, _ESTIMATE_TEXTS))
-        estimate = _estimate_run(loaded, plan, sample, n_tokens * len(missing) / plan.n_chunks)
+        seconds, part_bytes = _estimate_run(loaded, plan, sample, n_tokens * len(missing) / plan.n_chunks)
         n_workers = 0 if options.scheduler else max(1, options.workers)
-        print(_estimate_words(estimate, plan.n_chunks, n_workers), flush=True)
+        print(_estimate_words(seconds, part_bytes * plan.n_chunks, n_workers), flush=True)
     if options.dry_run:
         return
     if missing:
-        with progress(sum(_chunk_texts(plan, index) for index in mine), sys.stderr) as report:
-            _compute(options, plan, texts, url, report)
+        n_texts = sum(min(plan.chunk_size, plan.n_texts - index * plan.chunk_size) for index in mine)
+        with _progress(n_texts, sys.stderr) as report:
+            scan_on_cluster(
+                plan,
+                texts,
+                url,
+                workers=options.workers if options.workers > 1 or options.scheduler else 0,
+                scheduler=options.scheduler,
+                shard=options.shard,
+                report=report,
+                device=options.device,
+            )
     present = folder.present()
     if not present.issuperset(range(plan.n_chunks)):
         print(_missing_words(plan, present, url))
@@ -209,54 +212,16 @@ def _run(options: argparse.Namespace, url: str) -> None:
     _merge(url)
 
 
-def _compute(options: argparse.Namespace, plan: RunPlan, texts: TextFiles, url: str, report: Any) -> None:
-    """Compute the missing parts: here, or on the workers of a cluster."""
-    if options.workers <= 1 and not options.scheduler:
-        scan.scan(plan, texts, url, options.shard, report, options.device)
-        return
-    from attention.corpus.cluster import scan_on_cluster
-
-    scan_on_cluster(
-        plan,
-        texts,
-        url,
-        workers=options.workers,
-        scheduler=options.scheduler,
-        shard=options.shard,
-        report=report,
-        device=options.device,
-    )
-
-
 def _merge(url: str) -> None:
-    """Merge the parts of a folder, and say what was found."""
-    from attention.corpus.parts_folder import PartsFolder
     from attention.corpus.result import HeadsResult
 
     _say("Merging the parts …")
     scan.merge(url)
-    content = PartsFolder(url).read(scan.TABLE)
+    content = scan.PartsFolder(url).read(scan.TABLE)
     result = HeadsResult.of(scan.TABLE, content, len(content))
     shuffling = f" {result.shuffling}" if result.shuffling else ""
     print(f"\nRead {result.words()}.{shuffling}\n\n{_strongest_words(result)}\n")
     print(f"Open the page Heads of the Lab, and choose {url}/{scan.TABLE}.")
-
-
-def _plan_options(options: argparse.Namespace) -> dict[str, Any]:
-    controls = set(options.control or CONTROLS) - {_NO_CONTROL}
-    return {
-        "max_tokens": options.max_tokens,
-        "top": options.top,
-        "controls": tuple(control for control in CONTROLS if control in controls),
-        "finds": tuple(options.find),
-        "seed": options.seed,
-        "chunk_size": options.chunk_size,
-    }
-
-
-def _chunk_texts(plan: RunPlan, index: int) -> int:
-    """The number of texts of a chunk."""
-    return min(plan.chunk_size, plan.n_texts - index * plan.chunk_size)
 
 
 def _say(words: object) -> None:
@@ -281,7 +246,7 @@ def _sigterm_as_interrupt() -> Iterator[None]:
 
 
 @contextmanager
-def progress(n_texts: int, stream: TextIO) -> Iterator[Callable[[int], None]]:
+def _progress(n_texts: int, stream: TextIO) -> Iterator[Callable[[int], None]]:
     """A context with a function that receives the number of texts of each chunk that is done."""
     if stream.isatty():
         from tqdm import tqdm
@@ -289,10 +254,10 @@ def progress(n_texts: int, stream: TextIO) -> Iterator[Callable[[int], None]]:
         with tqdm(total=n_texts, unit=" texts", file=stream, dynamic_ncols=True) as bar:
             yield lambda n: bar.update(n) and None
         return
-    yield ProgressLines(n_texts, stream).add
+    yield _ProgressLines(n_texts, stream).add
 
 
-class ProgressLines:
+class _ProgressLines:
     """Lines that say how many texts are done, at most one in `_PROGRESS_SECONDS` seconds, and one at the end."""
 
     def __init__(self, n_texts: int, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
@@ -302,18 +267,18 @@ class ProgressLines:
         self._last_done = 0
 
     def add(self, n_texts: int) -> None:
-        """Counts some texts as done."""
         self.n_done += n_texts
         now = self._clock()
         if now - self._last < _PROGRESS_SECONDS and self.n_done < self.n_texts:
             return
         left = (now - self._last) / (self.n_done - self._last_done) * (self.n_texts - self.n_done)
         self._last, self._last_done = now, self.n_done
-        rest = f", about {duration(left)} left" if self.n_done < self.n_texts else f" in {duration(now - self._start)}"
+        took = f" in {_duration(now - self._start)}"
+        rest = f", about {_duration(left)} left" if self.n_done < self.n_texts else took
         print(f"{self.n_done:,} of {self.n_texts:,} texts{rest}", file=self._stream, flush=True)
 
 
-def duration(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     """A duration in words, with two digits at most."""
     for size, noun in ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second")):
         count = seconds / size
@@ -323,29 +288,13 @@ def duration(seconds: float) -> str:
     raise AssertionError
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """What a run will take.
-
-    Attributes:
-        seconds: of one worker.
-        part_bytes: of a part.
-    """
-
-    seconds: float
-    part_bytes: int
-
-
-def _estimate_run(loaded: LoadedModel, plan: RunPlan, texts: Sequence[str], n_tokens: float) -> Estimate:
-    """What a number of tokens will take, from computing a few of the texts, at most a tenth of all."""
+def _estimate_run(loaded: LoadedModel, plan: RunPlan, texts: Sequence[str], n_tokens: float) -> tuple[float, int]:
+    """The seconds of one worker for a number of tokens, and the bytes of a part, from computing a few of the texts, at most a tenth of all."""
     from attention.corpus.chunk import Chunk, compute_chunk
-    from attention.corpus.scan import one_thread
 
     n, texts = 1, texts[: plan.n_texts // 10 + 1]
-    with one_thread():
-        while (
-            True
-        ):  # the first runs are slower than the others, and so are small batches: four times as many texts follow
+    with scan.one_thread():
+        while True:  # the first runs are slower, and so are small batches: four times as many texts follow
             start = time.perf_counter()
             digest = compute_chunk(loaded, plan, Chunk(0, 0, tuple(texts[:n])))
             seconds = time.perf_counter() - start
@@ -354,20 +303,11 @@ def _estimate_run(loaded: LoadedModel, plan: RunPlan, texts: Sequence[str], n_to
                 break
             n *= 4
     examples = min(plan.top, plan.chunk_size, plan.n_texts) / min(plan.top, n, len(texts))
-    return Estimate(n_tokens * seconds / digest.read["tokens"], round(len(digest.to_bytes()) * examples))
+    return n_tokens * seconds / digest.read["tokens"], round(len(digest.to_bytes()) * examples)
 
 
 def _plan_words(loaded: LoadedModel, plan: RunPlan, n_tokens: int, texts: str, n_present: int, url: str) -> str:
-    """The plan of a run, a line for each subject.
-
-    Args:
-        loaded: the model.
-        plan: of the run.
-        n_tokens: the estimated number of tokens.
-        texts: what was read, in words.
-        n_present: the number of parts that are there already.
-        url: the folder.
-    """
+    """The plan of a run, a line for each subject."""
     from attention.corpus.chunk import reader_of, text_sites
 
     sites = text_sites(reader_of(loaded))
@@ -389,55 +329,42 @@ def _plan_words(loaded: LoadedModel, plan: RunPlan, n_tokens: int, texts: str, n
     )
 
 
-def _estimate_words(found: Estimate, n_parts: int, n_workers: int) -> str:
-    """What a run will take, in words.
-
-    Args:
-        found: the estimate.
-        n_parts: of the whole run.
-        n_workers: of this machine; 0: those of a scheduler, whose number is not known.
-    """
-    time_words = f"about {duration(found.seconds / max(1, n_workers))}"
+def _estimate_words(seconds: float, n_bytes: int, n_workers: int) -> str:
+    """What a run will take, in words; 0 workers: those of a scheduler, whose number is not known."""
+    time_words = f"about {_duration(seconds / max(1, n_workers))}"
     n_cores = os.cpu_count() or 1
     if not n_workers:
         time_words += " for one worker of one thread, divided by the number of workers"
     else:
         time_words += f" on {plural(n_workers, 'worker')} of one thread"
-        if n_workers == 1 < n_cores and found.seconds > _LONG_SECONDS:
+        if n_workers == 1 < n_cores and seconds > _LONG_SECONDS:
             time_words += f"; this machine has {n_cores} cores: --workers {n_cores}, or --shard, would use them"
-    size = found.part_bytes * n_parts / 1e6
-    return _aligned(("Estimate", time_words), ("", f"about {max(0.1, size):,.1f} MB of parts, all together"))
+    return _aligned(("Estimate", time_words), ("", f"about {max(0.1, n_bytes / 1e6):,.1f} MB of parts, all together"))
 
 
 def _strongest_words(result: HeadsResult) -> str:
     """A table with the strongest heads of each metric, by what ranks them, with what the first of them has by chance and on the controls."""
     from attention.corpus.distribution_mosaic import HeadDistributions
 
-    controls = [labels.CONTROL_WORDS[name] for name in CONTROLS if name in result.plan["controls"]]
+    controls = [CONTROL_WORDS[name] for name in CONTROLS if name in result.plan["controls"]]
     rows = [["metric", "head", "mean", "sd", "by chance", *(words.split()[0] for words in controls), "next heads"]]
     for metric in result.metrics:
-        numbers = HeadDistributions.of(result, metric)
+        numbers = HeadDistributions(result, metric)
         is_usual = ~np.isnan(numbers.mean) & (numbers.count >= _MIN_TEXTS * result.info["read"]["texts"])
         usable = is_usual if is_usual.any() else ~np.isnan(numbers.mean)
         best = [head for head in numbers.order if usable[head]]
         if not best:
             rows.append([metric, "no text has a value"])
             continue
-        nothing = np.full(len(usable), np.nan)
-        columns = (
-            numbers.mean,
-            numbers.sd,
-            numbers.compared.get(numbers.null, nothing),
-            *(numbers.compared[words] for words in controls),
-        )
+        by_chance = numbers.compared.get(numbers.null, np.full(len(usable), np.nan))
+        columns = numbers.mean, numbers.sd, by_chance, *(numbers.compared[words] for words in controls)
         names = ["L{} H{}".format(*result.heads[head]) for head in best[: 1 + _RUNNERS_UP]]
         others = (f"{name} {numbers.ranked[head]:.2f}" for name, head in zip(names[1:], best[1:], strict=False))
         rows.append([metric, names[0], *(_number(float(column[best[0]])) for column in columns), ", ".join(others)])
-    return "\n".join(_table(rows))
+    return _table(rows)
 
 
 def _missing_words(plan: RunPlan, present: frozenset[int], url: str) -> str:
-    """Which parts of other shards are missing."""
     missing = [index for index in range(plan.n_chunks) if index not in present]
     named = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")
     verb = "is" if len(missing) == 1 else "are"
@@ -461,13 +388,15 @@ def _aligned(*lines: tuple[str, str]) -> str:
     return "\n".join(f"{name:<10} {words}" for name, words in lines)
 
 
-def _table(rows: Iterable[Sequence[str]]) -> list[str]:
+def _table(rows: Sequence[Sequence[str]]) -> str:
     """The rows with columns of equal width; numbers are right-aligned."""
-    rows = list(rows)
-    n_columns = max(map(len, rows))
-    widths = [max((len(row[i]) for row in rows if i < len(row) and len(row) > 2), default=0) for i in range(n_columns)]
-    return ["  ".join(_cell(cell, i, widths[i], n_columns) for i, cell in enumerate(row)).rstrip() for row in rows]
-
-
-def _cell(cell: str, column: int, width: int, n_columns: int) -> str:
-    return cell.ljust(width) if column < 2 or column == n_columns - 1 else cell.rjust(width)
+    last = max(map(len, rows)) - 1
+    widths = [max((len(row[i]) for row in rows if i < len(row) and len(row) > 2), default=0) for i in range(last + 1)]
+    lines = []
+    for row in rows:
+        cells = (
+            cell.ljust(width) if i in (0, 1, last) else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=False))
+        )
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)

@@ -19,10 +19,12 @@ MAX_OFFSET = 64
 """The largest distance, in positions, of the mean weight by offset."""
 N_KEYS = 8
 """The largest weights of a row that an example keeps."""
-NO_TEXT = -1
+TEXTS, UNIFORM, DIFFERENCE, EXCESS = "texts", "uniform", "difference", "excess"
+"""The conditions of a run beside its controls. "Difference" is each text minus itself with its words in random order, "excess" each text minus
+what the null of the metric gives for it."""
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+_Floats = NDArray[np.float64]
+_Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,12 +34,12 @@ class Moments:
     Source: Chan, Golub and LeVeque 1983, "Algorithms for Computing the Sample Variance", equations 2.1.
     """
 
-    count: Integers
-    mean: Floats
-    squares: Floats
+    count: _Integers
+    mean: _Floats
+    squares: _Floats
 
     @classmethod
-    def of(cls, values: Floats) -> Moments:
+    def of(cls, values: _Floats) -> Moments:
         """The moments of values [text head metric], without those that are NaN."""
         defined = ~np.isnan(values)
         count = defined.sum(0)
@@ -54,7 +56,7 @@ class Moments:
         return Moments(count, mean, self.squares + other.squares + difference**2 * self.count * share)
 
     @property
-    def sd(self) -> Floats:
+    def sd(self) -> _Floats:
         """The standard deviation of a sample; NaN for fewer than two."""
         with np.errstate(invalid="ignore"):
             return np.where(self.count > 1, np.sqrt(self.squares / np.maximum(self.count - 1, 1)), np.nan)
@@ -66,15 +68,15 @@ class Examples:
 
     Attributes:
         value: [head metric rank], NaN where there are fewer.
-        number: of the text, [head metric rank]; `NO_TEXT` where there are fewer.
+        number: of the text, [head metric rank].
         query: the position of the query with the largest value in this text, [head metric rank].
         key: its key with the largest weight among the cells of the metric, [head metric rank].
         keys: its keys with the largest weights, [head metric rank `N_KEYS`].
         weights: these weights, [head metric rank `N_KEYS`].
     """
 
-    value: Floats
-    number: Integers
+    value: _Floats
+    number: _Integers
     query: NDArray[np.int32]
     key: NDArray[np.int32]
     keys: NDArray[np.int32]
@@ -83,15 +85,9 @@ class Examples:
     @classmethod
     def none(cls, n_heads: int, n_metrics: int) -> Examples:
         """No examples."""
-        shape = n_heads, n_metrics, 0
-        return cls(
-            np.zeros(shape),
-            np.zeros(shape, np.int64),
-            np.zeros(shape, np.int32),
-            np.zeros(shape, np.int32),
-            np.zeros((*shape, N_KEYS), np.int32),
-            np.zeros((*shape, N_KEYS), np.float32),
-        )
+        shape, row = (n_heads, n_metrics, 0), (n_heads, n_metrics, 0, N_KEYS)
+        positions = np.zeros(shape, np.int32), np.zeros(shape, np.int32), np.zeros(row, np.int32)
+        return cls(np.zeros(shape), np.zeros(shape, np.int64), *positions, np.zeros(row, np.float32))
 
     def merge(self, other: Examples, top: int) -> Examples:
         """The `top` largest values of both together."""
@@ -130,13 +126,13 @@ class Digest:
     layers: tuple[int, ...]
     n_heads: tuple[int, ...]
     moments: Mapping[str, Moments]
-    queries: Integers
-    query_sums: Floats
-    histogram: Integers
+    queries: _Integers
+    query_sums: _Floats
+    histogram: _Integers
     examples: Examples
-    offset_sums: Mapping[str, Floats]
-    offset_counts: Mapping[str, Integers]
-    map_sums: Floats
+    offset_sums: Mapping[str, _Floats]
+    offset_counts: Mapping[str, _Integers]
+    map_sums: _Floats
     n_maps: int
     read: Mapping[str, int]
     texts: Mapping[int, tuple[str, tuple[str, ...]]] = field(default_factory=dict)

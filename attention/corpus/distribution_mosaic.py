@@ -8,13 +8,14 @@ from __future__ import annotations
 import html
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attention.base.printed import format_number, plural
-from attention.corpus.labels import CONTROL_WORDS, compared, compared_words, declared
+from attention.corpus.labels import compared, compared_words, declared
+from attention.corpus.run_plan import CONTROL_WORDS
 from attention.formula.names import POSITION
 from attention.metrics.metric import RANDOM
 from attention.pictures import scales
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
+    from attention.corpus.labels import Label
     from attention.corpus.result import HeadsResult
 
 _MARKS = {
@@ -34,80 +36,51 @@ _MARKS = {
 """The marks of labels in the mosaic."""
 COLORS = scales.COLORS[:2]
 """The colour ranges of a mean from 0 to 1: 0 … 1, or 0 … the largest."""
-MAX_BARS, _MAX_FINE = 16, 400
+_MAX_BARS, _MAX_FINE = 16, 400
 """The bars of a small histogram, half as many beyond this number of heads; neighbouring bins are added where the histogram has more."""
 CHANCE_COLOR = "#ff7f0e"
 """The colour of a value by chance in all pictures of many texts."""
 _DARK_BARS, _LIGHT_BARS = "rgba(10,10,20,0.72)", "rgba(255,255,255,0.82)"
-_MAX_TEXT = 20
-"""The largest number of heads in a layer whose cells have room for marks of labels."""
+_MAX_TEXT = 20  # the largest number of heads in a layer whose cells have room for marks of labels
 
 _SIDE, _TOP, _BOTTOM = 0.07, 0.12, 0.06  # space beside the bars, as a part of the cell
 _ROW_HEIGHTS, _USUAL_HEIGHT = (26, 62), 660  # pixels of a row; of all rows
 
 
-@dataclass(frozen=True, eq=False)
 class HeadDistributions:
     """One metric of all heads over many texts.
 
     Attributes:
-        metric: its name.
         heads: as (layer, head), in the order of the arrays.
         mean: [head]; NaN where no text has a value.
         sd: the standard deviation over the texts, [head].
         count: the number of texts, [head].
         histogram: the number of texts in each bin, [head bin].
-        limits: the ends of the histogram.
         null: the name of its null, such as "uniform attention"; empty if it has none.
         control: the name of its positive control, such as "shuffled words"; empty if it has none.
         compared: the values under the null and on the controls by name, [head]; that of the null is drawn.
-        gain: the value of a text minus that under its null, the mean over the texts, [head]; empty if it is unknown.
+        gain: the value of a text minus that under its null, the mean over the texts, [head]; NaN if it is unknown.
         gain_error: the standard error of this mean, [head].
         marks: the short marks of labelled heads.
         words: further words about single heads, for the pointer.
     """
 
-    metric: str
-    heads: Sequence[tuple[int, int]]
-    mean: NDArray[np.float64]
-    sd: NDArray[np.float64]
-    count: NDArray[Any]
-    histogram: NDArray[np.int64]
-    limits: tuple[float, float]
-    null: str = ""
-    control: str = ""
-    compared: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    gain: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    gain_error: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    marks: Mapping[tuple[int, int], str] = field(default_factory=dict)
-    words: Mapping[tuple[int, int], str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, result: HeadsResult, metric: str, labels: Sequence[Sequence[Any]] = ()) -> HeadDistributions:
+    def __init__(self, result: HeadsResult, metric: str, labels: Sequence[Sequence[Label]] = ()) -> None:
         """One metric of a result, with the `labels` of its heads.
 
         Raises:
             MissingError: the result has no such metric.
         """
-        spread, n_texts = (result.column(metric, name) for name in ("excess_sd", "excess_count"))
-        null, control = declared(metric)
-        labelled = [(head, each) for head, each in zip(result.heads, labels, strict=False) if each]
-        return cls(
-            metric,
-            result.heads,
-            result.column(metric, "mean"),
-            result.column(metric, "sd"),
-            result.column(metric, "count"),
-            result.histogram(metric),
-            result.limits(metric),
-            null,
-            CONTROL_WORDS.get(control, ""),
-            compared(result, metric),
-            result.column(metric, "excess_mean"),
-            spread / np.sqrt(np.maximum(n_texts, 1)),
-            {head: _MARKS.get(each[0].name, each[0].name[:4]) for head, each in labelled},
-            {head: "; ".join(label.sentence for label in each) for head, each in labelled},
-        )
+        self.metric, self.heads = metric, result.heads
+        self.mean, self.sd, self.count = (result.column(metric, name) for name in ("mean", "sd", "count"))
+        self.histogram, self.limits = result.histogram(metric), result.limits(metric)
+        self.null, control = declared(metric)
+        self.control, self.compared = CONTROL_WORDS.get(control, ""), compared(result, metric)
+        self.gain, spread, n_texts = (result.column(metric, f"excess_{name}") for name in ("mean", "sd", "count"))
+        self.gain_error = spread / np.sqrt(np.maximum(n_texts, 1))
+        labelled = [(head, each) for head, each in zip(self.heads, labels, strict=False) if each]
+        self.marks = {head: _MARKS.get(each[0].name, each[0].name[:4]) for head, each in labelled}
+        self.words = {head: "; ".join(label.sentence for label in each) for head, each in labelled}
 
     @property
     def order(self) -> list[int]:
@@ -155,13 +128,13 @@ class HeadDistributions:
         return self.limits == (0.0, 1.0)
 
     def bars(self) -> tuple[NDArray[np.int64], tuple[float, float]]:
-        """The histogram with at most `MAX_BARS` bars, [head bar], and its ends: empty bins above the largest value are left out where values may exceed 1."""
+        """The histogram with at most `_MAX_BARS` bars, [head bar], and its ends: empty bins above the largest value are left out where values may exceed 1."""
         bins, (low, high) = self.histogram, self.limits
         if not self.is_probability:
             used = np.flatnonzero(bins.any(0))
             n_used = int(used[-1]) + 1 if len(used) else bins.shape[1]
             high, bins = low + (high - low) * n_used / bins.shape[1], bins[:, :n_used]
-        most = MAX_BARS if len(self.heads) <= _MAX_FINE else MAX_BARS // 2
+        most = _MAX_BARS if len(self.heads) <= _MAX_FINE else _MAX_BARS // 2
         if bins.shape[1] <= most:
             return bins, (low, high)
         together = -(-bins.shape[1] // most)
@@ -182,11 +155,8 @@ def distribution_mosaic_json(
     """Returns the picture; a click on a cell has the head as x and the row of the layer as y (`layer_rows`).
 
     Args:
-        numbers: the metric.
         facts: what was read, for the subtitle.
-        chosen: the outlined head, as (layer, head).
         name: distinguishes pictures of different results.
-        colors: one of `COLORS`.
     """
     layers = layer_rows(numbers.heads)
     rows = np.array([layers.index(layer) for layer, _ in numbers.heads])
@@ -202,13 +172,10 @@ def distribution_mosaic_json(
     stretched = f" (stretched to {format_number(high)})" if numbers.is_probability and high < 1 else ""
     subtitle = [*facts, f"colour: the mean{stretched}; bars: the texts, from {ends}"]
     subtitle += [f"orange: by chance ({numbers.null})"] * has_chance
-    figure = empty_chart(
-        html.escape(numbers.metric),
-        " · ".join(subtitle),
-        _alt(numbers, shape),
-        height=110 + round(shape[0] * min(_ROW_HEIGHTS[1], max(_ROW_HEIGHTS[0], _USUAL_HEIGHT / shape[0]))),
-    )
-    bright = (np.nan_to_num(numbers.mean) - low) / ((high - low) or 1.0) > _bright_share(numbers)
+    height = 110 + round(shape[0] * min(_ROW_HEIGHTS[1], max(_ROW_HEIGHTS[0], _USUAL_HEIGHT / shape[0])))
+    figure = empty_chart(html.escape(numbers.metric), " · ".join(subtitle), _alt(numbers, shape), height=height)
+    bright_from = 0.6 if numbers.is_probability else -1.0  # a share of the scale
+    bright = (np.nan_to_num(numbers.mean) - low) / ((high - low) or 1.0) > bright_from
     heat: dict[str, Any] = {
         "type": "heatmap", "z": mean, "zmin": low, "zmax": high, "colorscale": scale, "colorbar": _bar(low, high), "xgap": 2, "ygap": 2,
         "text": _hover(numbers, shape, rows, columns), "hoverongaps": False, "hovertemplate": "%{text}<extra></extra>",
@@ -265,11 +232,6 @@ def _scale(numbers: HeadDistributions, colors: str) -> tuple[float, float, Any]:
     return 0.0, largest, scales.POSITIVE
 
 
-def _bright_share(numbers: HeadDistributions) -> float:
-    """The share of the scale above which cells are bright."""
-    return 0.6 if numbers.is_probability else -1.0
-
-
 def _bar(low: float, high: float) -> dict[str, Any]:
     places = [low, (low + high) / 2, high]
     return {
@@ -289,25 +251,20 @@ def _paths(bars: NDArray[np.int64], columns: NDArray[Any], rows: NDArray[Any]) -
     y[:, 1:-2] = rows[:, None] + 0.5 - _BOTTOM - np.repeat(heights, 2, axis=1) * (1 - _TOP - _BOTTOM)
     x[:, 0], x[:, -2] = columns + edges[0], columns + edges[-1]
     y[:, 0] = y[:, -2] = rows + 0.5 - _BOTTOM
-    return _jagged(x), _jagged(y)
+    return x.ravel(), y.ravel()
 
 
 def _ticks(shares: NDArray[np.float64], columns: NDArray[Any], rows: NDArray[Any]) -> tuple[Any, Any]:
-    """An upright line in the cell of each head, at a share of its width."""
+    """An upright line in the cell of each head, at a share of its width, as one path with gaps."""
     inside = np.isfinite(shares) & (shares >= 0) & (shares <= 1)
     x = columns[inside] - 0.5 + _SIDE + (1 - 2 * _SIDE) * shares[inside]
     y = rows[inside]
-    across = np.stack([x, x, np.full(len(x), np.nan)], 1)
-    return _jagged(across), _jagged(np.stack([y - 0.5 + _TOP / 2, y + 0.5 - _BOTTOM, np.full(len(y), np.nan)], 1))
-
-
-def _jagged(points: Any) -> Any:
-    """The points of all heads one after the other; a gap (NaN) ends each head."""
-    return np.ascontiguousarray(points.ravel(), np.float32)
+    gap = np.full(len(x), np.nan)
+    ends = (x, x, gap), (y - 0.5 + _TOP / 2, y + 0.5 - _BOTTOM, gap)
+    return np.stack(ends[0], 1, dtype=np.float32).ravel(), np.stack(ends[1], 1, dtype=np.float32).ravel()
 
 
 def _marks(marks: Mapping[tuple[int, int], str], layers: list[int], bright: Any, heads: Any) -> dict[str, Any]:
-    """The marks of labelled heads, in the upper right corners."""
     is_bright = dict(zip(heads, bright, strict=True))
     shown = [head for head in marks if head in is_bright]
     return {
@@ -318,7 +275,6 @@ def _marks(marks: Mapping[tuple[int, int], str], layers: list[int], bright: Any,
 
 
 def _hover(numbers: HeadDistributions, shape: tuple[int, int], rows: Any, columns: Any) -> list[list[str]]:
-    """What the pointer shows at each cell."""
     texts = [[""] * shape[1] for _ in range(shape[0])]
     for i, head in enumerate(numbers.heads):
         texts[rows[i]][columns[i]] = html.escape(describe_distribution(numbers, i), quote=False).replace("\n", "<br>")
@@ -333,24 +289,18 @@ def describe_distribution(numbers: HeadDistributions, i: int) -> str:
     if not numbers.count[i]:
         return f"L{layer} H{head}\n{numbers.metric}: not defined in any text"
     spread = f" ± {numbers.sd[i]:.2g}" if np.isfinite(numbers.sd[i]) else ""
-    lines = [
-        f"L{layer} H{head}",
-        f"{numbers.metric} {format_number(numbers.mean[i])}{spread}, {int(numbers.count[i]):,} texts",
-    ]
+    mean = f"{numbers.metric} {format_number(numbers.mean[i])}{spread}, {int(numbers.count[i]):,} texts"
     of_head = {name: float(values[i]) for name, values in numbers.compared.items()}
-    return "\n".join([*lines, *compared_words(of_head, numbers.null, numbers.control)])
+    return "\n".join([f"L{layer} H{head}", mean, *compared_words(of_head, numbers.null, numbers.control)])
 
 
 def _alt(numbers: HeadDistributions, shape: tuple[int, int]) -> str:
     defined = np.isfinite(numbers.mean)
     extremes = ""
     if defined.any():
-        top, bottom = int(np.nanargmax(numbers.mean)), int(np.nanargmin(numbers.mean))
-        named = [
-            f"L{numbers.heads[i][0]} H{numbers.heads[i][1]} with {format_number(numbers.mean[i])}"
-            for i in (top, bottom)
-        ]
-        extremes = f"; largest mean: {named[0]}, smallest: {named[1]}"
+        ends = int(np.nanargmax(numbers.mean)), int(np.nanargmin(numbers.mean))
+        top, bottom = ("L{} H{} with {}".format(*numbers.heads[i], format_number(numbers.mean[i])) for i in ends)
+        extremes = f"; largest mean: {top}, smallest: {bottom}"
     return f"Heatmap of the mean of {numbers.metric} over texts, {shape[0]} layers by up to {shape[1]} heads, each cell with a histogram over the texts{extremes}."
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from attention.base.printed import format_number
 from attention.corpus.distribution_mosaic import CHANCE_COLOR
-from attention.corpus.labels import CONTROL_WORDS, compared, declared
+from attention.corpus.labels import compared, declared
+from attention.corpus.run_plan import CONTROL_WORDS
 from attention.formula.names import KEY, QUERY
 from attention.metrics.metric import BY_DISTANCE, RANDOM, SHUFFLED, UNIFORM
 from attention.pictures import scales
@@ -49,30 +50,19 @@ _LEGEND = {
 _GREY = "rgba(128,128,140,0.9)"
 
 
-@dataclass(frozen=True)
-class MetricLine:
-    """One metric of a head.
-
-    Attributes:
-        name: of the metric.
-        mean: over the texts.
-        sd: their standard deviation.
-        null: the name of its null; empty if it has none.
-        compared: the values under the null and on the controls, by name; NaN where undefined.
-        other: the mean in the second of two results; NaN without.
-        other_sd: its standard deviation.
-    """
+class _MetricLine(NamedTuple):
+    """One metric of a head: mean and standard deviation over the texts, its null, what they are compared with by name, and the other result."""
 
     name: str
     mean: float
     sd: float
-    null: str = ""
-    compared: Mapping[str, float] = field(default_factory=dict)
-    other: float = float("nan")
-    other_sd: float = float("nan")
+    null: str
+    compared: Mapping[str, float]
+    other: float
+    other_sd: float
 
 
-def metric_lines(result: HeadsResult, head: tuple[int, int], other: HeadsResult | None = None) -> list[MetricLine]:
+def metric_lines(result: HeadsResult, head: tuple[int, int], other: HeadsResult | None = None) -> list[_MetricLine]:
     """The metrics of a head whose values are from 0 to 1, with those of a second result that has the same head."""
     place = result.heads.index(head)
     lines = []
@@ -81,17 +71,15 @@ def metric_lines(result: HeadsResult, head: tuple[int, int], other: HeadsResult 
             continue
         values = {name: float(each[place]) for name, each in compared(result, metric).items()}
         mean, sd = (float(result.column(metric, name)[place]) for name in ("mean", "sd"))
-        line = MetricLine(metric, mean, sd, declared(metric)[0], values)
+        others = np.nan, np.nan
         if other is not None and head in other.heads and metric in other.metrics:
-            other_mean, other_sd = (
-                float(other.column(metric, name)[other.heads.index(head)]) for name in ("mean", "sd")
-            )
-            line = replace(line, other=other_mean, other_sd=other_sd)
-        lines.append(line)
+            there = other.heads.index(head)
+            others = float(other.column(metric, "mean")[there]), float(other.column(metric, "sd")[there])
+        lines.append(_MetricLine(metric, mean, sd, declared(metric)[0], values, *others))
     return lines
 
 
-def lines_frame(lines: Sequence[MetricLine], names: tuple[str, str] = ("", "")) -> pd.DataFrame:
+def lines_frame(lines: Sequence[_MetricLine], names: tuple[str, str] = ("", "")) -> pd.DataFrame:
     """The metrics as a table."""
     import pandas as pd
 
@@ -132,16 +120,9 @@ def map_frame(mean_map: NDArray[Any]) -> pd.DataFrame:
 
 
 def metric_lines_json(
-    lines: Sequence[MetricLine], head: str, chosen: str = "", names: tuple[str, str] = ("", "")
+    lines: Sequence[_MetricLine], head: str, chosen: str = "", names: tuple[str, str] = ("", "")
 ) -> Spec:
-    """Returns the metrics of a head from 0 to 1, one below the other: mean, spread, null and controls.
-
-    Args:
-        lines: the metrics.
-        head: the head, such as "L0 H2".
-        chosen: the name of the metric in bold.
-        names: of the two results, if there are two.
-    """
+    """Returns the metrics of a head such as "L0 H2", one below the other: mean, spread, null and controls; the chosen metric is in bold."""
     lines = [line for line in lines if np.isfinite(line.mean)]
     rows = np.arange(len(lines), dtype=float)
     two = any(np.isfinite(line.other) for line in lines)
@@ -152,42 +133,30 @@ def metric_lines_json(
     )  # fmt: skip
     subtitle = "mean and standard deviation over the texts; orange: by chance, grey: the other controls"
     figure = empty_chart("Metrics", subtitle, f"{alt}.", height=max(300, 120 + 23 * len(lines) + 8 * two * len(lines)))
+    metrics = [line.name for line in lines]
     means = [line.mean for line in lines], [line.sd for line in lines]
-    data = _means(*means, rows - shift, [line.name for line in lines], POINT_COLOR, names[0])
+    data = _means(*means, rows - shift, metrics, POINT_COLOR, names[0])
     if two:
         others = [line.other for line in lines], [line.other_sd for line in lines]
-        data += _means(*others, rows + shift, [line.name for line in lines], _OTHER_COLOR, names[1])
+        data += _means(*others, rows + shift, metrics, _OTHER_COLOR, names[1])
     for name, symbol in _CHANCE_SYMBOLS.items():
         values = np.array([line.compared.get(name, np.nan) for line in lines])
         if np.isfinite(values).any():
             colors = [CHANCE_COLOR if line.null == name else _GREY for line in lines]
             data.append({
-                "type": "scatter", "mode": "markers", "x": values, "y": rows + (0.42 if two else 0.24), "name": name, "cliponaxis": False, "text": [line.name for line in lines],
+                "type": "scatter", "mode": "markers", "x": values, "y": rows + (0.42 if two else 0.24), "name": name, "cliponaxis": False, "text": metrics,
                 "marker": {"symbol": symbol, "size": 7, "color": colors, "line": {"width": 2, "color": colors}},
                 "hovertemplate": f"%{{text}}<br>{name} <b>%{{x:.4g}}</b><extra></extra>",
             })  # fmt: skip
     figure["data"], layout = data, figure["layout"]
-    layout |= {
-        "hovermode": "closest",
-        "legend": {**_LEGEND, "x": 0, "xanchor": "left", "y": -0.1, "yanchor": "top"},
-        "showlegend": True,
-    }
-    layout["uirevision"] = f"metrics {head}"
-    longest = max((len(line.name) for line in lines), default=4)
+    layout |= {"hovermode": "closest", "showlegend": True, "uirevision": f"metrics {head}"}
+    layout["legend"] = {**_LEGEND, "x": 0, "xanchor": "left", "y": -0.1, "yanchor": "top"}
+    longest = max(map(len, metrics), default=4)
     layout["margin"] |= {"l": 14 + min(170, round(6.2 * longest)), "t": 58, "b": 56}
-    texts = [
-        f"<b>{html.escape(_short(line.name), quote=False)}</b>"
-        if line.name == chosen
-        else html.escape(_short(line.name), quote=False)
-        for line in lines
-    ]
-    set_axes(
-        figure,
-        "",
-        "",
-        {"range": [-0.02, 1.02]},
-        {"range": [len(lines) - 0.4, -0.6], "tickvals": rows, "ticktext": texts, "showgrid": False},
-    )
+    texts = [html.escape(_short(line.name), quote=False) for line in lines]
+    texts = [f"<b>{text}</b>" if line.name == chosen else text for text, line in zip(texts, lines, strict=True)]
+    y_axis = {"range": [len(lines) - 0.4, -0.6], "tickvals": rows, "ticktext": texts, "showgrid": False}
+    set_axes(figure, "", "", {"range": [-0.02, 1.02]}, y_axis)
     return figure
 
 
@@ -224,14 +193,9 @@ def head_histogram_json(
     """Returns the histogram of a metric of one head over the texts, with lines at its mean, at its null (orange) and at the controls.
 
     Args:
-        histogram: the number of texts in each bin.
-        limits: its ends.
-        metric: its name.
-        head: the head, such as "L0 H2".
         marks: the lines, by name: "mean", the null and the controls; NaN is left out.
         other: the histogram of a second result with the same limits; both are then shares of their texts.
         names: of the two results, if there are two.
-        height: in pixels.
     """
     low, high = limits
     n_bins = len(histogram)
@@ -246,9 +210,8 @@ def head_histogram_json(
     unit = "texts" if other is None else "share of the texts"
     shown = {name: value for name, value in marks.items() if np.isfinite(value)}
     alt = f"Bar chart of {metric} of {head}: the number of texts by its value, {int(histogram.sum()):,} texts; " + ", ".join(f"{name} {format_number(value)}" for name, value in shown.items())  # fmt: skip
-    figure = empty_chart(
-        html.escape(_short(metric, 44)), f"{head} over {int(histogram.sum()):,} texts", f"{alt}.", height=height
-    )
+    subtitle = f"{head} over {int(histogram.sum()):,} texts"
+    figure = empty_chart(html.escape(_short(metric, 44)), subtitle, f"{alt}.", height=height)
     data: list[dict[str, Any]] = []
     for shown_height, count, color, name in zip(heights, counts, (POINT_COLOR, _OTHER_COLOR), names, strict=False):
         data.append({
@@ -257,22 +220,15 @@ def head_histogram_json(
         })  # fmt: skip
     top = max((float(each.max(initial=0)) for each in heights), default=0) or 1.0
     for name, value in shown.items():
-        line = {
-            "width": 2,
-            "color": CHANCE_COLOR if name == declared(metric)[0] else _GREY,
-            "dash": _DASHES.get(name, "solid"),
-        }
+        color = CHANCE_COLOR if name == declared(metric)[0] else _GREY
+        line = {"width": 2, "color": color, "dash": _DASHES.get(name, "solid")}
         data.append({
             "type": "scatter", "mode": "lines", "x": [value, value], "y": [0, 1.05 * top], "line": line, "name": f"{name} {format_number(value)}",
             "hovertemplate": f"{name} <b>{format_number(value)}</b><extra></extra>",
         })  # fmt: skip
     figure["data"], layout = data, figure["layout"]
-    layout |= {
-        "barmode": "overlay",
-        "hovermode": "closest",
-        "showlegend": True,
-        "uirevision": f"histogram {head} {metric}",
-    }
+    layout |= {"barmode": "overlay", "hovermode": "closest", "showlegend": True}
+    layout["uirevision"] = f"histogram {head} {metric}"
     layout["legend"] = {**_LEGEND, "x": 0, "xanchor": "left", "y": -0.2, "yanchor": "top"}
     layout["margin"] |= {"t": 58, "b": 78, "l": 50}
     set_axes(figure, "", unit, {"range": [low, low + n_shown * width], "showgrid": False}, {"range": [0, 1.06 * top]})
@@ -284,10 +240,8 @@ def mean_map_json(mean_map: NDArray[Any], head: str, n_texts: int) -> Spec:
     rows, columns = mean_map.shape
     place = divmod(int(np.nanargmax(mean_map)), columns)
     alt = f"Heatmap of the mean weights of {head} over {n_texts:,} texts of {rows} tokens, query (attends from) by key (attends to); largest: query {place[0]} to key {place[1]} with {format_number(float(mean_map[place]))}"
-    texts = "text" if n_texts == 1 else "texts"
-    figure = empty_chart(
-        "Mean map", f"{head}, the {n_texts:,} {texts} of {rows} tokens; axes are positions", f"{alt}.", height=340
-    )
+    subtitle = f"{head}, the {n_texts:,} text{'s' * (n_texts != 1)} of {rows} tokens; axes are positions"
+    figure = empty_chart("Mean map", subtitle, f"{alt}.", height=340)
     bar = {
         "orientation": "h", "thickness": 8, "len": 0.4, "x": 1, "xanchor": "right", "xpad": 0, "y": 1, "yanchor": "bottom", "ypad": 4, "outlinewidth": 0,
         "tickfont": {"size": 10}, "tickvals": [0, 0.5, 1],
@@ -297,23 +251,14 @@ def mean_map_json(mean_map: NDArray[Any], head: str, n_texts: int) -> Spec:
         "hovertemplate": "query %{y}<br>key %{x}<br>mean weight <b>%{z:.4g}</b><extra></extra>", "hoverongaps": False,
     }]  # fmt: skip
     layout = figure["layout"]
-    layout["meta"] |= {
-        "step": "mean weights",
-        "panels": [asdict(Panel(0, 0, 0, rows, columns))],
-        "axes": [QUERY, KEY],
-        "file": ["mean-map"],
-    }
+    layout["meta"] |= {"step": "mean weights", "axes": [QUERY, KEY], "file": ["mean-map"]}
+    layout["meta"]["panels"] = [asdict(Panel(0, 0, 0, rows, columns))]
     layout |= {"uirevision": f"mean map {head} {rows}"}
     layout["margin"] |= {"t": 74, "l": 46, "b": 40}
     step = 1 if rows <= 12 else 4 if rows <= 24 else 8
     ticks = {"tickvals": [*range(0, rows, step)], "ticktext": [str(i) for i in range(0, rows, step)], "showgrid": False}
-    set_axes(
-        figure,
-        AXIS_TITLES["key_pos"],
-        AXIS_TITLES["query_pos"],
-        {**ticks, "range": [-0.5, columns - 0.5]},
-        {**ticks, "range": [rows - 0.5, -0.5]},
-    )
+    x_axis, y_axis = {**ticks, "range": [-0.5, columns - 0.5]}, {**ticks, "range": [rows - 0.5, -0.5]}
+    set_axes(figure, AXIS_TITLES["key_pos"], AXIS_TITLES["query_pos"], x_axis, y_axis)
     return figure
 
 
@@ -330,12 +275,8 @@ def offset_chart_json(
     top = float(np.nanmax(np.stack(every), initial=0.0)) or 1.0
     largest = int(offsets[int(np.nanargmax(weights))]) if np.isfinite(weights).any() else 0
     alt = f"Bar chart of the mean weight of {head} by distance from query to key; largest at offset {largest} with {format_number(float(weights[largest + middle]))}"
-    figure = empty_chart(
-        "Mean weight by distance",
-        f"{head}; −1 is the token before the query, 0 the query itself",
-        f"{alt}.",
-        height=340,
-    )
+    subtitle = f"{head}; −1 is the token before the query, 0 the query itself"
+    figure = empty_chart("Mean weight by distance", subtitle, f"{alt}.", height=340)
     figure["data"] = [
         {
             "type": "bar", "x": offsets[np.isfinite(each)], "y": each[np.isfinite(each)].astype(np.float64), "width": 0.9, "name": html.escape(name) or "mean weight", "showlegend": other is not None,
@@ -346,13 +287,8 @@ def offset_chart_json(
     layout = figure["layout"]
     layout |= {"barmode": "overlay", "hovermode": "closest", "uirevision": f"offsets {head}", "legend": _LEGEND}
     layout["margin"] |= {"t": 74, "l": 50, "b": 40}
-    set_axes(
-        figure,
-        "key position − query position",
-        "mean weight",
-        {"range": [-reach - 0.6, 0.6 if causal else reach + 0.6], "showgrid": False},
-        {"range": [0, 1.06 * top]},
-    )
+    x_axis = {"range": [-reach - 0.6, 0.6 if causal else reach + 0.6], "showgrid": False}
+    set_axes(figure, "key position − query position", "mean weight", x_axis, {"range": [0, 1.06 * top]})
     return figure
 
 
@@ -380,9 +316,8 @@ def change_scatter_json(changes: HeadChanges, names: tuple[str, str], chosen: tu
     if defined.any():
         most = int(np.nanargmax(np.abs(changes.change)))
         alt += f"; largest change: {heads[most]}, from {format_number(x[most])} to {format_number(y[most])}"
-    figure = empty_chart(
-        f"{metric} in both", "a point for each head; heads on the line have not changed", f"{alt}.", height=380
-    )
+    subtitle = "a point for each head; heads on the line have not changed"
+    figure = empty_chart(f"{metric} in both", subtitle, f"{alt}.", height=380)
     line = {"type": "scatter", "mode": "lines", "x": [low, top], "y": [low, top], "line": DOTTED, "hoverinfo": "skip", "showlegend": False}  # fmt: skip
     points: dict[str, Any] = {
         "type": "scatter", "mode": "markers", "x": x, "y": y, "text": heads, "showlegend": False, "cliponaxis": False,

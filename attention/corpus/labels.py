@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from attention.base.errors import ConfigError, MissingError
+from attention.base.errors import ConfigError
 from attention.base.printed import format_number
+from attention.corpus.run_plan import CONTROL_WORDS
 from attention.metrics.find_rule import FindRule
 from attention.metrics.metric import NULLS, RANDOM, SHUFFLED, UNIFORM, all_metrics, find
 
@@ -24,27 +25,12 @@ if TYPE_CHECKING:
     from attention.corpus.result import HeadsResult
 
 
-_MIN_TEXTS = 5
-"""A head gets a label if at least this number of texts have its metric."""
-_ENOUGH = 4.0
-"""The standard errors beyond which the best of hundreds of heads is hardly there by chance."""
+_MIN_TEXTS = 5  # a head gets a label if at least this number of texts have its metric
+_ENOUGH = 4.0  # the standard errors beyond which the best of hundreds of heads is hardly there by chance
 _MARGIN = 0.1
 """The part of its null by which a value may differ from it: no null is exact, and over many texts the smallest difference has many standard errors."""
 _POSITION = "position"
 _MOSTLY = 0.5
-CONTROL_WORDS = {SHUFFLED: "shuffled words", RANDOM: "random repeated tokens"}
-"""The controls in words."""
-
-
-class LabelledResult(Protocol):
-    """What labels need of a result, as `HeadsResult` has it."""
-
-    @property
-    def heads(self) -> tuple[tuple[int, int], ...]:
-        """(layer, head) in order."""
-
-    def column(self, metric: str, name: str) -> NDArray[np.float64]:
-        """A number of a metric for every head, [head]."""
 
 
 def declared(metric: str) -> tuple[str, str]:
@@ -56,7 +42,7 @@ def declared(metric: str) -> tuple[str, str]:
     return found.null, found.control
 
 
-def _null_values(result: LabelledResult, metric: str) -> NDArray[np.float64]:
+def _null_values(result: HeadsResult, metric: str) -> NDArray[np.float64]:
     """The mean of a metric over the texts under its null, [head]; NaN where it is unknown, as in results of an earlier version."""
     null, _ = declared(metric)
     if null == UNIFORM:
@@ -64,7 +50,7 @@ def _null_values(result: LabelledResult, metric: str) -> NDArray[np.float64]:
     return result.column(metric, "mean") - result.column(metric, "excess_mean")
 
 
-def compared(result: LabelledResult, metric: str) -> dict[str, NDArray[np.float64]]:
+def compared(result: HeadsResult, metric: str) -> dict[str, NDArray[np.float64]]:
     """What the mean of a metric is compared with, by name, each [head]: its null first, then uniform attention and the controls."""
     null, _ = declared(metric)
     values = {null: _null_values(result, metric)} if null else {}
@@ -119,19 +105,14 @@ class Label:
         return f"{name}: {numbers[place]}, {numbers[not place]}{null}"
 
 
-class LabelRule(NamedTuple):
+class _LabelRule(NamedTuple):
     """When a head gets a label: it stands out of its model, and a second number agrees.
 
     What ranks the heads is the positive control of a metric that matches tokens, random tokens that repeat, and otherwise the texts. A head stands
     out if (value − base) / (1 − base) is at least `least`; the base is what the median head of the model has, or uniform attention if that is
     more. The second number agrees if shuffled words have at least `least`; or, where random tokens rank, if the texts have no less than the null.
 
-    Attributes:
-        name: the label.
-        metric: its metric, which declares null and control.
-        least: see above.
-        unless: labels of which none may be there.
-        unless_mostly: metrics of which none may have half of the weight.
+    None of the labels in `unless` may be there, and none of the metrics in `unless_mostly` may have half of the weight.
     """
 
     name: str
@@ -143,18 +124,18 @@ class LabelRule(NamedTuple):
 
 # Half of what is left above the base, or less where the measured heads of MiniLM and SmolLM2 suggest it; decision 0212 has the numbers.
 _RULES = (
-    LabelRule("previous token", "previous", 0.5),
-    LabelRule("induction", "distant induction", 0.5),
-    LabelRule("duplicate token", "duplicate token", 0.5),
-    LabelRule("first token", "first token", 0.5),
-    LabelRule("punctuation", "punctuation", 0.3),
-    LabelRule(_POSITION, _POSITION, 0.4, ("previous token",)),
-    LabelRule("local", "local", 0.5, ("previous token", _POSITION), ("self", "previous", "next")),
+    _LabelRule("previous token", "previous", 0.5),
+    _LabelRule("induction", "distant induction", 0.5),
+    _LabelRule("duplicate token", "duplicate token", 0.5),
+    _LabelRule("first token", "first token", 0.5),
+    _LabelRule("punctuation", "punctuation", 0.3),
+    _LabelRule(_POSITION, _POSITION, 0.4, ("previous token",)),
+    _LabelRule("local", "local", 0.5, ("previous token", _POSITION), ("self", "previous", "next")),
 )
 """Every label, in the order in which they are given."""
 
 
-def of(result: LabelledResult) -> tuple[tuple[Label, ...], ...]:
+def of(result: HeadsResult) -> tuple[tuple[Label, ...], ...]:
     """The labels of every head, in the order of `result.heads`; most heads have none."""
     found: list[list[Label]] = [[] for _ in result.heads]
     for rule in _RULES:
@@ -168,17 +149,18 @@ def of(result: LabelledResult) -> tuple[tuple[Label, ...], ...]:
         # NaN is never above anything: without a value or a control there is no label. Without a null, nothing is below it.
         stands_out = ranked - base >= rule.least * (1 - base)
         agrees = ~(numbers.value < numbers.null_value) if by_control else numbers.control_value >= rule.least
-        usable = stands_out & (base < 1) & agrees & (numbers.count >= _MIN_TEXTS)
+        usable = stands_out & (base < 1) & agrees & (numbers.n_texts >= _MIN_TEXTS)
         for name in rule.unless_mostly:
             usable &= ~(result.column(name, "mean") >= _MOSTLY)
         for head in np.flatnonzero(usable).tolist():
             if not any(label.name in rule.unless for label in found[head]):
-                found[head].append(numbers.label(rule.name, head, typical))
+                value, null_value, control_value = (float(column[head]) for column in numbers[3:6])
+                null, control = (numbers.null, null_value), (numbers.control, control_value)
+                found[head].append(Label(rule.name, numbers.metrics[head], value, *null, *control, typical))
     return tuple(map(tuple, found))
 
 
-@dataclass(frozen=True, eq=False)
-class _Numbers:
+class _Numbers(NamedTuple):
     """What a rule looks at, each [head]."""
 
     metrics: list[str]
@@ -188,30 +170,23 @@ class _Numbers:
     null_value: NDArray[np.float64]
     control_value: NDArray[np.float64]
     uniform: NDArray[np.float64]
-    count: NDArray[np.float64]
-
-    def label(self, name: str, head: int, typical: float) -> Label:
-        value, null_value, control_value = (
-            float(column[head]) for column in (self.value, self.null_value, self.control_value)
-        )
-        return Label(name, self.metrics[head], value, self.null, null_value, self.control, control_value, typical)
+    n_texts: NDArray[np.float64]
 
 
-def _metric_numbers(result: LabelledResult, metric: str) -> _Numbers:
+def _metric_numbers(result: HeadsResult, metric: str) -> _Numbers:
     null, control = declared(metric)
-    value, control_value, uniform, count = (
-        result.column(metric, name) for name in ("mean", f"{control}_mean", "uniform", "count")
-    )
-    names = [metric] * len(result.heads)
-    return _Numbers(names, null, control, value, _null_values(result, metric), control_value, uniform, count)
+    names = "mean", f"{control}_mean", "uniform", "count"
+    value, control_value, uniform, count = (result.column(metric, name) for name in names)
+    metrics = [metric] * len(result.heads)
+    return _Numbers(metrics, null, control, value, _null_values(result, metric), control_value, uniform, count)
 
 
-def _position_numbers(result: LabelledResult) -> _Numbers:
+def _position_numbers(result: HeadsResult) -> _Numbers:
     """Those of the offset with the largest weight, other than the query itself and the token before it."""
     names = "peak_offset", "peak_weight", "shuffled_peak_weight", "uniform", "count"
     offsets, weights, shuffled, uniform, count = (result.column("previous", name) for name in names)
-    offset_names = [f"offset {offset:+.0f}" for offset in offsets.tolist()]
-    return _Numbers(offset_names, UNIFORM, SHUFFLED, weights, uniform, shuffled, uniform, count)
+    metrics = [f"offset {offset:+.0f}" for offset in offsets.tolist()]
+    return _Numbers(metrics, UNIFORM, SHUFFLED, weights, uniform, shuffled, uniform, count)
 
 
 class Chance(NamedTuple):
@@ -242,13 +217,12 @@ class Chance(NamedTuple):
     random: float
 
     @classmethod
-    def of(cls, result: LabelledResult, metric: str, head: int) -> Chance:
+    def of(cls, result: HeadsResult, metric: str, head: int) -> Chance:
         """The numbers of the head with this index in `result.heads`; NaN where there are none."""
         null, control = declared(metric)
         names = "mean", "excess_mean", "excess_sd", "excess_count", "uniform", "shuffled_mean", "random_mean"
-        value, difference, sd, count, uniform, shuffled, random = (
-            float(result.column(metric, name)[head]) for name in names
-        )
+        numbers = (float(result.column(metric, name)[head]) for name in names)
+        value, difference, sd, count, uniform, shuffled, random = numbers
         n_texts, expected = int(count) if count > 0 else 0, float(_null_values(result, metric)[head])
         error = sd / math.sqrt(n_texts) if n_texts > 1 else math.nan
         return cls(value, null, expected, difference, error, n_texts, uniform, shuffled, control, random)
@@ -279,16 +253,8 @@ class Chance(NamedTuple):
             known = "" if math.isnan(self.expected) else f", {self.expected:.2f} {NULLS[self.null]}"
             why = "too few texts" if self.texts else "the result has no differences from the null: run it again"
             return f"Unknown, {why}. {self.value:.2f} on texts{known}{others}."
-        size = abs(self.standard_errors)
-        answer = (
-            "Yes"
-            if self.is_more
-            else "No, less"
-            if self.standard_errors < -_ENOUGH
-            else "No"
-            if not size
-            else "Not clear"
-        )
+        size, is_less = abs(self.standard_errors), self.standard_errors < -_ENOUGH
+        answer = "Yes" if self.is_more else "No, less" if is_less else "Not clear" if size else "No"
         far = f"{size:.1f} standard errors beyond a tenth of that" if size else "which is within a tenth of that"
         more = f"{abs(self.difference):.3f} ± {self.standard_error:.3f} {'more' if self.difference >= 0 else 'less'}"
         return (
@@ -306,9 +272,8 @@ class Chance(NamedTuple):
             (values[name], f"on {CONTROL_WORDS[name]}{' (the positive control)' if name == self.control else ''}")
             for name in shown
         ]
-        return "".join(f", {value:.2f} {words}" for value, words in numbers if not math.isnan(value)).replace(
-            ",", ";", 1
-        )
+        known = [f"{value:.2f} {words}" for value, words in numbers if not math.isnan(value)]
+        return f"; {', '.join(known)}" if known else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,7 +281,6 @@ class HeadChanges:
     """The change of one metric, head by head, for the heads that both results have.
 
     Attributes:
-        metric: the name of the metric.
         heads: as (layer, head).
         first: the mean in the first result, [head].
         second: the mean in the second, [head].
@@ -340,13 +304,11 @@ class HeadChanges:
         Raises:
             MissingError: one has no such metric.
         """
-        places = {head: place for place, head in enumerate(second.heads)}
-        heads = tuple(head for head in first.heads if head in places)
-        own = {head: place for place, head in enumerate(first.heads)}
-        rows = [own[head] for head in heads], [places[head] for head in heads]
+        places = [{head: place for place, head in enumerate(result.heads)} for result in (first, second)]
+        heads = tuple(head for head in places[0] if head in places[1])
         a, b = (
-            {name: result.column(metric, name)[row] for name in ("mean", "sd", "count")}
-            for result, row in zip((first, second), rows, strict=True)
+            {name: result.column(metric, name)[[of_head[head] for head in heads]] for name in ("mean", "sd", "count")}
+            for result, of_head in zip((first, second), places, strict=True)
         )
         with np.errstate(invalid="ignore", divide="ignore"):
             error = np.sqrt(a["sd"] ** 2 / a["count"] + b["sd"] ** 2 / b["count"])
@@ -366,7 +328,8 @@ class HeadChanges:
     @property
     def order(self) -> list[int]:
         """The indices of the heads, the largest change first; those without one are last."""
-        return _order(self.change)
+        size = np.nan_to_num(np.abs(self.change), nan=-1.0, posinf=np.inf)
+        return [int(i) for i in np.argsort(-size, kind="stable")]
 
     def frame(self, names: tuple[str, str] = ("first", "second")) -> pd.DataFrame:
         """The heads in the order of their change as a table.
@@ -389,44 +352,6 @@ class HeadChanges:
         })  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class ResultDifference:
-    """Two results: every metric that both have.
-
-    Attributes:
-        changes: of each such metric, by name.
-        words: what differs between the runs, in sentences; empty if nothing does.
-    """
-
-    changes: dict[str, HeadChanges]
-    words: str
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no mean differs."""
-        return not any(np.nan_to_num(changes.change).any() for changes in self.changes.values())
-
-    def frame(self, names: tuple[str, str] = ("first", "second")) -> pd.DataFrame:
-        """A row for each metric and head, in the order of its change: metric, and the columns of `HeadChanges.frame`."""
-        import pandas as pd
-
-        tables = {metric: changes.frame(names) for metric, changes in self.changes.items()}
-        return pd.concat(tables, names=["metric"]).reset_index("metric").reset_index(drop=True)
-
-
-def difference(first: HeadsResult, second: HeadsResult) -> ResultDifference:
-    """What changed from the first result to the second.
-
-    Raises:
-        MissingError: they have no head, or no metric, in common.
-    """
-    metrics = [name for name in first.metrics if name in second.metrics]
-    if not metrics or not set(first.heads) & set(second.heads):
-        missing = "head" if metrics else "metric"
-        raise MissingError(f"Two results are compared by the heads and metrics that both have; these have no {missing} in common: choose others.")  # fmt: skip
-    return ResultDifference({name: HeadChanges.of(first, second, name) for name in metrics}, describe(first, second))
-
-
 def describe(first: HeadsResult, second: HeadsResult) -> str:
     """What differs between two runs, in sentences; empty if nothing does."""
     a, b = first.plan, second.plan
@@ -446,7 +371,3 @@ def describe(first: HeadsResult, second: HeadsResult) -> str:
     if n_heads := len(set(first.heads) ^ set(second.heads)):
         sentences.append(f"{n_heads:,} heads that one result does not have are left out.")
     return " ".join(sentences)
-
-
-def _order(values: NDArray[np.float64]) -> list[int]:
-    return [int(i) for i in np.argsort(-np.nan_to_num(np.abs(values), nan=-1.0, posinf=np.inf), kind="stable")]

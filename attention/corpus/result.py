@@ -20,7 +20,7 @@ from attention.base.cache import CACHE
 from attention.base.errors import FileError, MissingError
 from attention.base.jobs import N_BYTES, JobError, read_foreign
 from attention.corpus.digest import MAX_OFFSET, N_KEYS
-from attention.corpus.result_child import (
+from attention.corpus.heads_table import (
     COLUMNS,
     COUNTS,
     EXAMPLES,
@@ -34,7 +34,7 @@ from attention.corpus.result_child import (
     numbers_of,
     shapes,
 )
-from attention.corpus.run_plan import read_info
+from attention.corpus.run_plan import CONTROL_WORDS, read_info
 from attention.corpus.scan import TABLE
 from attention.files.archives import quote
 
@@ -48,13 +48,11 @@ _SECONDS = 20.0
 _MAGIC = b"PAR1"
 
 _MEANS = ("mean", "shuffled_mean", "random_mean", "difference_mean", "excess_mean", "query_mean", "uniform")
-_COUNTED = _MEANS[:5]
-"""Those with a count of their own."""
+_COUNTED = _MEANS[:5]  # those with a count of their own
 _SPREADS = ("sd", "shuffled_sd", "random_sd", "difference_sd", "excess_sd")
 _PEAKS = ("peak_offset", "peak_weight", "shuffled_peak_weight")
-_CONTROLS = {"shuffled": "shuffled words", "random": "random repeated tokens"}
 
-Turn = Callable[[], AbstractContextManager[int]]
+_Turn = Callable[[], AbstractContextManager[int]]
 """Waits until a file may be read in a process of its own, and gives the bytes of memory that it may take."""
 
 
@@ -72,8 +70,6 @@ class Example(NamedTuple):
         key: its key with the largest weight among the cells of the metric.
         keys: its keys with the largest weights, the largest first.
         weights: these weights.
-        text: the text.
-        tokens: its readable tokens.
     """
 
     value: float
@@ -92,8 +88,6 @@ class Example(NamedTuple):
 
 
 class _Examples(NamedTuple):
-    """The examples of a row, in the cache."""
-
     examples: tuple[Example, ...]
     nbytes: int
 
@@ -115,10 +109,10 @@ class HeadsResult:
     info: Mapping[str, Any] = field(compare=False, repr=False)
     _content: bytes = field(compare=False, repr=False)
     _numbers: Mapping[str, NDArray[Any]] = field(compare=False, repr=False)
-    _turn: Turn = field(compare=False, repr=False)
+    _turn: _Turn = field(compare=False, repr=False)
 
     @classmethod
-    def open(cls, path: str | Path, max_bytes: int = _MAX_BYTES, turn: Turn = _at_once) -> HeadsResult:
+    def open(cls, path: str | Path, max_bytes: int = _MAX_BYTES, turn: _Turn = _at_once) -> HeadsResult:
         """The result at a path: a heads.parquet, or a folder that has one.
 
         Raises:
@@ -138,13 +132,10 @@ class HeadsResult:
             ) from None
 
     @classmethod
-    def of(cls, name: str, content: bytes, max_bytes: int = _MAX_BYTES, turn: Turn = _at_once) -> HeadsResult:
+    def of(cls, name: str, content: bytes, max_bytes: int = _MAX_BYTES, turn: _Turn = _at_once) -> HeadsResult:
         """The result from its bytes.
 
         Args:
-            name: of the file.
-            content: its bytes.
-            max_bytes: the limit of its bytes.
             turn: waits for its turn each time that a process reads the file.
 
         Raises:
@@ -255,12 +246,9 @@ class HeadsResult:
         read, plan = self.info["read"], self.plan
         cut = f"{read['cut']:,} cut at {plan['max_tokens']:,} tokens" if read["cut"] else "none cut"
         counts = {"random": f" ({read['random']:,})"}
-        controls = ", ".join(_CONTROLS[name] + counts.get(name, "") for name in plan["controls"]) or "none"
-        old = (
-            ""
-            if self._numbers["excess_count"].any()
-            else "; without differences from the null, since an earlier version wrote it"
-        )
+        controls = ", ".join(CONTROL_WORDS[name] + counts.get(name, "") for name in plan["controls"]) or "none"
+        is_old = not self._numbers["excess_count"].any()
+        old = "; without differences from the null, since an earlier version wrote it" if is_old else ""
         return f"{read['texts']:,} text{'s' * (read['texts'] != 1)}, {read['tokens']:,} tokens, {cut}; controls: {controls}{old}"
 
     @property
@@ -273,7 +261,8 @@ class HeadsResult:
         others = f"; {left_out:,} cannot change, and {'is' if left_out == 1 else 'are'} not counted" if left_out else ""
         return f"The order of the words changes in {n_shuffled:,} of {n_texts:,} texts{others}. Words: {self.plan['words']}."
 
-    def memory_bytes(self) -> int:
+    @property
+    def nbytes(self) -> int:
         """The bytes that it keeps now."""
         return len(self._content) + sum(array.nbytes for array in self._numbers.values())
 
@@ -296,12 +285,8 @@ class HeadsResult:
         return self._places[layer, head]
 
 
-def _read(function: Callable[..., bytes], content: bytes, name: str, *args: int, turn: Turn) -> bytes:
-    """What a function of `attention.corpus.result_child` makes of a file, in a process of its own.
-
-    Raises:
-        FileError: it is not the result of a run, or takes too much.
-    """
+def _read(function: Callable[..., bytes], content: bytes, name: str, *args: int, turn: _Turn) -> bytes:
+    """What a function of `attention.corpus.heads_table` makes of a file, in a process of its own."""
     with turn() as n_bytes:
         try:
             return read_foreign(function, content, quote(name), *args, n_bytes=n_bytes, seconds=_SECONDS)
@@ -312,11 +297,7 @@ def _read(function: Callable[..., bytes], content: bytes, name: str, *args: int,
 
 
 def _unpacked(name: str, packed: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The description of a run, and its arrays, which are views of the bytes of `numbers_of`; no size is trusted.
-
-    Raises:
-        FileError: they are not those of a run.
-    """
+    """The description of a run, and its arrays, which are views of the bytes of `numbers_of`; no size is trusted."""
     place = 8 + int.from_bytes(packed[:8], "little")
     info, numbers = read_info(name, packed[8:place]), dict[str, NDArray[Any]]()
     for key, (dtype, shape) in shapes(info).items():
@@ -364,11 +345,7 @@ def _check_numbers(name: str, numbers: Mapping[str, NDArray[Any]], info: Mapping
 
 
 def _read_examples(name: str, packed: bytes, plan: Mapping[str, Any]) -> tuple[Example, ...]:
-    """The examples in the bytes of `examples_of`, of which nothing is trusted.
-
-    Raises:
-        FileError: they are not those of a run.
-    """
+    """The examples in the bytes of `examples_of`, of which nothing is trusted."""
     if len(packed) > _MAX_EXAMPLE_BYTES:
         raise FileError(
             f"{name} has {len(packed):,} bytes of examples for a head; at most {_MAX_EXAMPLE_BYTES:,} are read: run it with fewer (--top), or shorter ones (--max-tokens)."
@@ -393,11 +370,8 @@ def _is_a(value: Any, kind: Any) -> bool:
     """Whether a value of JSON is what pyarrow makes of a type, without missing parts."""
     if pa.types.is_struct(kind):
         fields = {field.name: field.type for field in kind}
-        return (
-            isinstance(value, dict)
-            and value.keys() == fields.keys()
-            and all(_is_a(value[name], fields[name]) for name in fields)
-        )
+        has_them = isinstance(value, dict) and value.keys() == fields.keys()
+        return has_them and all(_is_a(value[name], fields[name]) for name in fields)
     if not pa.types.is_list(kind):
         return type(value) is _python_type(kind)
     if pa.types.is_struct(kind.value_type):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,15 +18,19 @@ from attention.corpus.digest import MAX_OFFSET
 from attention.metrics.find_rule import FindRule
 from attention.metrics.metric import RANDOM, SHUFFLED, Metric, all_metrics
 
-CONTROLS = (SHUFFLED, RANDOM)
-"""The controls: the words of each text in random order, and random tokens that are repeated once."""
+CONTROL_WORDS = {SHUFFLED: "shuffled words", RANDOM: "random repeated tokens"}
+"""The controls in words: the words of each text in random order, and random tokens that are repeated once."""
+CONTROLS = tuple(CONTROL_WORDS)
 METADATA = b"attention_lab"
 """The key of the Parquet metadata that has the content of corpus.json."""
 _MAX_TOP, _MAX_CHUNK, _MAX_FINDS = 100, 4096, 16
-_MAX_ROWS, _MAX_METRICS = 2**18, 64
-"""The rows of a table, a row for each head and metric; and its metrics."""
+_MAX_ROWS, _MAX_METRICS = 2**18, 64  # the rows of a table, a row for each head and metric; and its metrics
 _MAX_BYTES, _MAX_INTEGER, _MAX_CHARACTERS, _MAX_ITEMS = 2**20, 2**31 - 1, 4096, 2**14
 _MAX_MAP = 256  # tokens of the mean map
+_INFO = {
+    "plan": "dict[str, Any]", "layers": "list[int]", "heads": "list[int]", "metrics": "list[str]", "offsets": "int", "map_texts": "int",
+    "read": "dict[str, Any]",
+}  # fmt: skip
 READ = ("texts", "tokens", "cut", "random")
 """What is counted of the texts that were read."""
 
@@ -38,8 +43,6 @@ class RunPlan:
         model: the name of the model, or its folder.
         model_digest: SHA-256 of its files.
         revision: the revision of the hub that the folder has; may be empty.
-        dtype: the type of its numbers.
-        n_texts: the number of texts.
         texts_digest: SHA-256 of the texts.
         map_length: the number of tokens of the texts whose mean map is computed; 0: none.
         max_tokens: texts are cut to this number of tokens, with special tokens.
@@ -100,6 +103,13 @@ class RunPlan:
         of_text = tuple(metric for metric in declared if metric.compute is not None and not metric.of_pictures)
         return of_text + tuple(FindRule.parse(text).metric for text in self.finds)
 
+    def limits(self, metric: Metric) -> tuple[float, float]:
+        """The ends of the histogram of a metric: those that it declares as numbers; "keys − 1" and the like depend on the text."""
+        try:
+            return 0.0, float(metric.maximum)
+        except ValueError:
+            return 0.0, float(self.max_tokens - 1)
+
     def to_json(self) -> str:
         """The plan as JSON."""
         return json.dumps(dataclasses.asdict(self), indent=1, sort_keys=True)
@@ -135,7 +145,6 @@ def read_info(name: str, content: bytes | None) -> dict[str, Any]:
     """The content of corpus.json, with the fields that are known and nothing else.
 
     Args:
-        name: of the file, quoted.
         content: JSON; None if the file has none.
 
     Raises:
@@ -147,15 +156,9 @@ def read_info(name: str, content: bytes | None) -> dict[str, Any]:
         fields = _checked(json.loads(content.decode()), "dict[str, Any]", "the description", name)
     except (ValueError, RecursionError):
         raise _error(name, f"its entry {METADATA.decode()} is no JSON") from None
-    info: dict[str, Any] = {
-        "plan": _plan(_field(fields, "plan", "dict[str, Any]", name), name),
-        "layers": _field(fields, "layers", "list[int]", name),
-        "heads": _field(fields, "heads", "list[int]", name),
-        "metrics": _field(fields, "metrics", "list[str]", name),
-        "offsets": _field(fields, "offsets", "int", name),
-        "map_texts": _field(fields, "map_texts", "int", name),
-        "read": {key: _field(_field(fields, "read", "dict[str, Any]", name), key, "int", name, 2**53) for key in READ},
-    }
+    info = {key: _field(fields, key, kind, name) for key, kind in _INFO.items()}
+    info["plan"] = _plan(info["plan"], name)
+    info["read"] = {key: _field(info["read"], key, "int", name, 2**53) for key in READ}
     if "shuffled_texts" in fields:  # not in older runs
         info["shuffled_texts"] = _field(fields, "shuffled_texts", "int", name)
     _check_heads(info, name)
@@ -163,7 +166,6 @@ def read_info(name: str, content: bytes | None) -> dict[str, Any]:
 
 
 def _plan(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The plan of a run."""
     plan: dict[str, Any] = {}
     for entry in dataclasses.fields(RunPlan):
         kind = "list[str]" if str(entry.type).startswith("tuple") else str(entry.type)
@@ -215,10 +217,7 @@ def _checked(value: Any, kind: str, key: str, name: str, most: int = _MAX_INTEGE
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a text has neither control characters nor half a surrogate pair."""
-    return not any(
-        ord(character) < 32 or 127 <= ord(character) < 160 or 0xD800 <= ord(character) < 0xE000 for character in text
-    )
+    return not any(unicodedata.category(character) in ("Cc", "Cs") for character in text)  # control, surrogate
 
 
 def _error(name: str, why: str) -> FileError:

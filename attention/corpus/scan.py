@@ -1,8 +1,9 @@
-"""A run over many texts: its plan, its chunks, one part for each, and the table of all."""
+"""A run over many texts: its plan, its chunks, one part for each in a folder, and the table of all."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import struct
 from collections import Counter, deque
@@ -13,9 +14,9 @@ from functools import cache, lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from attention.base.errors import ConfigError, FileError, ModelError
-from attention.corpus.parts_folder import PartsFolder, part_name
 from attention.corpus.run_plan import RunPlan
 
 if TYPE_CHECKING:
@@ -26,14 +27,117 @@ if TYPE_CHECKING:
 PLAN, _INFO, TABLE = "plan.json", "corpus.json", "heads.parquet"
 _SAMPLE = 2000  # texts that the plan cuts into tokens
 _MAP_LENGTHS = range(8, 25)  # tokens of the texts whose mean map is computed
+_PARTS = "parts"
 _PACKAGES = ("attention", "torch", "transformers", "tokenizers", "numpy")
+
+
+class PartsFolder:
+    """The folder of a run, on this machine or anywhere that fsspec reaches: each part appears whole or not at all.
+
+    Attributes:
+        url: a path of this machine, or a URL such as s3://bucket/heads.
+    """
+
+    def __init__(self, url: str) -> None:
+        from fsspec.core import url_to_fs
+
+        self.url = url
+        try:
+            self._files, self._root = url_to_fs(url)
+        except (ValueError, ImportError, OSError) as error:
+            raise FileError(
+                f"A folder is a path, or a URL that fsspec opens, such as s3://bucket/heads; {url[:80]!r} is neither here (“{error}”): "
+                "check it, or install what it needs."
+            ) from error
+        protocols = self._files.protocol  # one, or a tuple of its names
+        self._is_local = "file" in ((protocols,) if isinstance(protocols, str) else protocols)
+        self._errors = (OSError,) if self._is_local else (Exception,)  # each object store has errors of its own
+
+    @property
+    def absolute_url(self) -> str:
+        """The URL that another process understands, whatever its current folder is."""
+        return self._root if self._is_local else self.url
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file of this name."""
+        self._files.invalidate_cache()
+        return bool(self._files.isfile(self._path(name)))
+
+    def read(self, name: str) -> bytes:
+        """The content of a file.
+
+        Raises:
+            FileError: it cannot be read.
+        """
+        try:
+            return bytes(self._files.cat_file(self._path(name)))
+        except self._errors as error:
+            raise FileError(
+                f"{self._path(name)} cannot be read ({getattr(error, 'strerror', None) or error}): run the command again."
+            ) from error
+
+    def write(self, name: str, content: bytes, is_new: bool = False) -> None:
+        """Write a file, so that a reader sees all of it or nothing, whatever happens meanwhile.
+
+        Args:
+            is_new: on this machine, keep a file that another process has written meanwhile.
+
+        Raises:
+            FileError: it cannot be written.
+        """
+        try:
+            if self._is_local:
+                _write_and_rename(Path(self._path(name)), content, is_new)
+            else:  # object stores show an object when it is complete
+                self._files.pipe_file(self._path(name), content)
+        except self._errors as error:
+            raise FileError(
+                f"{self._path(name)} cannot be written ({getattr(error, 'strerror', None) or error}): free some space, or choose another folder."
+            ) from error
+
+    def present(self) -> frozenset[int]:
+        """The indices of the parts that are there."""
+        self._files.invalidate_cache()
+        folder = self._path(_PARTS)
+        if not self._files.isdir(folder):
+            return frozenset()
+        names = (str(name).rsplit("/", 1)[-1] for name in self._files.ls(folder, detail=False))
+        return frozenset(int(name[:-4]) for name in names if name.endswith(".npz") and name[:-4].isdigit())
+
+    def _path(self, name: str) -> str:
+        return f"{self._root.rstrip('/')}/{name}"
+
+
+def part_name(index: int) -> str:
+    """The name of the part of a chunk."""
+    return f"{_PARTS}/{index:06}.npz"
+
+
+def _write_and_rename(path: Path, content: bytes, is_new: bool) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # before the new name, so that a pulled plug leaves no empty part
+        if is_new:
+            try:
+                path.hardlink_to(aside)  # a second name, unless another file had it before
+                return
+            except FileExistsError:
+                return
+            except OSError:
+                pass  # the file system has no such names
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def make_plan(loaded: LoadedModel, texts: Iterable[str], **options: Any) -> tuple[RunPlan, int]:
     """The plan of a run over some texts, and the estimated number of tokens; the texts are read once.
 
     Args:
-        loaded: the model.
         texts: as `TextFiles`.
         options: fields of `RunPlan`, such as `max_tokens`, `controls` and `finds`.
 
@@ -41,7 +145,8 @@ def make_plan(loaded: LoadedModel, texts: Iterable[str], **options: Any) -> tupl
         ConfigError: an option is out of its range, or there is no text.
         ModelError: the model reads pictures, or its files cannot be read.
     """
-    from attention.corpus.batches import Tokenizer
+    from attention.corpus.chunk import Tokenizer
+    from attention.models.library import LIBRARY
     from attention.models.token_pieces import word_rule
 
     if loaded.pictures is not None:
@@ -49,21 +154,21 @@ def make_plan(loaded: LoadedModel, texts: Iterable[str], **options: Any) -> tupl
             f"A run measures heads over texts; {loaded.name} reads pictures: choose a model of texts, or open it with one picture on the page Heads."
         )
 
-    digest, sample, n_texts = _TextsDigest(), _Sample(_SAMPLE), 0
+    digest, sample, n_texts = sha256(), _Sample(_SAMPLE), 0
     for text in texts:
-        digest.add(text)
+        digest.update(_with_length(text))
         sample.add(text)
         n_texts += 1
     if not n_texts:
         raise ConfigError("A run needs at least one text that is not empty; got none: check the files and the column.")
-    folder = _model_folder(loaded.name)
+    folder = LIBRARY.folder(loaded.name)
     checked = RunPlan(
         loaded.name,
         model_digest(folder),
-        _revision(folder),
+        folder.name if folder.parent.name == "snapshots" and re.fullmatch("[0-9a-f]{40}", folder.name) else "",
         "float32",
         n_texts,
-        digest.hex(),
+        digest.hexdigest(),
         0,
         versions=dict(versions()),
         words=word_rule(loaded.tokenizer).meaning,
@@ -112,29 +217,40 @@ def chunks(plan: RunPlan, texts: Iterable[str]) -> Iterator[Chunk]:
     """
     from attention.corpus.chunk import Chunk
 
-    digest, batch, index = _TextsDigest(), list[str](), 0
+    digest, batch, index = sha256(), list[str](), 0
     for text in texts:
-        digest.add(text)
+        digest.update(_with_length(text))
         batch.append(text)
         if len(batch) == plan.chunk_size:
             yield Chunk(index, index * plan.chunk_size, tuple(batch))
             batch, index = [], index + 1
     if batch:
         yield Chunk(index, index * plan.chunk_size, tuple(batch))
-    if digest.hex() != plan.texts_digest:
+    if digest.hexdigest() != plan.texts_digest:
         raise FileError(
             "The texts have changed since the run was planned: delete the folder, and run the command again."
         )
 
 
+def missing_chunks(
+    folder: PartsFolder, plan: RunPlan, texts: Iterable[str], shard: tuple[int, int], report: Callable[[int], None]
+) -> Iterator[Chunk]:
+    """The chunks of a shard that have no part yet, in order; the others are reported.
+
+    Raises:
+        FileError: as for `chunks`.
+    """
+    present = folder.present()  # one list instead of a question for each
+    for chunk in chunks(plan, texts):
+        if chunk.index % shard[1] == shard[0]:
+            if chunk.index not in present:
+                yield chunk
+            else:
+                report(len(chunk.texts))
+
+
 def scan_part(url: str, plan: RunPlan, chunk: Chunk, device: str = "") -> None:
     """Compute a chunk and write its part, unless the part is there: the function that all processes and machines run.
-
-    Args:
-        url: the folder of the run.
-        plan: its plan.
-        chunk: the texts.
-        device: of torch; the CPU if empty.
 
     Raises:
         ModelError: the model is missing here, or is another one than in the plan.
@@ -161,8 +277,7 @@ def scan(
     """Compute the missing parts of a run, one after the other.
 
     Args:
-        plan: of the run.
-        texts: its texts, from the start.
+        texts: of the plan, from the start.
         url: the folder of the run.
         shard: (i, n): only the chunks i, i + n, i + 2 n, …
         report: receives the number of texts of each chunk that is done.
@@ -174,12 +289,9 @@ def scan(
     """
     folder = PartsFolder(url)
     hold_plan(folder, plan)
-    present = folder.present()  # one list instead of a question for each
-    for chunk in chunks(plan, texts):
-        if chunk.index % shard[1] == shard[0]:
-            if chunk.index not in present:
-                scan_part(url, plan, chunk, device)
-            report(len(chunk.texts))
+    for chunk in missing_chunks(folder, plan, texts, shard, report):
+        scan_part(url, plan, chunk, device)
+        report(len(chunk.texts))
 
 
 def merge(url: str) -> dict[str, Any]:
@@ -224,17 +336,6 @@ def _parts(folder: PartsFolder, plan: RunPlan) -> Iterator[Digest]:
                 yield Digest.from_bytes(waiting.popleft().result(), f"{folder.url}/{part_name(index - 2)}")
 
 
-def _model_folder(name: str) -> Path:
-    """The folder of a model of this machine.
-
-    Raises:
-        ModelError: there is none.
-    """
-    from attention.models.library import LIBRARY
-
-    return LIBRARY.folder(name)
-
-
 @lru_cache(maxsize=8)
 def model_digest(folder: Path) -> str:
     """SHA-256 of the files of a model: its weights, its config, and its tokenizer.
@@ -269,22 +370,12 @@ def one_thread() -> Iterator[None]:
 
 
 def _model(name: str, digest: str, device: str) -> LoadedModel:
-    """The model of the plan, loaded once in each process.
-
-    Raises:
-        ModelError: this machine has another model of this name.
-    """
+    """The model of the plan, loaded once in each process."""
     from attention.models.library import LIBRARY
 
-    if model_digest(_model_folder(name)) != digest:
+    if model_digest(LIBRARY.folder(name)) != digest:
         raise ModelError(f"The files of {name} on this machine are not those of the plan: copy the same folder here.")
     return LIBRARY.get(name, device)
-
-
-def _revision(folder: Path) -> str:
-    """The revision of a folder in the cache of the hub; otherwise empty."""
-    is_cached = folder.parent.name == "snapshots" and re.fullmatch("[0-9a-f]{40}", folder.name)
-    return folder.name if is_cached else ""
 
 
 @cache
@@ -297,18 +388,9 @@ def versions() -> dict[str, str]:
     return {name: __version__ if name == "attention" else version(name) for name in _PACKAGES}
 
 
-class _TextsDigest:
-    """SHA-256 of texts, each with its length."""
-
-    def __init__(self) -> None:
-        self._digest = sha256()
-
-    def add(self, text: str) -> None:
-        content = text.encode("utf-8", "surrogatepass")
-        self._digest.update(struct.pack("<Q", len(content)) + content)
-
-    def hex(self) -> str:
-        return self._digest.hexdigest()
+def _with_length(text: str) -> bytes:
+    content = text.encode("utf-8", "surrogatepass")
+    return struct.pack("<Q", len(content)) + content
 
 
 class _Sample:

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from attention.base.errors import AttentionError, ConfigError, FileError
 from attention.base.printed import plural
@@ -23,14 +23,13 @@ from attention.base.printed import plural
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-LINES, _JSON_LINES, CSV, _TSV, _PARQUET, _ARROW = "txt", "jsonl", "csv", "tsv", "parquet", "arrow"
-LINE_FORMATS = (LINES, _JSON_LINES, CSV, _TSV)
+LINES, _JSON_LINES, _CSV, _TSV, _PARQUET, _ARROW = "txt", "jsonl", "csv", "tsv", "parquet", "arrow"
+LINE_FORMATS = (LINES, _JSON_LINES, _CSV, _TSV)
 """The formats that consist of lines, also compressed with gzip, and from standard input."""
-FORMATS = (*LINE_FORMATS, _PARQUET, _ARROW)
+_FORMATS = (*LINE_FORMATS, _PARQUET, _ARROW)
 _STANDARD_INPUT = "-"
 
-_MAX_TEXT_BYTES = 10_000_000
-"""The longest text, or line of a file: more is no text but a damaged or hostile file."""
+_MAX_TEXT_BYTES = 10_000_000  # the longest text, or line of a file: more is no text but a damaged or hostile file
 _MAX_BROKEN = 0.1  # of the lines of a file: more is another encoding
 _UTF8_MARK, _UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 _BLOCK = 2**16
@@ -48,7 +47,6 @@ class TextFiles:
     what is not Unicode; `counts` says how many.
 
     Attributes:
-        files: the files, in order.
         counts: what was read, of the last time that the texts were read.
     """
 
@@ -68,8 +66,6 @@ class TextFiles:
             column: of tables; empty: “text”, or the only column with texts.
             paragraphs: in .txt, a text is a paragraph and not a line.
             max_texts: read this number and no more; 0: all.
-            stdin: the standard input.
-            stdin_format: its format.
 
         Raises:
             FileError: one is missing, or its format is unknown.
@@ -124,36 +120,35 @@ class TextFiles:
         column = f", column {columns}" if columns else ""
         return texts + column + (f"; left out: {', '.join(left_out)}" if left_out else "")
 
-    def _texts(self, file: TextFile, counts: _ReadCounts) -> Iterator[str]:
+    def _texts(self, file: _TextFile, counts: _ReadCounts) -> Iterator[str]:
         if file.format == _PARQUET:
             yield from _parquet_texts(file.path, file.name, self.column, counts)
-        elif file.format == _ARROW:
+            return
+        if file.format == _ARROW:
             yield from _arrow_texts(file.path, file.name, self.column, counts)
-        else:
-            with ExitStack() as opened:
-                stream = opened.enter_context(file.spool.open() if file.spool else _opened(file))
-                if file.is_compressed:
-                    stream = opened.enter_context(_uncompressed(stream))
-                yield from self._line_texts(file, stream, counts)
-
-    def _line_texts(self, file: TextFile, stream: BinaryIO, counts: _ReadCounts) -> Iterator[str]:
-        lines = _TextLines(stream, file.name, counts, is_strict=file.format in (CSV, _TSV))
-        match file.format:
-            case "jsonl":
+            return
+        with ExitStack() as opened:
+            try:
+                stream: Any = opened.enter_context(file.spool.open() if file.spool else file.path.open("rb"))
+            except OSError as error:
+                raise FileError(
+                    f"{file.name} cannot be read ({error.strerror}): check its name and permissions."
+                ) from error
+            if file.is_compressed:
+                stream = opened.enter_context(gzip.GzipFile(fileobj=stream, mode="rb"))
+            lines = _TextLines(stream, file.name, counts, is_strict=file.format in (_CSV, _TSV))
+            if file.format == _JSON_LINES:
                 yield from _json_texts(lines, self.column, counts)
-            case "csv":
-                yield from _csv_texts(lines, self.column, counts)
-            case "tsv":
-                yield from _csv_texts(lines, self.column, counts, "\t")
-            case _:
+            elif file.format in (_CSV, _TSV):
+                yield from _csv_texts(lines, self.column, counts, "\t" if file.format == _TSV else "")
+            else:
                 yield from _split_paragraphs(lines) if self._paragraphs else lines
 
-    def _files_of(self, path: str | Path, stdin: BinaryIO | None) -> Iterator[TextFile]:
-        """The files behind a path that users name."""
+    def _files_of(self, path: str | Path, stdin: BinaryIO | None) -> Iterator[_TextFile]:
         if str(path) == _STANDARD_INPUT:
             if stdin is None:
                 raise FileError("There is no standard input (-) here: name a file.")
-            yield TextFile("standard input", self._stdin_format, Path(), spool=_SpooledInput(stdin))
+            yield _TextFile("standard input", self._stdin_format, Path(), spool=_SpooledInput(stdin))
             return
         path = Path(path)
         try:
@@ -163,7 +158,7 @@ class TextFiles:
             elif stat.S_ISREG(mode):
                 yield _text_file(path)
             else:  # a pipe, such as <(zcat texts.gz), which can be read once
-                yield TextFile(str(path), self._stdin_format, path, spool=_SpooledInput(path.open("rb"), closes=True))
+                yield _TextFile(str(path), self._stdin_format, path, spool=_SpooledInput(path.open("rb"), closes=True))
         except (OSError, ValueError) as error:  # FileError is a ValueError
             if isinstance(error, FileError):
                 raise
@@ -172,17 +167,8 @@ class TextFiles:
             ) from error
 
 
-@dataclass(frozen=True)
-class TextFile:
-    """One file of texts.
-
-    Attributes:
-        name: in errors.
-        format: one of `FORMATS`.
-        path: of the file.
-        is_compressed: with gzip.
-        spool: has the content, where it can be read once only.
-    """
+class _TextFile(NamedTuple):
+    """One file of texts: its name in errors, one of `_FORMATS`, and a spool that has the content where it can be read only once."""
 
     name: str
     format: str
@@ -193,15 +179,11 @@ class TextFile:
 
 @dataclass
 class _ReadCounts:
-    """What was read of some files.
+    """What was read of some files; `empty`, `missing` and `broken` (no Unicode) were left out.
 
     Attributes:
-        files: the number of files.
-        texts: the texts.
-        empty: texts of white space alone, which are left out.
-        missing: rows without a text in the column, which are left out.
-        broken: lines and texts that are not Unicode, which are left out.
-        columns: the columns that the texts are from.
+        missing: rows without a text in the column.
+        columns: those that the texts are from.
     """
 
     files: int = 0
@@ -212,7 +194,6 @@ class _ReadCounts:
     columns: tuple[str, ...] = ()
 
     def add_column(self, name: str) -> None:
-        """Note a column that texts are from."""
         if name not in self.columns:
             self.columns = (*self.columns, name)
 
@@ -226,31 +207,24 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _opened(file: TextFile) -> BinaryIO:
-    try:
-        return file.path.open("rb")
-    except OSError as error:
-        raise FileError(f"{file.name} cannot be read ({error.strerror}): check its name and permissions.") from error
-
-
 def _format_of(path: Path) -> tuple[str, bool] | None:
     """The format of a file by its ending, and whether it is compressed; None if it is not known."""
     endings = [suffix[1:].lower() for suffix in path.suffixes[-2:]]
     is_compressed = endings[-1:] == ["gz"]
     ending = "".join(endings[:-1][-1:] if is_compressed else endings[-1:])
-    return (ending, is_compressed) if ending in (LINE_FORMATS if is_compressed else FORMATS) else None
+    return (ending, is_compressed) if ending in (LINE_FORMATS if is_compressed else _FORMATS) else None
 
 
-def _text_file(path: Path) -> TextFile:
+def _text_file(path: Path) -> _TextFile:
     known = _format_of(path)
     if known is None:
         raise FileError(
             f"A file of texts ends in {_endings()}; {str(path)[:200]} does not: rename it, or convert it to one of these."
         )
-    return TextFile(str(path), known[0], path, known[1])
+    return _TextFile(str(path), known[0], path, known[1])
 
 
-def _folder(folder: Path) -> Iterator[TextFile]:
+def _folder(folder: Path) -> Iterator[_TextFile]:
     """The files of a folder, by name; or those of a dataset that it is."""
     if (folder / _DATASET_STATE).is_file():
         yield from _saved_dataset(folder)
@@ -279,7 +253,7 @@ def _folder(folder: Path) -> Iterator[TextFile]:
     yield from map(_text_file, files)
 
 
-def _saved_dataset(folder: Path) -> Iterator[TextFile]:
+def _saved_dataset(folder: Path) -> Iterator[_TextFile]:
     """The files of a dataset that `Dataset.save_to_disk` wrote, in its order."""
     if _description(folder / _DATASET_STATE, "_indices_data_files"):
         raise FileError(f"{folder} is a selection of another dataset: save it again with a newer version of datasets.")
@@ -288,15 +262,11 @@ def _saved_dataset(folder: Path) -> Iterator[TextFile]:
         path = folder / (Path(filename).name or "unnamed")  # and not elsewhere
         if not path.is_file():
             raise FileError(f"{folder} should have the file {path.name}; there is none: copy the whole folder again.")
-        yield TextFile(str(path), _ARROW, path)
+        yield _TextFile(str(path), _ARROW, path)
 
 
 def _description(path: Path, key: str) -> Any:
-    """A list or dict in a JSON file of a dataset; empty if it has none.
-
-    Raises:
-        FileError: it is no such file.
-    """
+    """A list or dict in a JSON file of a dataset; empty if it has none."""
     try:
         with path.open("rb") as file:
             value = json.loads(file.read(_MAX_DESCRIPTION)).get(key) or []
@@ -310,34 +280,20 @@ def _description(path: Path, key: str) -> Any:
 
 
 def _endings() -> str:
-    return f"{', '.join(f'.{ending}' for ending in FORMATS)}, or .gz after one of the first {len(LINE_FORMATS)}"
+    return f"{', '.join(f'.{ending}' for ending in _FORMATS)}, or .gz after one of the first {len(LINE_FORMATS)}"
 
 
 class _TextLines:
-    """The lines of a file as text, without their ends unless `is_strict`.
+    """The lines of a file as text, without their ends; `number` is that of the last one.
 
-    Attributes:
-        number: of the line that was read last, from 1.
+    Where a line is no text of its own, `is_strict` keeps the ends and refuses lines that are not UTF-8.
     """
 
     def __init__(self, stream: BinaryIO, name: str, counts: _ReadCounts, is_strict: bool = False) -> None:
-        """Read a stream.
-
-        Args:
-            stream: of bytes.
-            name: of the file, for errors.
-            counts: receives the number of lines that are not UTF-8, which are left out.
-            is_strict: refuse lines that are not UTF-8, where a line is no text of its own.
-        """
         self.name, self.number = name, 0
         self._stream, self._counts, self._is_strict = stream, counts, is_strict
 
     def __iter__(self) -> Iterator[str]:
-        """The lines.
-
-        Raises:
-            FileError: the file is damaged, has another encoding, or too long a line.
-        """
         n_broken = 0
         while line := self._next_line():
             try:
@@ -376,21 +332,10 @@ class _TextLines:
         )
 
 
-def _uncompressed(stream: BinaryIO) -> BinaryIO:
-    """The content of a stream that gzip has compressed, decompressed as it is read."""
-    return gzip.GzipFile(fileobj=stream, mode="rb")  # type: ignore[return-value]  # it has what a BinaryIO has
-
-
 class _SpooledInput:
     """A stream that can be read once, such as standard input, copied into a temporary file as it is read."""
 
     def __init__(self, stream: BinaryIO, closes: bool = False) -> None:
-        """Read a stream.
-
-        Args:
-            stream: of bytes.
-            closes: whether it is closed with this object.
-        """
         self.stream, self.n_copied = stream, 0
         self.copy = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as this object
         weakref.finalize(self, self.copy.close)
@@ -424,16 +369,7 @@ class _SpoolReader(io.RawIOBase):
 
 
 def _chosen_column(column: str, is_text: Mapping[str, bool], name: str) -> str:
-    """The column of the texts: the one that users name, otherwise "text", otherwise the only one with texts.
-
-    Args:
-        column: the name that users give; may be empty.
-        is_text: whether each column has texts.
-        name: of the file.
-
-    Raises:
-        FileError: there is no such column, or it is not clear which.
-    """
+    """The column of the texts: the one that users name, otherwise "text", otherwise the only one with texts."""
     with_texts = [each for each, has_texts in is_text.items() if has_texts]
     listed = ", ".join(map(_short, is_text)) if len(is_text) <= _MAX_NAMED else f"{len(is_text)} others"
     if column:
@@ -472,11 +408,7 @@ def _split_paragraphs(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _json_texts(lines: _TextLines, column: str, counts: _ReadCounts) -> Iterator[str]:
-    """The texts of JSON lines: an object on each line, of which one field is the text.
-
-    Raises:
-        FileError: a line is no object, or its field is no text.
-    """
+    """The texts of JSON lines: an object on each line, of which one field is the text."""
     found, fields, has_text = column, dict[str, bool](), False
     for line in lines:
         if not line.strip():
@@ -510,17 +442,7 @@ def _json_texts(lines: _TextLines, column: str, counts: _ReadCounts) -> Iterator
 
 
 def _csv_texts(lines: _TextLines, column: str, counts: _ReadCounts, delimiter: str = "") -> Iterator[str]:
-    """The texts of a CSV file, whose first row names the columns.
-
-    Args:
-        lines: with their ends.
-        column: the name that users give; may be empty.
-        counts: receives the number of rows without a text.
-        delimiter: of the fields; empty: whichever of comma, semicolon and tab the first line has most.
-
-    Raises:
-        FileError: it is no CSV file, or does not have the column.
-    """
+    """The texts of a CSV file, whose first row names the columns."""
     csv.field_size_limit(max(csv.field_size_limit(), _MAX_TEXT_BYTES))  # it has one limit for the process: 131,072
     source = iter(lines)
     first = next(source, "")
@@ -548,11 +470,7 @@ def _next_row(rows: Any, lines: _TextLines) -> list[str] | None:
 
 
 def _parquet_texts(path: Path, name: str, column: str, counts: _ReadCounts) -> Iterator[str]:
-    """The texts of a column of a Parquet file, read in small batches.
-
-    Raises:
-        FileError: it is no Parquet file, or does not have the column.
-    """
+    """The texts of a column of a Parquet file, read in small batches."""
     import pyarrow.parquet as pq
 
     with _reading(name):
@@ -566,11 +484,7 @@ def _parquet_texts(path: Path, name: str, column: str, counts: _ReadCounts) -> I
 
 
 def _arrow_texts(path: Path, name: str, column: str, counts: _ReadCounts) -> Iterator[str]:
-    """The texts of a column of an Arrow file or stream, which is mapped into memory.
-
-    Raises:
-        FileError: it is no Arrow file, or does not have the column.
-    """
+    """The texts of a column of an Arrow file or stream, which is mapped into memory."""
     import pyarrow as pa
 
     with _reading(name), pa.memory_map(str(path)) as source:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from attention.training.plan import Plan
-from attention.training.tasks import TASKS
+from attention.training.tasks import TASKS, Plan
 from attention.training.trained import Trained
 
 if TYPE_CHECKING:

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 from attention.base.errors import TextError
 from attention.base.tokens import Patch
-from attention.training.task import Example
+from attention.training.task import Batch, Design, Example
 
 if TYPE_CHECKING:
     import torch
 
     from attention.trace.trace import SeenPicture
-    from attention.training.design import Design
-    from attention.training.network import Batch
 
 SHAPES = ("circle", "square", "triangle", "diamond", "cross", "ring")
 COLORS = ("black", "red", "green", "blue", "yellow", "purple", "cyan")
@@ -45,8 +43,6 @@ def named_shapes(ids: torch.Tensor, design: Design) -> Batch:
     """The batch that asks for the colour of every shape by its name; gold is its patch. Names without a shape, and patches, have no answer."""
     import torch
     from torch.nn.functional import pad
-
-    from attention.training.network import Batch
 
     n_shifts, n_patches = len(SHIFTS) ** 2, ids.shape[1]
     code, drawn = (ids - 1).clamp(min=0), ids > 0

@@ -8,7 +8,7 @@ from attention.training import trained
 
 
 def _pack_film(state: State) -> bytes:
-    from attention.training.training_frames import pack_film
+    from attention.training.training_views import pack_film
 
     return pack_film(state)
 

@@ -6,27 +6,28 @@ import itertools
 import time
 from collections import Counter
 from contextlib import closing
+from operator import call
 from threading import Condition
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from attention.base.cache import CACHE
 from attention.base.errors import BusyError, ConfigError
 from attention.base.progress import Watcher, current_callback, current_watcher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Hashable
 
     from attention.training.learning import Snapshot
-    from attention.training.plan import Plan
+    from attention.training.tasks import Plan
 
 _BEAT = 1.0  # seconds after which a waiting thread renews its watch
-PATIENCE = 10.0  # seconds without a watcher, after which a training stops
-MAX_TRAININGS = 40  # running trainings with a watcher; they take turns
-MAX_PER_GROUP = 30  # of these for one group; a class has one address
-MAX_PER_USER = 3  # of these for one user: a model, a control, and another seed
+_PATIENCE = 10.0  # seconds without a watcher, after which a training stops
+_MAX_TRAININGS = 40  # running trainings with a watcher; they take turns
+_MAX_PER_GROUP = 30  # of these for one group; a class has one address
+_MAX_PER_USER = 3  # of these for one user: a model, a control, and another seed
 
 
-class FilmKey(NamedTuple):
+class _FilmKey(NamedTuple):
     """A plan and its snapshots: those of a film and at the step `also`, or only the first and the last."""
 
     plan: Plan
@@ -34,14 +35,10 @@ class FilmKey(NamedTuple):
     film: bool = True
 
 
-def _run_directly(work: Callable[[], Any]) -> Any:
-    return work()
-
-
 class Film:
     """A running training and its snapshots so far; it runs while somebody watches."""
 
-    def __init__(self, wanted: FilmKey) -> None:
+    def __init__(self, wanted: _FilmKey) -> None:
         from attention.training.learning import snapshots
 
         self.wanted, self.snapshots = wanted, list["Snapshot"]()
@@ -50,14 +47,14 @@ class Film:
         self._evicted = False
         self._error: Exception | None = None
         plan, also, is_film = wanted
-        self._training = snapshots(plan, 0 if is_film else plan.steps, (also,), run=_run_directly)
+        self._training = snapshots(plan, 0 if is_film else plan.steps, (also,), run=call)
 
     @property
     def watchers(self) -> list[Watcher]:
-        """The watchers that are connected and have looked within `PATIENCE`; none after an eviction."""
+        """The watchers that are connected and have looked within `_PATIENCE`; none after an eviction."""
         if self._evicted:
             return []
-        since = time.monotonic() - PATIENCE
+        since = time.monotonic() - _PATIENCE
         return [watcher for watcher, looked in [*self._watchers.values()] if looked >= since and watcher.is_connected()]
 
     def last_look(self, watcher: Watcher) -> float | None:
@@ -183,7 +180,7 @@ class Film:
 
 
 _CHANGE = Condition()
-_RUNNING: dict[FilmKey, Film] = {}
+_RUNNING: dict[_FilmKey, Film] = {}
 
 
 def get_film(plan: Plan, also: int = 0, film: bool = True) -> Film:
@@ -192,7 +189,6 @@ def get_film(plan: Plan, also: int = 0, film: bool = True) -> Film:
     A user who starts one training too many leaves the one that they looked at longest ago.
 
     Args:
-        plan: the training.
         also: a step between two frames that has a snapshot too.
         film: whether all frames have snapshots; otherwise only the first and the last step.
 
@@ -201,10 +197,8 @@ def get_film(plan: Plan, also: int = 0, film: bool = True) -> Film:
     """
     from attention.training.learning import TRAINING_WORKER
 
-    wanted, watcher = (
-        FilmKey(plan, also if film and also % plan.every and also != plan.steps else 0, film),
-        current_watcher(),
-    )
+    wanted = _FilmKey(plan, also if film and also % plan.every and also != plan.steps else 0, film)
+    watcher = current_watcher()
     with _CHANGE:
         training: Film | None = CACHE.get(wanted) or _RUNNING.get(wanted)
         if training is None:
@@ -217,28 +211,24 @@ def get_film(plan: Plan, also: int = 0, film: bool = True) -> Film:
 
 
 def _make_room(watcher: Watcher) -> None:
-    """Make room for one more training of a watcher; if all places are taken, the largest group gives one to a smaller group.
-
-    Raises:
-        BusyError: too many trainings are running.
-    """
+    """Make room for one more training of a watcher; if all places are taken, the largest group gives one to a smaller group."""
     if watcher.key is not None:
         watched = [(looked, film) for film in _RUNNING.values() if (looked := film.last_look(watcher)) is not None]
-        for _, film in sorted(watched, key=lambda pair: pair[0])[: max(0, len(watched) + 1 - MAX_PER_USER)]:
+        for _, film in sorted(watched, key=lambda pair: pair[0])[: max(0, len(watched) + 1 - _MAX_PER_USER)]:
             film.leave(watcher)
     groups = {film: {watcher.group for watcher in film.watchers} for film in _RUNNING.values()}
     counts = Counter(itertools.chain.from_iterable(groups.values()))
     own_count = counts[watcher.group]
-    if watcher.group is not None and own_count >= MAX_PER_GROUP:
+    if watcher.group is not None and own_count >= _MAX_PER_GROUP:
         raise BusyError(
-            f"At most {MAX_PER_GROUP} models are trained at once for one address; {own_count} are running: try again in a moment."
+            f"At most {_MAX_PER_GROUP} models are trained at once for one address; {own_count} are running: try again in a moment."
         )
-    if sum(map(bool, groups.values())) < MAX_TRAININGS:
+    if sum(map(bool, groups.values())) < _MAX_TRAININGS:
         return
     largest_group, largest_count = next(iter(counts.most_common(1)), (None, 0))
     candidates = [film for film, watching in groups.items() if watching == {largest_group}]
     if not candidates or largest_count <= own_count + 1:
-        raise BusyError(f"{MAX_TRAININGS} models are being trained here, which is the limit: try again in a moment.")
+        raise BusyError(f"{_MAX_TRAININGS} models are being trained here, which is the limit: try again in a moment.")
     min(candidates, key=lambda film: film.fraction_done).evict()
 
 

@@ -17,11 +17,11 @@ from torch import Tensor
 from attention.base.errors import ConfigError
 from attention.base.progress import current_watcher
 from attention.formula.functions import generator
-from attention.training.network import Batch, cross_entropy_loss, forward, initial_parameters, named_parameters
+from attention.training.network import cross_entropy_loss, forward, initial_parameters, named_parameters
 
 if TYPE_CHECKING:
-    from attention.training.design import Design
-    from attention.training.plan import Plan
+    from attention.training.task import Batch, Design
+    from attention.training.tasks import Plan
 
 
 T = TypeVar("T")
@@ -29,21 +29,15 @@ T = TypeVar("T")
 _JOIN_SECONDS = 0.5  # how long a process that ends waits for the running piece
 
 
-class Job(Protocol):
-    """Work that is done piece by piece."""
+class _Job(Protocol):
+    """Work that is done piece by piece: `step` does the next, returns whether there is more, and raises nothing; `fail` ends it with an error."""
 
     @property
-    def group(self) -> Hashable:
-        """The group of the job; groups share the time of the thread equally."""
-        ...
+    def group(self) -> Hashable: ...
 
-    def step(self) -> bool:
-        """Do the next piece; returns whether there is more, and raises nothing."""
-        ...
+    def step(self) -> bool: ...
 
-    def fail(self, error: Exception) -> None:
-        """End the job with this error."""
-        ...
+    def fail(self, error: Exception) -> None: ...
 
 
 class _Worker:
@@ -54,12 +48,11 @@ class _Worker:
 
     def __init__(self) -> None:
         self._changed, self._closed = Condition(), False
-        self._jobs: dict[Hashable, deque[Job]] = {}
+        self._jobs: dict[Hashable, deque[_Job]] = {}
         self._used: dict[Hashable, float] = {}  # seconds, for groups with jobs
         self._thread: Thread | None = None
 
-    def add(self, job: Job) -> None:
-        """Queue a job."""
+    def add(self, job: _Job) -> None:
         with self._changed:
             if not self._closed:
                 self._enqueue(job)
@@ -82,7 +75,7 @@ class _Worker:
         if self._thread is not None:
             self._thread.join(_JOIN_SECONDS)
 
-    def _enqueue(self, job: Job) -> None:
+    def _enqueue(self, job: _Job) -> None:
         """Add a job at the end of its group; a new group starts with the smallest used time of all groups."""
         group = job.group
         self._used.setdefault(group, min(self._used.values(), default=0.0))
@@ -254,17 +247,12 @@ def measure(row: Tensor, design: Design, probes: Batch, silent: Collection[tuple
             float(cross_entropy_loss(logits, probes)),
             float(right[has_answer].float().mean()),
             float(whole.float().mean()),
-            measure_gold_weight(activations[design.attention_layers[-1]]["weights"], probes.gold),
+            _measure_gold_weight(activations[design.attention_layers[-1]]["weights"], probes.gold),
         )
 
 
-def measure_gold_weight(weights: Tensor, gold: Tensor) -> float:
-    """The weight on the gold cells, mean over heads and over the rows with gold cells.
-
-    Args:
-        weights: [sequence head query_pos key_pos].
-        gold: [sequence query_pos key_pos].
-    """
+def _measure_gold_weight(weights: Tensor, gold: Tensor) -> float:
+    """The weight on the gold cells, mean over heads and over the rows with gold cells."""
     gold_weight = (weights * gold[:, None]).sum(-1).mean(1)
     return float(gold_weight[gold.any(-1)].mean())
 
@@ -278,23 +266,17 @@ def snapshots(
 ) -> Generator[Snapshot]:
     """Snapshots of a model in training; closing the generator stops it.
 
-    It uses one thread of torch and its own random generators, so two trainings at once give the same digits as one alone.
-
     Args:
-        plan: the training.
         every: steps between two snapshots; 0: those of the plan. The first and the last step always have one.
         also: further steps with a snapshot.
-        seconds: seconds of work (processor time of its thread) after which it stops, None: `SECONDS`.
-        run: runs a piece of the work; by default in the training thread.
+        seconds: of work (processor time of its thread) after which it stops; None: `SECONDS`.
     """
     design, every, spent = plan.design, every or plan.every, 0.0
     limit = SECONDS if seconds is None else seconds
 
     def begin() -> tuple[Tensor, Iterator[int], Batch]:
-        row, probes = (
-            initial_parameters(design, plan.seed),
-            plan.task.draw(PROBES, generator(plan.seed, "probes"), design),
-        )
+        row = initial_parameters(design, plan.seed)
+        probes = plan.task.draw(PROBES, generator(plan.seed, "probes"), design)
 
         def draw(count: int, batch_generator: torch.Generator) -> Batch:
             return plan.task.draw(count, batch_generator, design)

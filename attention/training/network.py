@@ -4,29 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from attention.formula.functions import generator
-from attention.training.design import Design
+from attention.training.task import Batch, Design
 
 BIAS_SCALE = 10.0  # scales the biases: they change by about the learning rate per step, too little in 200 steps
-
-
-class Batch(NamedTuple):
-    """Training sequences: ids [sequence token], answers [sequence query_pos] (-1: none), gold [sequence query_pos key_pos], and the ids of the memory.
-
-    The positions are those of the tokens, then those of the patches of a picture.
-    """
-
-    tokens: Tensor
-    answers: Tensor
-    gold: Tensor
-    memory: tuple[Tensor, ...] = ()
-    real: Tensor | None = None  # [sequence key_pos], False for padding
-    patches: Tensor | None = None  # [sequence patch number], the numbers of its pixels
 
 
 def shapes(design: Design) -> dict[str, tuple[int, ...]]:

@@ -1,28 +1,34 @@
-"""The tasks, in the order in which learners should meet them; before the table, what each draws, asks and reads. The copied Python draws and asks, too."""
+"""The tasks, in the order in which learners should meet them, and the plan of a training as a value: a task, a seed, and changes of the defaults.
+
+Before the table of tasks stands what each draws, asks and reads. The copied Python draws and asks, too.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from attention.base.errors import TextError
+from attention.base.errors import ConfigError, TextError
 from attention.base.knobs import Integer, Knob
 from attention.base.tokens import tokenize
 from attention.training import drawn_shapes
-from attention.training.design import Design
-from attention.training.task import LETTERS, Control, Example, Task
+from attention.training.task import LETTERS, Batch, Control, Design, Example, Task
 
 if TYPE_CHECKING:
     import torch
 
-    from attention.training.network import Batch
+
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")  # fmt: skip
 SYMBOLS = "\0 ,.0123456789ADFJMNOSabceghilmnoprstuvy"  # the first is padding
 ISO = "0123456789-"
 LONGEST = 18  # characters: September 30, 2024
 YEARS = (1000, 2999)
 STYLES = ("{day} {month} {year}", "{month} {day}, {year}", "{day} {short} {year}", "{day:02}.{number:02}.{year}")
+_FRAMES = 25  # between the first and the last step
+MOST_STEPS = 1000
+SEEDS = 2**32 - 1
 MAX_TEXT_LENGTH = 300  # characters of a typed text
 _START = "▸"  # the query of the first letter
 _SAMPLE = "an owl asked the moon why nights are so dark and it blinked"
@@ -40,8 +46,6 @@ def reversed_letters(ids: torch.Tensor, design: Design) -> Batch:
     """The batch that asks for the letter at the other end; gold is the anti-diagonal."""
     import torch
 
-    from attention.training.network import Batch
-
     gold = torch.eye(ids.shape[1], dtype=torch.bool).flip(1).expand(len(ids), -1, -1)
     return Batch(ids, ids.flip(1), gold)
 
@@ -50,8 +54,6 @@ def copied_letters(ids: torch.Tensor, design: Design) -> Batch:
     """The batch that asks for the letter `design.offset` positions earlier; gold is a diagonal, and the first positions have no answer."""
     import torch
 
-    from attention.training.network import Batch
-
     n, offset = ids.shape[1], design.offset
     answers = torch.cat([torch.full((len(ids), offset), -1), ids[:, : n - offset]], dim=1)
     gold = torch.ones(n, n).tril(-offset).triu(-offset).bool().expand(len(ids), -1, -1)
@@ -59,11 +61,7 @@ def copied_letters(ids: torch.Tensor, design: Design) -> Batch:
 
 
 def _read_letters(text: str, design: Design) -> Example:
-    """Exactly as many letters as the model has positions.
-
-    Raises:
-        TextError: the text has another length, or other characters.
-    """
+    """Exactly as many letters as the model has positions."""
     ids = _ids(text, design.length)
     typed = tuple(LETTERS[i] for i in ids[0].tolist())
     return Example(ids, typed, (), tuple(LETTERS))
@@ -98,8 +96,6 @@ def entries(count: int, generator: torch.Generator, design: Design) -> torch.Ten
 
 def looked_up(ids: torch.Tensor, design: Design) -> Batch:
     """The batch that asks for the value of each query key; gold is the position of that key."""
-    from attention.training.network import Batch
-
     n = design.length
     keys, values, queries = ids[:, :n], ids[:, n : 2 * n], ids[:, 2 * n :]
     gold = queries[:, :, None] == keys[:, None, :]
@@ -113,11 +109,7 @@ def _sample_entries(design: Design) -> str:
 
 
 def _read_entries(text: str, design: Design) -> Example:
-    """As many entries as the model reads, such as `a:3 b:7`; the queries are all keys in alphabetical order.
-
-    Raises:
-        TextError: the text has another form.
-    """
+    """As many entries as the model reads, such as `a:3 b:7`; the queries are all keys in alphabetical order."""
     import torch
 
     n, parts = design.length, text.replace(",", " ").lower().split()
@@ -130,9 +122,8 @@ def _read_entries(text: str, design: Design) -> Example:
         )
     keys, queries = list(value_of), sorted(value_of)
     ids = [*map(LETTERS.index, keys), *map(int, value_of.values()), *map(LETTERS.index, queries)]
-    return Example(
-        torch.tensor([ids]), tuple(queries), tuple(f"{key}:{value_of[key]}" for key in keys), tuple("0123456789")
-    )
+    typed = tuple(f"{key}:{value_of[key]}" for key in keys)
+    return Example(torch.tensor([ids]), tuple(queries), typed, tuple("0123456789"))
 
 
 def distinct_letters(count: int, generator: torch.Generator, design: Design) -> torch.Tensor:
@@ -146,19 +137,13 @@ def sorted_letters(ids: torch.Tensor, design: Design) -> Batch:
     """The batch that asks for the next letter in alphabetical order; each query is the previous one. Gold is the position of the next letter."""
     import torch
 
-    from attention.training.network import Batch
-
     answers = ids.sort(dim=1).values
     previous = torch.cat([torch.full((len(ids), 1), 26), answers[:, :-1]], dim=1)  # 26: the start
     return Batch(previous, answers, answers[:, :, None] == ids[:, None, :], (ids,))
 
 
 def _read_distinct(text: str, design: Design) -> Example:
-    """As many distinct letters as the model sorts.
-
-    Raises:
-        TextError: the text has another length, other characters, or a repeated letter.
-    """
+    """As many distinct letters as the model sorts."""
     ids = _ids(text, design.length)
     typed = [LETTERS[i] for i in ids[0].tolist()]
     if len(set(typed)) < len(typed):
@@ -185,8 +170,6 @@ def continued(ids: torch.Tensor, design: Design) -> Batch:
     """The batch that asks for the next token, at tokens that occurred before. Gold keys: those after an earlier occurrence of the same token."""
     import torch
 
-    from attention.training.network import Batch
-
     tokens = ids[:, :-1]
     previous = torch.nn.functional.pad(tokens, (1, 0), value=-1)[:, :-1]  # the token before each token
     gold = (tokens[:, :, None] == previous[:, None, :]).tril()
@@ -199,11 +182,7 @@ def _sample_words(design: Design) -> str:
 
 
 def _read_words(text: str, design: Design) -> Example:
-    """The user's words, repeated once. Each distinct word becomes one of the random tokens of the training.
-
-    Raises:
-        TextError: there are too few or too many.
-    """
+    """The user's words, repeated once. Each distinct word becomes one of the random tokens of the training."""
     import torch
 
     words, max_words = tokenize(text), design.length // 2
@@ -266,8 +245,6 @@ def translated(ids: torch.Tensor, design: Design) -> Batch:
     """The batch that asks for every character of the ISO date; gold are the characters that it comes from."""
     import torch
 
-    from attention.training.network import Batch
-
     longest = ids.shape[1] - 20
     text, answers, bits = ids[:, :longest], ids[:, longest:-10], ids[:, -10:]
     gold = (bits[:, :, None] >> torch.arange(longest)) % 2 == 1
@@ -276,11 +253,7 @@ def translated(ids: torch.Tensor, design: Design) -> Batch:
 
 
 def _read_date(text: str, design: Design) -> Example:
-    """A date in one of the four styles that the model has learned.
-
-    Raises:
-        TextError: it has another form, or there is no such day.
-    """
+    """A date in one of the four styles that the model has learned."""
     import torch
 
     typed = " ".join(text.split())
@@ -292,16 +265,11 @@ def _read_date(text: str, design: Design) -> Example:
         if YEARS[0] <= year <= YEARS[1]:
             row = encode_date(style, year, month, day)
             row = row[: len(typed)] + row[LONGEST:]
-            return Example(torch.tensor([row]), _query_names(), tuple(typed), tuple(ISO))
+            return Example(torch.tensor([row]), tuple("YYYY-MM-DD"), tuple(typed), tuple(ISO))
     raise TextError(
         f"The model has learned dates from {YEARS[0]} to {YEARS[1]} written as 9 March 2024, March 9, 2024, 9 Mar 2024 or 09.03.2024; "
         f"got {typed[:40]!r}: write an existing day in one of these styles."
     )
-
-
-def _query_names() -> tuple[str, ...]:
-    """The names of the queries: the ten characters of an ISO date."""
-    return tuple("YYYY-MM-DD")
 
 
 def _candidates(typed: str) -> list[tuple[int, tuple[int, int, int]]]:
@@ -312,14 +280,11 @@ def _candidates(typed: str) -> list[tuple[int, tuple[int, int, int]]]:
     match = re.fullmatch(r"(?:(\d{1,2}) ([A-Z][a-z]+)|([A-Z][a-z]+) (\d{1,2}),) (\d{4})", typed, re.ASCII)
     if not match:
         return []
-    name, day = match[2] or match[3], int(match[1] or match[4])
+    name, day, year = match[2] or match[3], int(match[1] or match[4]), int(match[5])
     numbers = [i for i, month in enumerate(MONTHS, 1) if name in (month, month[:3])]
     styles = ([1] if match[3] else [0, 2]) if numbers else []
-    return [
-        (style, (int(match[5]), numbers[0], day))
-        for style in styles
-        if format_date(style, int(match[5]), numbers[0], day) == typed
-    ]
+    dates = ((style, (year, numbers[0], day)) for style in styles)
+    return [(style, fields) for style, fields in dates if format_date(style, *fields) == typed]
 
 
 # fmt: off
@@ -330,30 +295,26 @@ TASKS: dict[str, Task] = {task.name: task for task in (
         Design(26, 26, 12, positions="learned"), letters, reversed_letters, _read_letters,
         lambda design: _sample_letters("transformers", design), "12 letters", 100, 5e-3, (1.0, 0.998),
         controls={"no positions": Control("Without positions the model cannot know the position of a letter: it cannot learn to reverse.", _NO_POSITIONS)},
-        sliders=(Knob("length", 12, Integer(4, 48), "Letters", "How many letters are reversed."),),
-        reads="abcdefghijkl", refuses=("abc", "4 12")),
+        sliders=(Knob("length", 12, Integer(4, 48), "Letters", "How many letters are reversed."),)),
     Task(
         "copy", "Copy from k places back",
         "Write the letter k positions earlier: a head that looks offset by position. Change k, and the diagonal moves.",
         Design(26, 26, 16, offset=1, positions="learned", causal=True), letters, copied_letters, _read_letters,
         lambda design: _sample_letters("attentionlooking", design), "16 letters", 100, 5e-3, (1.0, 0.997),
         controls={"no positions": Control("Without positions the model cannot know which letter is k positions offset.", _NO_POSITIONS)},
-        sliders=(Knob("offset", 1, Integer(1, 8), "k", "The distance to the copied letter, in positions."),),
-        reads="abcdefghijklmnop", refuses=("abc",)),
+        sliders=(Knob("offset", 1, Integer(1, 8), "k", "The distance to the copied letter, in positions."),)),
     Task(
         "lookup", "Look up in a dictionary",
         "Each query asks for the value of a key, as in Python's {key: value}. Q and K learn to match, V brings the value.",
         Design(26, 10, 10, memory=(26, 10)), entries, looked_up, _read_entries,
         _sample_entries, "10 entries such as a:3", 100, 5e-3, (1.0, 0.987),
-        sliders=(Knob("length", 10, Integer(5, 20), "Entries", "How many entries the dictionary has."),),
-        reads="a:1 b:2 c:3 d:4 e:5 f:6 g:7 h:8 i:9 j:0", refuses=("a:1 a:2", "x")),
+        sliders=(Knob("length", 10, Integer(5, 20), "Entries", "How many entries the dictionary has."),)),
     Task(
         "sort", "Sort 10 letters",
         "Write the letters in the order of the alphabet. Each query is the last letter written, and must find the next one.",
         Design(27, 26, 10, memory=(26,)), distinct_letters, sorted_letters, _read_distinct,
         lambda design: _sample_letters("qwertyuiopasdfghjklzxcvbnm", design), "10 distinct letters", 300, 5e-3, (0.974, 0.77),
-        sliders=(Knob("length", 10, Integer(5, 12), "Letters", "How many letters are sorted."),), next=True,
-        reads="zyxwvutsrq", refuses=("aabcdefghi", "abc")),
+        sliders=(Knob("length", 10, Integer(5, 12), "Letters", "How many letters are sorted."),), next=True),
     Task(
         "induction", "An induction head",
         "What came after this word last time? Two layers must work together: the first finds the previous word of each word, the second finds where the current word occurred before.",
@@ -363,8 +324,7 @@ TASKS: dict[str, Task] = {task.name: task for task in (
             "one layer": Control("With one layer no key can know its previous word: the model cannot learn this.", {"layers": 1}),
             "no positions": Control("Without positions the first layer cannot find the previous word.", _NO_POSITIONS),
         },
-        sliders=(Knob("length", 32, Integer(16, 64), "Positions", "How many tokens the model sees at once."),), next=True,
-        reads="to be or not to be", refuses=("word", " ".join(f"w{i}" for i in range(17)))),
+        sliders=(Knob("length", 32, Integer(16, 64), "Positions", "How many tokens the model sees at once."),), next=True),
     Task(
         "dates", "Dates into ISO 8601",
         "Translate a date as people write it. Each character of the answer looks at the characters that it comes from.",
@@ -372,9 +332,7 @@ TASKS: dict[str, Task] = {task.name: task for task in (
         lambda design: "March 9, 2024", "such as March 9, 2024 or 09.03.2024", 500, 5e-3, (0.977, 0.85), batch=48,
         controls={"values from the encoder": Control(
             "Values from the encoder too: the dates are just as right, but the weights say less. The model may read a neighbour that has taken up the digit: "
-            "attention shows where a vector was read, not where the information came from.", {"encoded_values": True})},
-        reads="31 May 1999",
-        refuses=("9/10/2024", "31.02.2024", "March 9, 3024", "9 march 2024", "30 Feb 2024", "09 March 2024")),
+            "attention shows where a vector was read, not where the information came from.", {"encoded_values": True})}),
     Task(
         "shapes", "Find a shape in a picture",
         "A tiny vision transformer. Six words name shapes, and the patches of a picture follow. Each word must give the colour of its shape, so it must look at the patch with that shape.",
@@ -384,8 +342,7 @@ TASKS: dict[str, Task] = {task.name: task for task in (
             "grey pictures": Control("If all shapes have one grey, no patch has the answer: the model never learns where to look, although it could see the shapes.", {"grey": True}),
             "one word": Control("If all words are the same to the model, no query can know which shape it asks for: all of them look alike.", {"tokens": 1}),
         },
-        sliders=(Knob("length", 5, Integer(3, 6), "Patches", "How many patches are in a row and in a column of the picture."),),
-        reads="red circle 1,2; blue square 4,4", refuses=("red circle", "pink circle 1,2", "red circle 1,5", "red circle 1,2; blue circle 2,2", "red circle 1,2; blue ring 1,2")),
+        sliders=(Knob("length", 5, Integer(3, 6), "Patches", "How many patches are in a row and in a column of the picture."),)),
 )}
 # fmt: on
 """All tasks by name."""
@@ -395,3 +352,75 @@ CONTROLS = tuple(dict.fromkeys(control for task in TASKS.values() for control in
 
 SLIDER_KEYS = tuple(dict.fromkeys(knob.key for task in TASKS.values() for knob in task.sliders))
 """The fields of a design that the sliders of any task can change."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A training. Equal plans give equal digits.
+
+    Attributes:
+        name: name of the task.
+        seed: of the initial parameters and of all batches.
+        steps: number of batches; 0: the default of the task.
+        control: the name of one of the task's controls; empty: the model that can learn the task.
+        turned: changed fields of the task's design by name, within the ranges of the task's `sliders`.
+
+    Raises:
+        ConfigError: there is no such task or control, or a number is out of range.
+    """
+
+    name: str
+    seed: int = 0
+    steps: int = 0
+    control: str = ""
+    turned: tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.name not in TASKS:
+            raise ConfigError(f"task is one of {', '.join(TASKS)}; got {self.name!r}: choose one of them.")
+        if self.control and self.control not in self.task.controls:
+            controls = ", ".join(self.task.controls) or "none"
+            raise ConfigError(
+                f"The controls of {self.name} are: {controls}; got {self.control!r}: choose one, or leave it empty."
+            )
+        for name, value, low, high in (("seed", self.seed, 0, SEEDS), ("steps", self.steps, 0, MOST_STEPS)):
+            if not low <= value <= high:
+                raise ConfigError(f"{name} is a whole number from {low} to {high:,}; got {value!r}: choose one.")
+        object.__setattr__(self, "steps", self.steps or self.task.steps)
+        sliders = {slider.key: slider for slider in self.task.sliders}
+        for key, value in self.turned:
+            if key not in sliders or not sliders[key].range.accepts(value):
+                expected = "; ".join(f"{slider.key} is {slider.range.expected}" for slider in sliders.values())
+                expected = expected or "nothing can be changed"
+                raise ConfigError(f"Of the task {self.name}, {expected}; got {key} {value!r}: choose one.")
+
+    @property
+    def task(self) -> Task:
+        """The task of the plan."""
+        return TASKS[self.name]
+
+    @property
+    def rate(self) -> float:
+        """The largest learning rate."""
+        return self.task.rate
+
+    @property
+    def design(self) -> Design:
+        """The model that is trained."""
+        changes: dict[str, Any] = dict(self.turned)
+        if self.control:
+            changes |= self.task.controls[self.control].changes
+        return replace(self.task.design, **changes)
+
+    def example(self, text: str) -> Example:
+        """The input of the model: the user's `text`, or else a sample of the task with the right length.
+
+        Raises:
+            TextError: the text does not fit the task.
+        """
+        return self.task.read(text if text.strip() else self.task.sample(self.design), self.design)
+
+    @property
+    def every(self) -> int:
+        """The number of steps between two frames of the film."""
+        return max(1, self.steps // _FRAMES)

@@ -1,14 +1,17 @@
-"""The figures of the Training page: learning curves, the maps and answers of a model at one step, and the maps of many seeds."""
+"""The figures of the Training page: learning curves, the maps and answers of a model at one step, and the maps of many seeds; and its film as bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attention.base.errors import AttentionError
 from attention.base.tokens import label
-from attention.formula.names import WEIGHTS
+from attention.explanation import tables
+from attention.export.packing import ArrayPool, source_and_trace
+from attention.formula.names import MASKED_SCORES, WEIGHTS, Cell
 from attention.formula.steps import find_step
 from attention.pictures import scales
 from attention.pictures.charts import GRID_COLOR, POINT_COLOR
@@ -23,15 +26,19 @@ from attention.pictures.layout import (
     panel_label,
     panel_ticks,
 )
+from attention.pictures.message import pack
 from attention.pictures.mosaic import filled_canvas, tile_panels
-from attention.training.trained_trace import build_trace
+from attention.training.jobs import get_film
+from attention.training.trained import Trained
 from attention.vision.over_picture import over_picture_json
 
 if TYPE_CHECKING:
+    from attention.export.states import State
+    from attention.trace.layer import Layer
     from attention.trace.trace import Trace
     from attention.training.learning import Snapshot
-    from attention.training.plan import Plan
     from attention.training.task import Example
+    from attention.training.tasks import Plan
 
 N_SEEDS = 20
 _ACROSS = 5
@@ -43,29 +50,17 @@ _LINES = (
 _LOSS = "#9a9da6"
 
 
-class PositionAnswer(NamedTuple):
-    """A model's answer at one position, with its probability; `right` is None where the task asks nothing."""
-
-    token: str
-    answer: str
-    right: bool | None
-    probability: float
-
-
-def answers(plan: Plan, snapshot: Snapshot, example: Example) -> tuple[PositionAnswer, ...]:
-    """The model's answer at each position of an example."""
+def answers(plan: Plan, snapshot: Snapshot, example: Example) -> list[tuple[str, bool]]:
+    """The model's answer at each position of an example where the task asks for one, and whether it is right."""
     import torch
 
     from attention.training.network import forward
 
     batch = plan.task.posed(example.ids, plan.design)
     with torch.no_grad():
-        probabilities, best = forward(snapshot.parameters, plan.design, batch)[0][0].softmax(-1).max(-1)
-    columns = zip(example.tokens, best.tolist(), batch.answers[0].tolist(), probabilities.tolist(), strict=True)
-    return tuple(
-        PositionAnswer(token, example.answers[answer], None if truth < 0 else answer == truth, probability)
-        for token, answer, truth, probability in columns
-    )
+        best = forward(snapshot.parameters, plan.design, batch)[0][0].softmax(-1).argmax(-1)
+    pairs = zip(best.tolist(), batch.answers[0].tolist(), strict=True)
+    return [(example.answers[answer], answer == truth) for answer, truth in pairs if truth >= 0]
 
 
 def asked_queries(plan: Plan, example: Example) -> tuple[int, ...]:
@@ -79,13 +74,12 @@ def maps(
     """The weights of each layer, its first head in front; the cells that the task's rule makes relevant are outlined in the last layer.
 
     Args:
-        plan: the training plan.
-        snapshot: the model at one step.
-        example: the input.
         name: a heading that distinguishes these maps from others beside them.
         moves: whether this is a frame of a film: then only the numbers change, and the page repaints the cells alone.
         query: the query whose row of the last layer is drawn over the picture, before the maps; None: no picture is drawn.
     """
+    from attention.training.trained_trace import build_trace
+
     trace = build_trace(plan, snapshot, example)
     figures = [heatmap_json(trace, WEIGHTS, number) for number in range(len(trace.layers))]
     gold = plan.task.posed(example.ids, plan.design).gold[0]
@@ -100,10 +94,8 @@ def maps(
             subtitle.append(f"step {snapshot.step}")
         spec["layout"]["title"]["subtitle"]["text"] = " · ".join(subtitle)
         spec["layout"]["uirevision"] = f"{name} {layer.name} {spec['layout']['uirevision']}"
-        spec["layout"]["meta"]["file"] = [
-            WEIGHTS,
-            "-".join([*name.split(), *layer.name.split(), f"step{snapshot.step}"]),
-        ]
+        file = "-".join([*name.split(), *layer.name.split(), f"step{snapshot.step}"])
+        spec["layout"]["meta"]["file"] = [WEIGHTS, file]
         # The sums of the rows are dropped: each is 1.
         spec["layout"]["annotations"] = [note for note in spec["layout"].get("annotations", []) if note.get("name")]
         spec["layout"]["margin"]["r"] = 12
@@ -137,21 +129,17 @@ def curves(runs: Mapping[str, Sequence[Snapshot]], steps: int, at: int) -> Spec:
 
     Args:
         runs: the snapshots by the name of the model; all after the first are drawn thin.
-        steps: the total number of steps.
-        at: the last step on display.
     """
+    from attention.training.learning import PROBES
+
     data: list[dict[str, Any]] = []
     summaries = []
     for number, (name, snapshots) in enumerate(runs.items()):
         visible = [snapshot for snapshot in snapshots if snapshot.step <= at]
         if not visible:
             continue
-        base = {
-            "type": "scatter",
-            "mode": "lines",
-            "x": [snapshot.step for snapshot in visible],
-            "showlegend": number == 0,
-        }
+        at_steps = [snapshot.step for snapshot in visible]
+        base = {"type": "scatter", "mode": "lines", "x": at_steps, "showlegend": number == 0}
         width, suffix = (1.5, f" · {name}") if number else (3, "")
         for field, color, dash, words in _LINES:
             line = {"color": color, "width": width, "dash": "dot" if number else dash}
@@ -164,32 +152,22 @@ def curves(runs: Mapping[str, Sequence[Snapshot]], steps: int, at: int) -> Spec:
         data.append({**base, "y": loss, "customdata": [snapshot.loss for snapshot in visible], "line": line, "name": "loss, relative to its start", "hovertemplate": hover})  # fmt: skip
         last = visible[-1]
         summaries.append(f"{name}: loss {last.loss:.3g}, accuracy {last.accuracy:.2f}, on gold cells {last.score:.2f}")
-    meta = {
-        "alt": f"Line chart of the learning progress up to step {at} of {steps}: {'; '.join(summaries)}.",
-        "step": "",
-        "panels": [],
-    }
+    alt = f"Line chart of the learning progress up to step {at} of {steps}: {'; '.join(summaries)}."
     plain = {"gridcolor": GRID_COLOR, "zeroline": False, "showline": False, "ticks": ""}
-    return {
-        "data": data,
-        "layout": {
-            "title": {
-                "text": "<b>learning</b>", "font": {"size": 15}, "x": 0, "xref": "container", "pad": {"l": 6},
-                "y": 1 - 30 / _HEIGHT, "yref": "container", "yanchor": "bottom",
-                "subtitle": {"text": f"on {_probes()} sequences that are never trained on", "font": {"size": 11}},
-            },
-            "template": NO_TEMPLATE, "font": {"size": 11}, "height": _HEIGHT, "margin": {"l": 48, "r": 16, "t": 70, "b": 112},
-            "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "uirevision": "learning", "meta": meta,
-            "xaxis": {**plain, "title": {"text": "step", "standoff": 8}, "range": [0, steps]},
-            "yaxis": {**plain, "range": [-0.02, 1.05]},
-            "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom"},
-            "hovermode": "closest",
-        },
-    }  # fmt: skip
+    layout = _layout(
+        "learning", f"on {PROBES} sequences that are never trained on", _HEIGHT, {"l": 48, "r": 16, "t": 70, "b": 112}, "learning", alt,
+        xaxis={**plain, "title": {"text": "step", "standoff": 8}, "range": [0, steps]},
+        yaxis={**plain, "range": [-0.02, 1.05]},
+        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom"},
+        hovermode="closest",
+    )  # fmt: skip
+    return {"data": data, "layout": layout}
 
 
 def seeds(plans: Sequence[Plan], lasts: Sequence[Snapshot], example: Example) -> Spec:
     """The weights of the last layer for many seeds, in one figure with one scale, with the scores of each."""
+    from attention.training.trained_trace import build_trace
+
     matrices = [
         build_trace(plan, last, example).layers[-1].matrix(WEIGHTS).numpy()
         for plan, last in zip(plans, lasts, strict=True)
@@ -199,36 +177,88 @@ def seeds(plans: Sequence[Plan], lasts: Sequence[Snapshot], example: Example) ->
     weights = filled_canvas(panels, np.float32(np.nan))
     for panel, matrix in zip(panels, matrices, strict=False):
         weights[panel.area] = matrix
-    heat = {
-        **scales.color_keys(find_step(WEIGHTS), 0, 1, "fixed")[0],
-        "showscale": False,
-    }  # the maps above show the scale
+    heat = scales.color_keys(find_step(WEIGHTS), 0, 1, "fixed")[0] | {"showscale": False}  # the maps above show it
     used_panels = panels[: len(matrices)]
     captions = [
         f"seed {plan.seed} · {last.accuracy:.2f} · {last.score:.2f}" for plan, last in zip(plans, lasts, strict=True)
     ]
-    meta = {"alt": f"Heatmap of the weights of the last layer, query (attends from) by key (attends to), of {len(used_panels)} seeds; "
-            f"accuracy and weight on gold cells: {'; '.join(captions)}.", "step": "", "panels": []}  # fmt: skip
+    alt = (
+        f"Heatmap of the weights of the last layer, query (attends from) by key (attends to), of {len(used_panels)} seeds; "
+        f"accuracy and weight on gold cells: {'; '.join(captions)}."
+    )
     n_rows, n_columns = weights.shape
     height = round(90 + 620 * min(1.3, max(0.6, n_rows / n_columns)))
-    layout = {
-        "title": {
-            "text": "<b>every seed</b>", "font": {"size": 15}, "x": 0, "xref": "container", "pad": {"l": 6},
-            "y": 1 - 30 / height, "yref": "container", "yanchor": "bottom",
-            "subtitle": {"text": "weights of the last layer; seed · accuracy · weight on gold cells", "font": {"size": 11}},
-        },
-        "template": NO_TEMPLATE, "font": {"size": 11}, "height": height, "margin": {"l": 12, "r": 12, "t": 90, "b": 12},
-        "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "uirevision": "seeds", "meta": meta,
-        "xaxis": {**PLAIN_AXIS, **panel_ticks(()), "range": [-0.5, n_columns - 0.5]}, "yaxis": {**PLAIN_AXIS, **panel_ticks(()), "range": [n_rows - 0.5, -0.5]},
-        "annotations": [panel_label(text, panel, borderpad=0, font={"size": 10}) for text, panel in zip(captions, used_panels, strict=True)],
-    }  # fmt: skip
+    layout = _layout(
+        "every seed", "weights of the last layer; seed · accuracy · weight on gold cells", height, {"l": 12, "r": 12, "t": 90, "b": 12}, "seeds", alt,
+        xaxis={**PLAIN_AXIS, **panel_ticks(()), "range": [-0.5, n_columns - 0.5]},
+        yaxis={**PLAIN_AXIS, **panel_ticks(()), "range": [n_rows - 0.5, -0.5]},
+        annotations=[panel_label(text, panel, borderpad=0, font={"size": 10}) for text, panel in zip(captions, used_panels, strict=True)],
+    )  # fmt: skip
     return {
         "data": [{"type": "heatmap", "z": weights, **heat, "hoverongaps": False, "hoverinfo": "none"}],
         "layout": layout,
     }
 
 
-def _probes() -> int:
-    from attention.training.learning import PROBES
+def _layout(
+    title: str, subtitle: str, height: int, margin: dict[str, int], revision: str, alt: str, **more: Any
+) -> dict[str, Any]:
+    return {
+        "title": {
+            "text": f"<b>{title}</b>", "font": {"size": 15}, "x": 0, "xref": "container", "pad": {"l": 6},
+            "y": 1 - 30 / height, "yref": "container", "yanchor": "bottom", "subtitle": {"text": subtitle, "font": {"size": 11}},
+        },
+        "template": NO_TEMPLATE, "font": {"size": 11}, "height": height, "margin": margin, "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)", "uirevision": revision, "meta": {"alt": alt, "step": "", "panels": []}, **more,
+    }  # fmt: skip
 
-    return PROBES
+
+def pack_film(state: State) -> bytes:
+    """The training of a state's model, frame by frame.
+
+    Raises:
+        AttentionError: the state's link is invalid, or its model is not trained here.
+    """
+    from attention.training.trained_trace import build_trace
+
+    source, trace = source_and_trace(state)
+    if not isinstance(source, Trained):
+        raise AttentionError(
+            f"A film shows a trained model; “{state.title}” has source {state.link.get('source')!r}: leave film out."
+        )
+    plan, example, pool = source.plan, source.example, ArrayPool()
+    snapshots = get_film(plan).wait()
+    frames = []
+    for index, snapshot in enumerate(snapshots):
+        figures = maps(plan, snapshot, example, moves=True)
+        layers = build_trace(plan, snapshot, example).layers
+        for figure, layer in zip(figures, layers, strict=True):
+            figure["layout"]["meta"]["step"] = _weights_name(layer)
+        learning = curves({state.title: snapshots[: index + 1]}, plan.steps, snapshot.step)
+        frames.append({
+            "step": snapshot.step,
+            "message": pool.header(pack([*figures, learning])),
+            "answers": [[*answer] for answer in answers(plan, snapshot, example)],
+            "numbers": {_weights_name(layer): {name: pool.add(_with_gaps(layer, name)) for name in (MASKED_SCORES, WEIGHTS)} for layer in layers},
+        })  # fmt: skip
+    sides = [
+        {"axis": names[0], "tokens": []} for names in tables.cell_names(trace.layers[0], Cell(0, WEIGHTS, 0, 0, 0))
+    ]
+    for side, tokens in zip(sides, (example.tokens, example.memory or example.tokens), strict=True):
+        side["tokens"] = [*tokens]
+    header = {
+        "film": frames, "sides": sides, "link": dict(state.link), "outline": CHOSEN_COLOR,
+        "about": " ".join(example.notes), "layers": [_weights_name(layer) for layer in trace.layers],
+        "initial": {"at": str(plan.steps), "step": _weights_name(trace.layers[-1]), "q": str(state.q), "k": str(state.k)},
+    }  # fmt: skip
+    return pool.pack(header)
+
+
+def _weights_name(layer: Layer) -> str:
+    """The name of a layer's weights, by which the page distinguishes clicks."""
+    return f"weights of {layer.name}"
+
+
+def _with_gaps(layer: Layer, name: str) -> Any:
+    matrix = layer.matrix(name, 0).numpy()
+    return np.where(np.isfinite(matrix), matrix, np.nan).astype(matrix.dtype)

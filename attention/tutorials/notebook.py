@@ -165,18 +165,18 @@ class Notebook:
         return notebook_inputs.snippet(self.name, self.title, self.sequence)
 
 
-NAME = "notebook"
+_NAME = "notebook"
 # fmt: off
 _NOTEBOOK = Knob(
     "notebook", "self-attention-class", Choice(NOTEBOOKS, tuple(Notebook(name).title for name in NOTEBOOKS)),
-    "Notebook", "One of five “attention from scratch” notebooks, reproduced to the last digit.", (NAME,))
+    "Notebook", "One of five “attention from scratch” notebooks, reproduced to the last digit.", (_NAME,))
 # fmt: on
 
 
 def read(reader: Reader) -> Notebook:
     """One sequence of the notebook, with overrides of its formula."""
     name = reader.knob(_NOTEBOOK)
-    return Notebook(name, read_sequence(reader, Notebook(name).sequences), read_override(reader, NAME))
+    return Notebook(name, read_sequence(reader, Notebook(name).sequences), read_override(reader, _NAME))
 
 
-KIND = SourceKind(NAME, read, knobs=(_NOTEBOOK,))
+KIND = SourceKind(_NAME, read, knobs=(_NOTEBOOK,))

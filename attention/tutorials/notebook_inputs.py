@@ -27,10 +27,7 @@ _LINEAR = (
     "    return torch.nn.init.kaiming_uniform_(weight, a=math.sqrt(5), generator=generator).T",
     "",
 )
-_X42 = (
-    _SEED_42,
-    "x = torch.randn(4, 8, 2, generator=generator)[{sequence}]  # [query_pos d_model]",
-)
+_X42 = (_SEED_42, "x = torch.randn(4, 8, 2, generator=generator)[{sequence}]  # [query_pos d_model]")
 
 _LINES: dict[str, tuple[str, ...]] = {
     "heatmaps-unscaled": (*_OCEANIC, *_SAME),

@@ -22,7 +22,7 @@ from attention.trace.attend import attend
 from attention.trace.layer import Layer
 from attention.tutorials.notebook_inputs import SENTENCES
 
-Recipe = Callable[[int], tuple[tuple[str, ...], Layer]]
+_Recipe = Callable[[int], tuple[tuple[str, ...], Layer]]
 
 # Greg Egan, "Oceanic", as the first notebook edits it.
 _OCEANIC = (
@@ -154,7 +154,7 @@ def _row_labels(n: int) -> tuple[str, ...]:
     return tuple(f"x{i}" for i in range(n))
 
 
-RECIPES: dict[str, Recipe] = {
+RECIPES: dict[str, _Recipe] = {
     "heatmaps-unscaled": _heatmaps_unscaled,
     "heatmaps-scaled": _heatmaps_scaled,
     "heatmaps-self-attention": _heatmaps_self_attention,

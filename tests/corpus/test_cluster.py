@@ -25,8 +25,8 @@ from attention import ConfigError, FileError, ModelError
 from attention.base.errors import SizeError
 from attention.corpus import cluster, scan
 from attention.corpus.cluster import _KILLS, scan_on_cluster
-from attention.corpus.parts_folder import PartsFolder, part_name
 from attention.corpus.run_plan import RunPlan
+from attention.corpus.scan import PartsFolder, part_name
 from attention.models.library import LIBRARY
 
 pytestmark = pytest.mark.long  # clusters: a dozen processes start and are killed
@@ -231,7 +231,7 @@ def test_missing_scheduler_worker_or_package_is_a_sentence(
             scan_on_cluster(wanted.plan, TEXTS, str(tmp_path / "heads"), **options)
 
     monkeypatch.setattr(cluster, "_CONNECTION_SECONDS", 1)
-    monkeypatch.setattr(cluster, "WORKER_SECONDS", 0.1)
+    monkeypatch.setattr(cluster, "_WORKER_SECONDS", 0.1)
     refused("does not answer: start `dask scheduler`", scheduler=f"tcp://127.0.0.1:{free_port()}")
     for address in (
         "nonsense://",
@@ -243,7 +243,7 @@ def test_missing_scheduler_worker_or_package_is_a_sentence(
     refused("not both", scheduler="tcp://127.0.0.1:8786", workers=2)
     with running_cluster(tmp_path, 0, Journal(tmp_path)) as address:
         refused("has no workers: start some with `dask worker", scheduler=address)
-    monkeypatch.setattr(cluster, "WORKER_SECONDS", 60)
+    monkeypatch.setattr(cluster, "_WORKER_SECONDS", 60)
     (tmp_path / "other").mkdir()
     with running_cluster(tmp_path / "other", 1, Journal(tmp_path), scheduler_in=tmp_path) as address:
         refused(r"cannot import the task .*: install attention-lab\[cluster\] on all", scheduler=address)

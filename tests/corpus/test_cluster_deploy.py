@@ -18,7 +18,7 @@ from tiny_models import TinyModels
 
 import attention
 from attention.corpus import scan
-from attention.corpus.parts_folder import PartsFolder
+from attention.corpus.scan import PartsFolder
 from attention.models.library import LIBRARY
 
 DEPLOY = ROOT / "deploy" / "corpus"

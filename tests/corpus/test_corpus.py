@@ -19,12 +19,11 @@ from tiny_models import TinyModels
 
 from attention import ConfigError, FileError, Model, ModelError, metrics
 from attention.corpus import scan
-from attention.corpus.batches import _REPEATED_TOKENS, Tokenizer
-from attention.corpus.chunk import limits
+from attention.corpus.chunk import _REPEATED_TOKENS, Tokenizer
 from attention.corpus.digest import MAX_OFFSET, N_KEYS, Digest, Moments
-from attention.corpus.parts_folder import PartsFolder, part_name
 from attention.corpus.result import HeadsResult
 from attention.corpus.run_plan import CONTROLS, RunPlan
+from attention.corpus.scan import PartsFolder, part_name
 from attention.explanation.subwords import TokenGroups
 from attention.formula.names import WEIGHTS
 from attention.metrics.metric import all_metrics
@@ -70,7 +69,7 @@ def run(
 def test_histogram_ends_at_the_declared_maximum(tiny: TinyModels) -> None:
     plan, _ = scan.make_plan(LIBRARY.get(str(tiny("GPT-2"))), TEXTS)
     for maximum, high in (("1", 1), ("2.5", 2.5), ("keys − 1", plan.max_tokens - 1)):
-        assert limits(replace(all_metrics()["entropy"], maximum=maximum), plan) == (0, high)
+        assert plan.limits(replace(all_metrics()["entropy"], maximum=maximum)) == (0, high)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -28,10 +28,10 @@ from tiny_pictures import TinyPictureModels
 from attention import FileError, metrics
 from attention.corpus import command as corpus_command
 from attention.corpus import scan
-from attention.corpus.command import Estimate, ProgressLines, _estimate_words, duration, main, progress
-from attention.corpus.parts_folder import PartsFolder, part_name
+from attention.corpus.command import _duration, _estimate_words, _progress, _ProgressLines, main
 from attention.corpus.result import HeadsResult
 from attention.corpus.run_plan import RunPlan
+from attention.corpus.scan import PartsFolder, part_name
 from attention.models.library import LIBRARY, Settings
 
 TEXTS = (
@@ -373,7 +373,7 @@ def test_real_model_has_its_known_heads_over_200_sentences(tmp_path: Path) -> No
 def test_tiny_run_without_a_terminal_is_quiet_about_bars() -> None:
     clock = iter([0.0, 10.0, 40.0, 50.0, 60.0])
     stream = io.StringIO()
-    lines = ProgressLines(1000, stream, lambda: next(clock))
+    lines = _ProgressLines(1000, stream, lambda: next(clock))
     for _ in range(4):
         lines.add(250)
     assert stream.getvalue() == "500 of 1,000 texts, about 40 seconds left\n1,000 of 1,000 texts in 1 minute\n"
@@ -385,7 +385,7 @@ def test_terminal_has_a_bar() -> None:
             return True
 
     stream = Terminal()
-    with progress(20, stream) as report:
+    with _progress(20, stream) as report:
         report(10)
         report(10)
     assert "20/20" in stream.getvalue()
@@ -396,17 +396,16 @@ def test_terminal_has_a_bar() -> None:
     [(0.2, "1 second"), (2.4, "2 seconds"), (59, "59 seconds"), (90, "1.5 minutes"), (60, "1 minute"), (600, "10 minutes"), (5400, "1.5 hours"), (90_000, "1 day"), (10**6, "12 days")],
 )  # fmt: skip
 def test_durations_have_two_digits(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
+    assert _duration(seconds) == words
 
 
 def test_estimate_speaks_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    found = Estimate(7200.0, 2_000_000)
-    assert "about 2 hours on 1 worker of one thread; this machine has 8 cores" in _estimate_words(found, 10, 1)
-    words = _estimate_words(found, 10, 8)
+    assert "about 2 hours on 1 worker of one thread; this machine has 8 cores" in _estimate_words(7200.0, 20_000_000, 1)
+    words = _estimate_words(7200.0, 20_000_000, 8)
     assert "about 15 minutes on 8 workers of one thread\n" in words
     assert "about 20.0 MB of parts" in words
-    assert "divided by the number of workers" in _estimate_words(found, 10, 0)
+    assert "divided by the number of workers" in _estimate_words(7200.0, 20_000_000, 0)
 
 
 def test_workers_are_those_of_the_cluster(
@@ -418,12 +417,12 @@ def test_workers_are_those_of_the_cluster(
         calls.append((arguments.pop("workers"), arguments.pop("scheduler"), arguments["shard"]))
         scan.scan(plan, texts, url, **arguments)
 
-    monkeypatch.setitem(sys.modules, "attention.corpus.cluster", SimpleNamespace(scan_on_cluster=scan_on_cluster))
+    monkeypatch.setattr(corpus_command, "scan_on_cluster", scan_on_cluster)
     common = [tiny("GPT-2"), texts, "-o"]
     assert command(*common, tmp_path / "a", "--workers", "2")[0] == 0
     assert command(*common, tmp_path / "b", "--scheduler", "tcp://127.0.0.1:8786", "--shard", "0/1")[0] == 0
     assert command(*common, tmp_path / "c", "--workers", "1")[0] == 0
-    assert calls == [(2, "", (0, 1)), (0, "tcp://127.0.0.1:8786", (0, 1))]
+    assert calls == [(2, "", (0, 1)), (0, "tcp://127.0.0.1:8786", (0, 1)), (0, "", (0, 1))]
     assert digest(tmp_path / "a") == digest(tmp_path / "b") == digest(tmp_path / "c")
 
 

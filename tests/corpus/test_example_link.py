@@ -11,7 +11,7 @@ from tiny_models import TinyModels
 
 from attention import ModelError
 from attention.base.knobs import Limits
-from attention.corpus.example_link import _MAX_LINK_BYTES, example_link
+from attention.corpus.examples import _MAX_LINK_BYTES, example_link
 from attention.corpus.result import HeadsResult
 from attention.formula.names import WEIGHTS
 from attention.models.library import LIBRARY
@@ -61,7 +61,8 @@ def test_link_names_the_model_on_offer_or_says_why_not(
     monkeypatch.setattr(type(LIBRARY), "names", lambda _: ("GPT-2", "other"))
     assert state().state["model"] == "GPT-2"
     assert "A link has at most 16,384 bytes" in state(text="a" * _MAX_LINK_BYTES).reason
-    assert example_link(result, example, 0, 0, text="the owl").state["text"] == "the owl"
+    cut = example._replace(text="the owl slept", tokens=("the", "owl", *["…"] * 1000))
+    assert example_link(result, cut, 0, 0).state["text"] == "the owl"
     monkeypatch.setattr(type(LIBRARY), "names", lambda _: ("other",))
 
     def missing(*_: Any) -> Path:

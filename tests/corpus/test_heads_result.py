@@ -20,9 +20,9 @@ from test_corpus import TEXTS, run
 from tiny_models import TinyModels
 
 from attention import FileError, MissingError
-from attention.corpus import labels, result, result_child
-from attention.corpus.result import HeadsResult, Turn
-from attention.corpus.result_child import COLUMNS, NUMBERS
+from attention.corpus import heads_table, labels, result
+from attention.corpus.heads_table import COLUMNS, NUMBERS
+from attention.corpus.result import HeadsResult, _Turn
 from benchmarks.corpus_attacks import EXAMPLE, bombs, examples, heads_parquet
 
 MB = 2**20
@@ -123,7 +123,7 @@ def test_result_describes_its_run_and_is_equal_by_its_bytes(folder: Path, good: 
     assert (result.name, result.model) == ("heads", "GPT-2")
     tokens = result.info["read"]["tokens"]
     assert result.words() == f"7 texts, {tokens} tokens, none cut; controls: shuffled words, random repeated tokens (1)"
-    assert result.memory_bytes() > len(good)
+    assert result.nbytes > len(good)
     with pytest.raises(MissingError, match="has 8 heads; got L9 H0"):
         result.examples(9, 0, "local")
     with pytest.raises(MissingError, match="has the metrics entropy, "):
@@ -322,7 +322,7 @@ def test_any_changed_byte_gives_a_sentence_or_a_result(table: pa.Table, good: by
         assert "exit code 1)" not in said  # a traceback
 
 
-def allowed(n_bytes: int) -> Turn:
+def allowed(n_bytes: int) -> _Turn:
     return lambda: nullcontext(n_bytes)
 
 
@@ -344,7 +344,7 @@ def test_examples_that_are_too_large_are_refused() -> None:
 
 @pytest.mark.usefixtures("here")
 def test_nothing_that_a_process_returns_is_trusted(good: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = result_child.numbers_of(good, "x")
+    packed = heads_table.numbers_of(good, "x")
     start = 8 + int.from_bytes(packed[:8], "little")
     infinite = packed[:start] + np.float64(np.inf).tobytes() + packed[start + 8 :]
     for answer in (b"", bytes(8), b"\xff" * 99, packed[:-1], packed[: start + 80], packed[8:], infinite):
@@ -365,8 +365,8 @@ def test_nothing_that_a_process_returns_is_trusted(good: bytes, monkeypatch: pyt
 
 def test_pandas_is_not_imported_to_read_a_result(folder: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from attention.corpus import result_child\n"
-        "content = Path(sys.argv[1]).read_bytes(); result_child.numbers_of(content, 'x'); result_child.examples_of(content, 'x', 0)\n"
+        "import sys; from pathlib import Path; from attention.corpus import heads_table\n"
+        "content = Path(sys.argv[1]).read_bytes(); heads_table.numbers_of(content, 'x'); heads_table.examples_of(content, 'x', 0)\n"
         "assert 'pandas' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, str(folder / "heads.parquet")], check=True)

@@ -6,9 +6,15 @@ import re
 
 import pytest
 
-from attention.corpus.batches import Tokenizer
-from attention.corpus.example_link import ExampleLink
-from attention.corpus.lit_tokens import _describe_example, _lit_tokens_html, _shown_positions, examples_html, read_text
+from attention.corpus.chunk import Tokenizer
+from attention.corpus.examples import (
+    ExampleLink,
+    _describe_example,
+    _lit_tokens_html,
+    _read_text,
+    _shown_positions,
+    examples_html,
+)
 from attention.corpus.result import Example
 from attention.models.library import LIBRARY
 
@@ -36,7 +42,7 @@ def test_long_texts_show_their_query_and_keys_only() -> None:
 
 def test_tokens_texts_and_addresses_are_escaped() -> None:
     evil = ('<script>alert("1")</script>', "a&b", '"><img src=x>')
-    html = examples_html([example(evil, 1, 0)], lambda _: ExampleLink({"text": '"><script>', "q": "1"}))
+    html = examples_html([example(evil, 1, 0)], [ExampleLink({"text": '"><script>', "q": "1"})])
     assert "<script" not in html
     assert "<img" not in html
     assert 'href="./?text=%22%3E%3Cscript%3E&amp;q=1"' in html
@@ -44,7 +50,7 @@ def test_tokens_texts_and_addresses_are_escaped() -> None:
 
 
 def test_example_without_a_link_says_why() -> None:
-    html = examples_html([example(("a", "b"), 1, 0)], lambda _: ExampleLink(None, "This server has no <model>."))
+    html = examples_html([example(("a", "b"), 1, 0)], [ExampleLink(None, "This server has no <model>.")])
     assert "<a" not in html
     assert html.count("This server has no &lt;model&gt;.") == 2
 
@@ -63,5 +69,5 @@ def test_cut_text_opens_with_the_tokens_that_were_read(model: str) -> None:
     for max_tokens in range(9, 90):
         tokenizer = Tokenizer(LIBRARY.get(model), max_tokens)
         tokens = tokenizer.tokens(tokenizer.sequences(0, [text])[0][0])
-        read = read_text(example(tokens, 1, 0, text=text), max_tokens)
+        read = _read_text(example(tokens, 1, 0, text=text), max_tokens)
         assert whole.tokens(whole.sequences(0, [read])[0][0]) == tokens

@@ -77,7 +77,7 @@ def test_mosaic_has_the_means_and_histograms_of_the_result() -> None:
     expected = result().column("induction", "mean").reshape(6, 12)
     np.testing.assert_allclose(heat["z"], expected, rtol=1e-6)
     assert (heat["zmin"], heat["zmax"]) == pytest.approx((0, float(expected.max())))
-    numbers = HeadDistributions.of(result(), "induction")
+    numbers = HeadDistributions(result(), "induction")
     paths = [trace for trace in bars if trace.get("fill") == "toself"]
     pieces = [piece for trace in paths for piece in split(trace["x"], trace["y"])]
     counted = [(i, counts) for i, counts in enumerate(numbers.bars()[0]) if counts.any()]
@@ -96,7 +96,7 @@ def split(x: Any, y: Any) -> list[tuple[Any, Any]]:
 
 def test_histograms_add_up_to_the_number_of_texts() -> None:
     for metric in result().metrics:
-        numbers = HeadDistributions.of(result(), metric)
+        numbers = HeadDistributions(result(), metric)
         bars, (low, high) = numbers.bars()
         np.testing.assert_array_equal(bars.sum(1), numbers.count)
         assert bars.shape[1] <= 16

@@ -13,7 +13,7 @@ from test_corpus import TEXTS, run
 from tiny_models import TinyModels
 
 from attention import MissingError
-from attention.corpus.labels import HeadChanges, difference
+from attention.corpus.labels import HeadChanges, describe
 from attention.corpus.result import HeadsResult
 
 
@@ -29,10 +29,10 @@ def folders(tiny: TinyModels, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 def test_change_and_standard_error_follow_their_formulas(folders: dict[str, Path]) -> None:
     rows = [pq.read_table(folders[name] / "heads.parquet").to_pylist() for name in ("a", "b")]
-    result = difference(*(HeadsResult.open(folders[name]) for name in ("a", "b")))
-    assert result.words == "The models differ: GPT-2 and OPT."
+    results = [HeadsResult.open(folders[name]) for name in ("a", "b")]
+    assert describe(*results) == "The models differ: GPT-2 and OPT."
     for a, b in zip(*rows, strict=True):
-        changes = result.changes[a["metric"]]
+        changes = HeadChanges.of(*results, a["metric"])
         place = changes.heads.index((a["layer"], a["head"]))
         if a["mean"] is None or b["mean"] is None:
             assert np.isnan(changes.change[place])
@@ -42,7 +42,7 @@ def test_change_and_standard_error_follow_their_formulas(folders: dict[str, Path
             error = (a["sd"] ** 2 / a["count"] + b["sd"] ** 2 / b["count"]) ** 0.5
             assert changes.error[place] == pytest.approx(error)
             assert changes.in_errors[place] == pytest.approx((b["mean"] - a["mean"]) / error)
-    changes = result.changes["local"]
+    changes = HeadChanges.of(*results, "local")
     ranked = np.abs(changes.change[changes.order])
     assert list(ranked) == sorted(ranked, reverse=True)
     frame = changes.frame(("base", "tuned"))
@@ -52,30 +52,30 @@ def test_change_and_standard_error_follow_their_formulas(folders: dict[str, Path
 
 def test_same_result_has_no_change(folders: dict[str, Path]) -> None:
     a = HeadsResult.open(folders["a"])
-    same = difference(a, HeadsResult.open(folders["a"] / "heads.parquet"))
-    assert same.is_empty
-    assert same.words == ""
-    assert not same.changes["local"].in_errors.any()
+    same = HeadsResult.open(folders["a"] / "heads.parquet")
+    assert describe(a, same) == ""
+    changes = HeadChanges.of(a, same, "local")
+    assert not changes.change.any()
+    assert not changes.in_errors.any()
 
 
 def test_one_text_has_no_spread_and_other_texts_are_named(folders: dict[str, Path]) -> None:
-    result = difference(HeadsResult.open(folders["a"]), HeadsResult.open(folders["other texts"]))
-    assert "The texts differ, 7 and 1" in result.words
-    assert "The controls differ." in result.words
-    assert np.isnan(result.changes["local"].error).all()
-    assert np.isnan(result.changes["local"].in_errors).all()
-    assert not np.isnan(result.changes["local"].change).any()
+    results = HeadsResult.open(folders["a"]), HeadsResult.open(folders["other texts"])
+    words, changes = describe(*results), HeadChanges.of(*results, "local")
+    assert "The texts differ, 7 and 1" in words
+    assert "The controls differ." in words
+    assert np.isnan(changes.error).all()
+    assert np.isnan(changes.in_errors).all()
+    assert not np.isnan(changes.change).any()
 
 
 def test_heads_and_metrics_of_one_result_are_left_out(folders: dict[str, Path]) -> None:
     a = HeadsResult.open(folders["a"])
     fewer = HeadsResult.of("fewer", without_last_layer(folders["b"] / "heads.parquet"))
-    result = difference(a, fewer)
-    assert "4 heads that one result does not have are left out." in result.words
-    assert result.changes["self"].heads == tuple(head for head in a.heads if head[0] == 0)
+    assert "4 heads that one result does not have are left out." in describe(a, fewer)
+    assert HeadChanges.of(a, fewer, "self").heads == tuple(head for head in a.heads if head[0] == 0)
     elsewhere = HeadsResult.of("x", without_last_layer(folders["b"] / "heads.parquet", layer=7))
-    with pytest.raises(MissingError, match="no head in common"):
-        difference(a, elsewhere)
+    assert HeadChanges.of(a, elsewhere, "self").heads == ()
     with pytest.raises(MissingError, match="has the metrics"):
         HeadChanges.of(a, fewer, "no metric")
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from attention import ConfigError, FileError
-from attention.corpus.texts import FORMATS, TextFiles
+from attention.corpus.texts import _FORMATS, TextFiles
 
 TEXTS = ["the owl asked, “who?”", "  she sells\tsea shells ", "keys \"and\" queries; 'meet'", "Der Kübel, 北京 🦉", "x"]
 
@@ -128,7 +128,7 @@ def test_every_format_gives_the_same_texts_twice(name: str, tmp_path: Path) -> N
     assert texts.counts == first
     assert (first.texts, first.empty, first.missing, first.broken) == (len(TEXTS), 0, 0, 0)
     assert first.files == {"dataset": 2, "splits": 2, "folder": 3}.get(name, 1)
-    assert set(FORMATS) <= {part for writer in WRITERS for part in writer.lower().split(".")}
+    assert set(_FORMATS) <= {part for writer in WRITERS for part in writer.lower().split(".")}
 
 
 def test_texts_of_several_files_follow_each_other(tmp_path: Path) -> None:

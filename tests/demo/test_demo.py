@@ -30,7 +30,7 @@ from attention.export.states import State, all_states
 from attention.models.library import LIBRARY
 from attention.pictures.message import SCRIPTS_DIR
 from attention.sources.link import source_of
-from attention.training import training_frames
+from attention.training import training_views
 
 LAB = "https://lab.example.org/demo"
 BY_NAME = {state.name: state for state in all_states()}
@@ -156,7 +156,7 @@ def test_demo_refuses_a_knob_that_the_page_cannot_follow() -> None:
     with pytest.raises(AttentionError, match="must be valid"):
         packing.pack_state(State("odd", "Odd", "", {"mask": "sideways"}))
     with pytest.raises(AttentionError, match="A film shows a trained model"):
-        training_frames.pack_film(State("odd", "Odd", ""))
+        training_views.pack_film(State("odd", "Odd", ""))
 
 
 def test_bundler_refuses_syntax_that_it_does_not_read(tmp_path: Path) -> None:

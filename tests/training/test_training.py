@@ -18,10 +18,10 @@ from attention.formula.functions import generator
 from attention.patching.intervention import Intervention, parse_codes
 from attention.sources.link import source_of
 from attention.training import TASKS, Plan, Trained, train, trained
-from attention.training.design import Design
 from attention.training.jobs import _RUNNING, get_film
-from attention.training.learning import PROBES, measure, measure_gold_weight
+from attention.training.learning import PROBES, _measure_gold_weight, measure
 from attention.training.network import forward
+from attention.training.task import Design
 
 SHORT = {"sort": 120, "induction": 60, "dates": 120}  # steps after which the pattern is there
 LIMITS = Limits(tokens=64, characters=200, d_model=64, heads=8, trace_mb=64)
@@ -86,7 +86,7 @@ def test_gold_cells_follow_the_rule_of_the_task():
 
 def test_score_is_the_weight_on_gold_cells():
     weights = torch.tensor([[[[0.25, 0.75], [0.5, 0.5]], [[0.5, 0.5], [1.0, 0.0]]]])
-    assert measure_gold_weight(weights, torch.tensor([[[False, True], [False, False]]])) == pytest.approx(
+    assert _measure_gold_weight(weights, torch.tensor([[[False, True], [False, False]]])) == pytest.approx(
         (0.75 + 0.5) / 2
     )
 
@@ -143,7 +143,7 @@ def test_film_is_trained_once_for_all_viewers_and_cached():
 
 
 def test_film_without_viewers_stops(monkeypatch):
-    monkeypatch.setattr("attention.training.jobs.PATIENCE", -1)
+    monkeypatch.setattr("attention.training.jobs._PATIENCE", -1)
     film = get_film(Plan("reverse", 12, 20))
     while film in _RUNNING.values():
         pass
@@ -151,7 +151,7 @@ def test_film_without_viewers_stops(monkeypatch):
     assert CACHE.get(film.wanted) is None
     monkeypatch.undo()
     assert get_film(Plan("reverse", 12, 20)).wait()[-1].step == 20  # who comes later has it trained again
-    monkeypatch.setattr("attention.training.jobs.MAX_TRAININGS", 0)
+    monkeypatch.setattr("attention.training.jobs._MAX_TRAININGS", 0)
     with pytest.raises(ConfigError, match="which is the limit"):
         get_film(Plan("reverse", 13, 20))
 
@@ -164,14 +164,26 @@ def test_induction_fails_without_the_first_layer():
         assert measure(result.row, plan.design, probes, {(f"layer {layer}", 0)}).accuracy < 0.3
 
 
+TYPED = {
+    "reverse": ("abcdefghijkl", ("abc", "4 12")),
+    "copy": ("abcdefghijklmnop", ("abc",)),
+    "lookup": ("a:1 b:2 c:3 d:4 e:5 f:6 g:7 h:8 i:9 j:0", ("a:1 a:2", "x")),
+    "sort": ("zyxwvutsrq", ("aabcdefghi", "abc")),
+    "induction": ("to be or not to be", ("word", " ".join(f"w{i}" for i in range(17)))),
+    "dates": ("31 May 1999", ("9/10/2024", "31.02.2024", "March 9, 3024", "9 march 2024", "30 Feb 2024", "09 March 2024")),
+    "shapes": ("red circle 1,2; blue square 4,4", ("red circle", "pink circle 1,2", "red circle 1,5", "red circle 1,2; blue circle 2,2", "red circle 1,2; blue ring 1,2")),
+}  # fmt: skip
+"""Of each task, a text that it reads, and texts that it refuses."""
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_own_text_is_read_or_refused_in_one_sentence(task):
-    assert TASKS[task].refuses
-    for text in TASKS[task].refuses:
+    reads, refuses = TYPED[task]
+    for text in refuses:
         with pytest.raises(TextError, match=r"got .*: .*\."):
             _ = Trained(task, text=text).example
     assert Trained(task).example.tokens == Trained(task, text="  ").example.tokens
-    assert Trained(task, text=TASKS[task].reads).example.ids.shape[0] == 1
+    assert Trained(task, text=reads).example.ids.shape[0] == 1
 
 
 @pytest.mark.parametrize("task", TASKS)

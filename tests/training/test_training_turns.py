@@ -154,7 +154,7 @@ def test_waiting_for_the_first_snapshot_counts_as_viewing(monkeypatch: pytest.Mo
 def test_visitor_with_one_training_too_many_drops_the_oldest() -> None:
     me, here = person("me"), [True]
     with Blocked():
-        films_of_visitor = [begin(me, 300 + number) for number in range(films.MAX_PER_USER)]
+        films_of_visitor = [begin(me, 300 + number) for number in range(films._MAX_PER_USER)]
         begin(person("another", here=here), 301)  # also watches the second
         begin(me, 300)  # watched again, it is no longer the oldest
         more = [begin(me, 310 + number) for number in range(2)]
@@ -173,8 +173,8 @@ def test_visitor_with_one_training_too_many_drops_the_oldest() -> None:
 
 
 def test_one_address_leaves_room_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(films, "MAX_PER_GROUP", 4)
-    monkeypatch.setattr(films, "MAX_TRAININGS", 5)
+    monkeypatch.setattr(films, "_MAX_PER_GROUP", 4)
+    monkeypatch.setattr(films, "_MAX_TRAININGS", 5)
     here = [True]
     with Blocked():
         for number in range(4):
@@ -190,7 +190,7 @@ def test_one_address_leaves_room_for_another(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_largest_group_gives_way_when_all_places_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(films, "MAX_TRAININGS", 5)
+    monkeypatch.setattr(films, "_MAX_TRAININGS", 5)
     here = [True]
     with Blocked():
         trainings = [begin(person(number, "one machine", here), 500 + number) for number in range(5)]

@@ -6,11 +6,11 @@ A result is in the operator's folder, at a path, or uploaded in this tab. Parsed
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import streamlit as st
 
@@ -35,8 +35,7 @@ RESULT = Knob("heads_result", "", Text(300), "Result", "A result of attention.co
 OTHER = Knob("heads_result_b", "", Text(300), "Compared with", "A second result; changes are this one minus the first.", inline=True)  # fmt: skip
 
 _TABLE = "heads.parquet"
-_MAX_BYTES = MAX_TRACE_MB * 2**20
-"""Of one result: as many as a trace may have."""
+_MAX_BYTES = MAX_TRACE_MB * 2**20  # of one result: as many as a trace may have
 _MOST_NAMES = 500
 _LONGEST_NAME = 200  # characters in the address
 _UPLOADED = re.compile(r"(.+):([0-9a-f]{32})", re.DOTALL)
@@ -49,13 +48,7 @@ def is_many() -> bool:
 
 @dataclass(frozen=True)
 class UploadedResult:
-    """An uploaded heads.parquet.
-
-    Attributes:
-        name: the name of the file.
-        digest: hash of the bytes.
-        content: the bytes.
-    """
+    """An uploaded heads.parquet: the name of the file, a hash of its bytes, and these."""
 
     name: str
     digest: str
@@ -69,26 +62,14 @@ class UploadedResult:
 
 @dataclass
 class Uploads:
-    """What a tab keeps of uploads.
-
-    Attributes:
-        results: the uploaded results, by the key of their knob.
-        problem: the error of the last upload.
-    """
+    """What a tab keeps of uploads: the results by the key of their knob, and the error of the last one."""
 
     results: dict[str, UploadedResult] = field(default_factory=dict)
     problem: str = ""
 
 
-@dataclass(frozen=True)
-class Opened:
-    """The results that the address names.
-
-    Attributes:
-        result: the first one; None if the address names none, or it cannot be opened.
-        other: the second one.
-        problems: why one cannot be opened, by the key of its knob.
-    """
+class Opened(NamedTuple):
+    """The results that the address names: None where it names none, or one that cannot be opened; and why, by the key of its knob."""
 
     result: HeadsResult | None
     other: HeadsResult | None
@@ -97,24 +78,20 @@ class Opened:
 
 def open_both(knobs: Knobs) -> Opened:
     """Opens the results that the address names."""
-    opened: dict[str, HeadsResult | None] = {RESULT.key: None, OTHER.key: None}
+    opened: list[HeadsResult | None] = []
     problems: dict[str, AttentionError] = {}
     for knob in (RESULT, OTHER):
         try:
             with scheduler.without_turn():
-                opened[knob.key] = _result_of(str(knobs.value(knob)).strip())
+                opened.append(_result_of(str(knobs.value(knob)).strip()))
         except AttentionError as error:
             problems[knob.key] = error
-    return Opened(opened[RESULT.key], opened[OTHER.key], problems)
+            opened.append(None)
+    return Opened(opened[0], opened[1], problems)
 
 
 def _result_of(asked: str) -> HeadsResult | None:
-    """The result that the value of a knob names; None if it names none.
-
-    Raises:
-        AwaitedError: it is an upload that this tab does not have.
-        FileError: there is no such result, or it cannot be read.
-    """
+    """The result that the value of a knob names; None if it names none."""
     if not asked:
         return None
     found = _UPLOADED.fullmatch(asked)
@@ -135,7 +112,6 @@ def upload_field(knob: Knob, label: str) -> None:
 
 
 def _uploaded(knob: Knob, key: str) -> None:
-    """Keeps the uploaded file, unless it is no result."""
     chosen, ours = st.session_state[key], session().of(Uploads)
     ours.problem = ""
     if chosen is None:
@@ -144,7 +120,7 @@ def _uploaded(knob: Knob, key: str) -> None:
         content = uploads.content(chosen)
         name = chosen.name if len(chosen.name) <= _LONGEST_NAME else f"…{chosen.name[-_LONGEST_NAME:]}"
         with scheduler.without_turn():
-            digest = _digest(content)
+            digest = blake2b(content, digest_size=16).hexdigest()
             _of_bytes(name, digest, content)
     except AttentionError as error:
         ours.problem = str(error)
@@ -158,15 +134,12 @@ def missing_words(source: Source | None) -> str:
     """A sentence about uploaded results, which are not in the link; empty if the page shows a source, or there are none."""
     if source is not None:
         return ""
-    names = [
-        quote(found[1]) for knob in (RESULT, OTHER) if (found := _UPLOADED.fullmatch(standing(knob.key))) is not None
-    ]
-    them = "the file" if len(names) == 1 else "the files"
-    return (
-        f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not in the link: send {them} too, because the page will ask for {'it' if len(names) == 1 else 'them'}."
-        if names
-        else ""
-    )
+    matches = [_UPLOADED.fullmatch(standing(knob.key)) for knob in (RESULT, OTHER)]
+    names = [quote(found[1]) for found in matches if found]
+    if not names:
+        return ""
+    them, are, it = ("the file", "is", "it") if len(names) == 1 else ("the files", "are", "them")
+    return f"{' and '.join(names)} {are} not in the link: send {them} too, because the page will ask for {it}."
 
 
 def short_name(asked: str) -> str:
@@ -180,20 +153,14 @@ def result_names() -> tuple[str, ...]:
     if not RESULTS.is_dir():
         return ()
     entries = (entry for entry in RESULTS.iterdir() if not entry.name.startswith("."))
-    found = [
-        entry.name.removesuffix(".parquet")
-        for entry in entries
-        if entry.suffix == ".parquet" or (entry / _TABLE).is_file()
-    ]
-    return tuple(sorted(set(found))[:_MOST_NAMES])
+    found = {
+        each.name.removesuffix(".parquet") for each in entries if each.suffix == ".parquet" or (each / _TABLE).is_file()
+    }
+    return tuple(sorted(found)[:_MOST_NAMES])
 
 
 def _of_name(name: str) -> HeadsResult:
-    """The result of a name on offer, or, where local paths are allowed, of a path.
-
-    Raises:
-        FileError: there is none, or it cannot be read.
-    """
+    """The result of a name on offer, or, where local paths are allowed, of a path."""
     if name in result_names():
         folder = RESULTS / name
         return _of_path(folder if folder.is_dir() else RESULTS / f"{name}.parquet", name)
@@ -205,14 +172,12 @@ def _of_name(name: str) -> HeadsResult:
 
 
 def _of_bytes(name: str, digest: str, content: bytes) -> HeadsResult:
-    """The result in uploaded bytes.
-
-    Raises:
-        FileError: they are not one.
-    """
     from attention.corpus.result import HeadsResult
 
-    return _cached(("result", digest), lambda: HeadsResult.of(name, content, _MAX_BYTES, _turn))
+    result: HeadsResult = CACHE.get_or_compute(
+        ("result", digest), lambda: HeadsResult.of(name, content, _MAX_BYTES, _turn)
+    )
+    return result
 
 
 def _of_path(path: Path, name: str) -> HeadsResult:
@@ -225,30 +190,9 @@ def _of_path(path: Path, name: str) -> HeadsResult:
             f"A result is a {_TABLE}, or a folder that has one; {quote(name)} cannot be opened: check its name."
         ) from error
     key = ("result", str(path.absolute()), status.st_size, status.st_mtime_ns)
-    return _cached(key, lambda: HeadsResult.open(path, _MAX_BYTES, _turn))
+    result: HeadsResult = CACHE.get_or_compute(key, lambda: HeadsResult.open(path, _MAX_BYTES, _turn))
+    return result
 
 
 def _turn() -> AbstractContextManager[int]:
     return heavy.turn("Reading the result")
-
-
-def _cached(key: tuple[object, ...], parse: Callable[[], HeadsResult]) -> HeadsResult:
-    def make() -> _Parsed:
-        result = parse()
-        return _Parsed(result, result.memory_bytes())
-
-    return CACHE.get_or_compute(key, make).result
-
-
-def _digest(content: bytes) -> str:
-    from hashlib import blake2b
-
-    return blake2b(content, digest_size=16).hexdigest()
-
-
-@dataclass(frozen=True, eq=False)
-class _Parsed:
-    """A result in the cache."""
-
-    result: HeadsResult
-    nbytes: int

@@ -15,7 +15,7 @@ from attention.base.progress import watching
 from attention.sources.state import Set
 from attention.training import Plan, training_views
 from attention.training.jobs import get_film, untrained
-from attention.training.plan import MOST_STEPS
+from attention.training.tasks import MOST_STEPS
 from attention.training.trained import SLIDERS, TASK, TASK_INPUT
 from pages.ui import address
 from pages.ui.page import show
@@ -33,25 +33,18 @@ if TYPE_CHECKING:
     from attention.training.learning import Snapshot
     from attention.training.task import Example
 
-TICK = 0.08  # seconds; the minimum time of a picture
+_TICK = 0.08  # seconds; the minimum time of a picture
 TITLE = "Training"
 UPDATE_SECONDS = 0.5  # seconds between two updates while many seeds are trained
-AT = Knob("train_at", None, Integer(0, MOST_STEPS, optional=True), inline=True)
+_AT = Knob("train_at", None, Integer(0, MOST_STEPS, optional=True), inline=True)
 _FILM = "training_film"
 _SCRUB = "train_scrub"
 _MOVES = "train_moves"
 
 
 @dataclass
-class FilmState:
-    """The playback state of a training film in one tab.
-
-    Attributes:
-        plan: the training run.
-        step: the step shown; None before the first training.
-        playing: whether the film advances on its own.
-        opening: whether training is catching up with the step that a link requested.
-    """
+class _FilmState:
+    """The playback state of a film in one tab; the step is None before the first training, and `opening` while one catches up with a link."""
 
     plan: Plan
     step: int | None = None
@@ -61,15 +54,9 @@ class FilmState:
 
 @dataclass
 class Watched:
-    """What a tab watches.
+    """What a tab watches: its last film, and the plans whose seeds are being trained, and were."""
 
-    Attributes:
-        film: the film watched last.
-        seeds_in_training: the plan whose seeds are being trained.
-        seeds_trained: the plan whose seeds were trained.
-    """
-
-    film: FilmState | None = None
+    film: _FilmState | None = None
     seeds_in_training: Plan | None = None
     seeds_trained: Plan | None = None
 
@@ -83,16 +70,16 @@ def link(state: Mapping[str, str]) -> str:
     return f"./training?{urlencode({'train_task': task, 'train_seed': state.get('seed', '0')} | task_values)}"
 
 
-def watched(plan: Plan, knobs: Knobs) -> FilmState:
+def watched(plan: Plan, knobs: Knobs) -> _FilmState:
     """The film of this tab: the previous one, the one that the link requests, or an untrained model."""
     ours = session().of(Watched)
     film = ours.film
-    by_address = AT.key in session().state.unread
+    by_address = _AT.key in session().state.unread
     if film is not None and film.plan != plan and not by_address:  # the earlier film belongs to another model
-        knob_state.act(Set({AT.key: None}))
-    step = knobs.value(AT, Integer(0, plan.steps, optional=True))
+        knob_state.act(Set({_AT.key: None}))
+    step = knobs.value(_AT, Integer(0, plan.steps, optional=True))
     if film is None or film.plan != plan:
-        film = ours.film = FilmState(plan, step, opening=step is not None)
+        film = ours.film = _FilmState(plan, step, opening=step is not None)
     elif by_address and step != film.step:  # for example by Back
         film.step, film.playing, film.opening = step, False, step is not None
     return film
@@ -100,16 +87,9 @@ def watched(plan: Plan, knobs: Knobs) -> FilmState:
 
 @dataclass(frozen=True)
 class Player:
-    """Plays the film of one model, and that of a control next to it.
+    """Plays the film of one model, and that of a control next to it: the plans and inputs that are shown, by name."""
 
-    Attributes:
-        watched: the playback state.
-        name: the name of the model.
-        plans: the plans shown, by name, with the model's own first.
-        examples: the input of each model, by name.
-    """
-
-    watched: FilmState
+    watched: _FilmState
     name: str
     plans: Mapping[str, Plan]
     examples: Mapping[str, Example]
@@ -138,7 +118,7 @@ class Player:
         Args:
             query: the query whose row is drawn over the picture that the model reads; None: it reads none.
         """
-        st.fragment(self._picture, run_every=TICK if self.was_running else None)(query)
+        st.fragment(self._picture, run_every=_TICK if self.was_running else None)(query)
 
     def _play(self) -> None:
         count_action()
@@ -180,14 +160,8 @@ class Player:
         with scheduler.without_turn():
             specs = []
             for name, film in played.items():
-                specs += training_views.maps(
-                    self.plans[name],
-                    film[-1],
-                    self.examples[name],
-                    name if len(played) > 1 else "",
-                    self.is_running,
-                    query,
-                )
+                shown, heading = (self.plans[name], film[-1], self.examples[name]), name if len(played) > 1 else ""
+                specs += training_views.maps(*shown, heading, self.is_running, query)
             specs.sort(key=training_views.is_map)  # the pictures of all models first, side by side
             specs.append(training_views.curves(played, watched.plan.steps, at))
         for name, film in played.items():
@@ -221,20 +195,14 @@ class Player:
         scrub = None if disabled else self._scrub
         st.select_slider("Step", options, key=key, on_change=scrub, disabled=disabled, label_visibility="collapsed")
         if not disabled:
-            knob_state.act(Set({AT.key: str(at)}))
+            knob_state.act(Set({_AT.key: str(at)}))
             address.send_state(TITLE, _FILM)
 
     def _answers(self, name: str, plan: Plan, snapshot: Snapshot) -> None:
         """Draws the answers of a model; wrong ones are marked."""
-        answers = [
-            answer
-            for answer in training_views.answers(plan, snapshot, self.examples[self.name])
-            if answer.right is not None
-        ]
-        words = " ".join(
-            plain(answer.answer) if answer.right else f":red-background[{plain(answer.answer)}]" for answer in answers
-        )
-        n_right = sum(bool(answer.right) for answer in answers)
+        answers = training_views.answers(plan, snapshot, self.examples[self.name])
+        words = " ".join(plain(answer) if right else f":red-background[{plain(answer)}]" for answer, right in answers)
+        n_right = sum(right for _, right in answers)
         st.markdown(f"**{plain(name)}:** {words} · {n_right} of {len(answers)} correct")
 
 

@@ -1,43 +1,81 @@
-"""Examples of a head as lines of text: each token on a shade of its weight, the query outlined, its key underlined."""
+"""Examples of a head as lines of text: each token on a shade of its weight, the query outlined, its key underlined; and the link that opens it in the Lab."""
 
 from __future__ import annotations
 
 import html
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode
 
+from attention.base.errors import ModelError
 from attention.base.printed import format_number
 from attention.base.tokens import label
+from attention.formula.names import WEIGHTS
 
 if TYPE_CHECKING:
-    from attention.corpus.example_link import ExampleLink
-    from attention.corpus.result import Example
+    from attention.corpus.result import Example, HeadsResult
 
-_MAX_WHOLE = 48
-"""Texts of up to this number of tokens are shown as a whole."""
-_AROUND = 7
-"""Otherwise, this number of tokens on both sides of the query and of its key is shown."""
-_NOTABLE = 0.1
-"""Keys with at least this weight are always shown."""
+_MAX_WHOLE = 48  # texts of up to this number of tokens are shown as a whole
+_AROUND = 7  # otherwise, this number of tokens on both sides of the query and of its key is shown
+_NOTABLE = 0.1  # keys with at least this weight are always shown
 _COLOR = "31,111,178"  # red, green and blue of a weight of 1; readable under dark text on a light page, and light text on a dark one
 _FAR = 40  # characters between a token and the next
 _LIGHT_TEXT = 0.85  # from this weight on, text is white
+_MAX_LINK_BYTES = 2**14  # servers and proxies refuse longer addresses
 
 
-def examples_html(examples: Sequence[Example], address: Callable[[Example], ExampleLink]) -> str:
-    """Returns a list of examples, each with a link that opens its cell, or with the reason why there is none.
+class ExampleLink(NamedTuple):
+    """The values of a link to an example, by key; or why there is none, in a sentence."""
 
-    Args:
-        examples: the examples.
-        address: returns the link of an example.
-    """
+    state: dict[str, str] | None
+    reason: str = ""
+
+
+def example_link(result: HeadsResult, example: Example, layer: int, head: int) -> ExampleLink:
+    """The link to the cell of one of `result.examples(layer, head, …)`: the text that was read of it, layer, head, query and key."""
+    model = _lab_model(result)
+    if not model:
+        return ExampleLink(None, f"This server does not have the model {result.model}: open the text where it is.")
+    state = {
+        "source": "model",
+        "model": model,
+        "text": _read_text(example, result.plan["max_tokens"]),
+        "layer": str(layer),
+        "head": str(head),
+        "step": WEIGHTS,
+        "q": str(example.query),
+        "k": str(example.key),
+    }
+    n_bytes = len(urlencode(state))
+    if n_bytes > _MAX_LINK_BYTES:
+        return ExampleLink(None, f"A link has at most {_MAX_LINK_BYTES:,} bytes; that of this text would have {n_bytes:,}: copy the text into the Lab.")  # fmt: skip
+    return ExampleLink(state)
+
+
+def _lab_model(result: HeadsResult) -> str:
+    """The name under which the Lab opens the model of a result: that of its folder if it is on offer, or the path if paths are allowed; else empty."""
+    from attention.models.library import LIBRARY
+
+    for name in dict.fromkeys((result.plan["model"], result.model)):
+        if name in LIBRARY.names():
+            return str(name)
+    path = str(result.plan["model"])
+    try:
+        LIBRARY.allow(path)
+        LIBRARY.folder(path)
+    except ModelError:
+        return ""
+    return path
+
+
+def examples_html(examples: Sequence[Example], links: Sequence[ExampleLink]) -> str:
+    """Returns a list of examples, each with its link to its cell, or with the reason why there is none."""
     rows = []
-    for example in examples:
+    for example, to_lab in zip(examples, links, strict=True):
         words = _describe_example(example)
-        to_lab, value = address(example), html.escape(format_number(round(example.value, 3)))
+        value = html.escape(format_number(round(example.value, 3)))
         href = html.escape(f"./?{urlencode(to_lab.state or {})}", quote=True)
         link = f'<a href="{href}" target="_blank" rel="noopener" aria-label="{html.escape(words, quote=True)}: open this cell in the Lab">{value}</a>'
         if to_lab.state is None:
@@ -50,7 +88,6 @@ def examples_html(examples: Sequence[Example], address: Callable[[Example], Exam
 
 
 def _lit_tokens_html(example: Example) -> str:
-    """Returns the tokens of an example, those far from its query and its keys left out."""
     weights = dict(zip(example.keys, example.weights, strict=True))
     parts, last = [], -1
     for position in _shown_positions(example):
@@ -64,7 +101,6 @@ def _lit_tokens_html(example: Example) -> str:
 
 
 def _shown_positions(example: Example) -> list[int]:
-    """The positions of the tokens that are shown, in order."""
     count = len(example.tokens)
     if count <= _MAX_WHOLE:
         return list(range(count))
@@ -76,12 +112,13 @@ def _shown_positions(example: Example) -> list[int]:
 def _describe_example(example: Example) -> str:
     """Where the query of an example looks, in words, such as: query “it” (position 5) looks at “animal” (position 2) with 0.83."""
     weight = dict(zip(example.keys, example.weights, strict=True)).get(example.key)
-    query, key = (f"“{_name(example, position)}” (position {position})" for position in (example.query, example.key))
+    names = (label(token, 40, escape=False) for token in (example.tokens[example.query], example.tokens[example.key]))
+    query, key = (f"“{name}” (position {at})" for name, at in zip(names, (example.query, example.key), strict=True))
     strength = "" if weight is None else f" with {format_number(round(weight, 3))}"
     return f"query {query} looks at {key}{strength}"
 
 
-def read_text(example: Example, max_tokens: int) -> str:
+def _read_text(example: Example, max_tokens: int) -> str:
     """The part of an example's text that was read: all of it, or its beginning if it was cut at `max_tokens` tokens.
 
     Each token is looked for after the one before, without accents and in small letters; one that is written otherwise is passed over.
@@ -90,15 +127,11 @@ def read_text(example: Example, max_tokens: int) -> str:
         return example.text
     text, end = _folded(example.text), 0
     for token in example.tokens:
-        part = _folded(token.replace("·", " ") if not token.strip("·") else _bare(token))
+        bare = re.sub(r"^(?:[·▁ ]|##)(?=.)", "", token)  # without the mark of a word's beginning or continuation
+        part = _folded(bare if token.strip("·") else token.replace("·", " "))
         at = text.find(part, end, end + len(part) + _FAR)
         end = end if at < 0 or not part else at + len(part)
     return example.text[:end]
-
-
-def _bare(token: str) -> str:
-    """A token without the mark of a word's beginning or continuation."""
-    return re.sub(r"^(?:[·▁ ]|##)(?=.)", "", token)
 
 
 def _folded(text: str) -> str:
@@ -110,23 +143,12 @@ def _around(places: Iterable[int], reach: int) -> set[int]:
     return {position for place in places for position in range(place - reach, place + reach + 1)}
 
 
-def _name(example: Example, position: int) -> str:
-    inside = 0 <= position < len(example.tokens)
-    return label(example.tokens[position], 40, escape=False) if inside else "?"
-
-
 def _token(example: Example, position: int, weight: float) -> str:
     classes = ["at"] * (position == example.query) + ["looked-at"] * (position == example.key)
     attributes = f' class="{" ".join(classes)}"' if classes else ""
     if weight > 0:
         color = ";color:#ffffff" if weight >= _LIGHT_TEXT else ""
         attributes += f' style="background:rgba({_COLOR},{min(1.0, weight):.3f}){color}" title="position {position}: {format_number(round(weight, 4))}"'
-    return f"<span{attributes}>{_faded_marks(label(example.tokens[position], 30))}</span>"
-
-
-def _faded_marks(name: str) -> str:
-    """The label with the mark of a word's beginning (·) or continuation (##) in grey: marks of every token would be all that one sees."""
-    for mark in ("·", "##"):
-        if name.startswith(mark) and name != mark:
-            return f"<small>{mark}</small>{name.removeprefix(mark)}"
-    return name
+    # The mark of a word's beginning or continuation is grey: marks of every token would be all that one sees.
+    name = re.sub(r"^(·|##)(?=.)", r"<small>\1</small>", label(example.tokens[position], 30))
+    return f"<span{attributes}>{name}</span>"
