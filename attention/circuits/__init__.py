@@ -23,10 +23,10 @@ from attention.circuits.path_patching import (
     estimated_seconds_of_paths,
     paths,
 )
-from attention.circuits.prompt_sweep import attribution, over_prompts, patch_aligned, sweep_prompts, together, which
-from attention.circuits.prompts import EXAMPLES, Prompt, PromptSet, PromptSweep
+from attention.circuits.prompts import EXAMPLES, Prompt, PromptSet, PromptSweep, over_prompts, sweep_prompts
 from attention.circuits.score_terms import ScoreTerms, score_terms
 from attention.circuits.spectra import OVSpectrum, QKSpectrum, ov_spectrum, qk_spectra, qk_spectrum
+from attention.circuits.sweep import attribution, patch_aligned, together, which
 from attention.circuits.token_relevance import Relevance, relevance
 
 __all__ = [

@@ -31,9 +31,9 @@ from attention.pictures.layout import CHOSEN_COLOR, Panel, Spec, outline
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.circuits.head_importance import HeadSweep
     from attention.circuits.path_patching import PathPatching
     from attention.circuits.score_terms import ScoreTerms
+    from attention.circuits.sweep import HeadSweep
 
 
 _LOWERED_COLOR = "#c9603d"  # readable on white and on black

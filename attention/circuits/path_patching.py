@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from attention.base import cache
 from attention.base.errors import ConfigError
 from attention.base.printed import format_number
-from attention.circuits.head_importance import signed
+from attention.circuits.sweep import Progress, heads_of, signed
 from attention.formula.names import KEY, QUERY, VALUE
 
 if TYPE_CHECKING:
@@ -195,20 +195,8 @@ class PathPatching:
         return tuple(pair for pair in pairs if not np.isnan(self.values[pair]))
 
 
-@dataclass(frozen=True)
-class PathProgress:
-    """The progress of path patching.
-
-    Attributes:
-        done: the finished runs, of `total`.
-        seconds: the estimated remaining time.
-        result: the result, in the last report only.
-    """
-
-    done: int
-    total: int
-    seconds: float
-    result: PathPatching | None = None
+PathProgress: TypeAlias = Progress[PathPatching]
+"""The progress of path patching."""
 
 
 @dataclass(frozen=True)
@@ -373,7 +361,7 @@ def _receiving_heads(run: RunParts, request: PathRequest) -> list[tuple[int, int
         ConfigError: there is no such layer or head.
     """
     if request.layer is None:
-        return [(layer, head) for layer, count in enumerate(run.n_heads) for head in range(count)]
+        return [*heads_of(run.n_heads)]
     heads = [request.head] if request.head is not None else range(run.n_heads[_checked_layer(run, request.layer)])
     return [_checked_head(run, request.layer, head) for head in heads]
 
