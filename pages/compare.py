@@ -13,9 +13,16 @@ from attention import AttentionError, Cell, Explanation, Source, Trace, explain,
 from attention.base.knobs import Integer
 from attention.base.printed import format_number
 from attention.comparison import figures
-from attention.comparison.comparison import Difference, HeadIndex, compare
+from attention.comparison.comparison import (
+    Difference,
+    HeadIndex,
+    alignment_notes,
+    color_limit,
+    compare,
+    describe_change,
+    explain_difference,
+)
 from attention.comparison.figures import compared_pictures
-from attention.comparison.summary import alignment_notes, color_limit, describe_change, explain_difference
 from attention.export import program
 from attention.patching.intervention import describe_head
 from attention.pictures import view
@@ -167,15 +174,14 @@ def maps() -> None:
 
 def summary(two: Both) -> None:
     """Draws the largest differences, the cells without a partner, or the reason why there is no difference."""
-    layers = two.a.layers[two.cell.layer], two.b.layers[two.place_b.layer]
     if two.difference is None:
         st.info(plain(two.reason))
     elif two.difference.identity_words:
         st.markdown(f"B − A: **{two.difference.identity_words}**.")
     else:
-        words = (describe_change(two.difference, *layers, change) for change in two.difference.largest_changes())
+        words = (describe_change(two.difference, change) for change in two.difference.largest_changes())
         st.markdown(f"**Largest differences:** {' · '.join(words)}")
-    for sentence in alignment_notes(two.difference, *layers) if two.difference else ():
+    for sentence in alignment_notes(two.difference) if two.difference else ():
         st.caption(plain(sentence))
 
 

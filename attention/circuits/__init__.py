@@ -13,7 +13,18 @@ circuits.paths(trace, other, target=" copper")  # how much each path from a part
 
 from __future__ import annotations
 
-from attention.circuits.copying import CopiedTokens, CopyingScores, TokenEffect, copied_tokens, copying_score
+from attention.circuits.copying import (
+    CopiedTokens,
+    CopyingScores,
+    OVSpectrum,
+    QKSpectrum,
+    TokenEffect,
+    copied_tokens,
+    copying_score,
+    ov_spectrum,
+    qk_spectra,
+    qk_spectrum,
+)
 from attention.circuits.direct_effects import PartSum, head_logits, logit_parts, writes
 from attention.circuits.path_patching import (
     PathEnd,
@@ -25,7 +36,6 @@ from attention.circuits.path_patching import (
 )
 from attention.circuits.prompts import EXAMPLES, Prompt, PromptSet, PromptSweep, over_prompts, sweep_prompts
 from attention.circuits.score_terms import ScoreTerms, score_terms
-from attention.circuits.spectra import OVSpectrum, QKSpectrum, ov_spectrum, qk_spectra, qk_spectrum
 from attention.circuits.sweep import attribution, patch_aligned, together, which
 from attention.circuits.token_relevance import Relevance, relevance
 

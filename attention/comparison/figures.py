@@ -13,8 +13,7 @@ import numpy as np
 
 from attention.base.errors import AttentionError
 from attention.base.printed import format_number
-from attention.comparison.comparison import Difference, HeadIndex, compare
-from attention.comparison.summary import color_limit
+from attention.comparison.comparison import Difference, HeadIndex, color_limit, compare
 from attention.explanation.alignment import consecutive_ranges, position_labels, position_names
 from attention.formula.names import QUERY, Cell
 from attention.formula.steps import Step

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from attention import ConfigError, Layer, Trace
-from attention.metrics import FindRule, find_heads, find_targets
-from attention.metrics.find_rule import EXAMPLES
-from attention.metrics.find_targets import TextWords
+from attention.metrics import FindRule, find_heads, find_rule
+from attention.metrics.find_rule import EXAMPLES, TextWords
 
 WORDPIECES = ("[CLS]", "the", "anim", "##al", "was", "tired", ".", "it", "slept", "!", '"', "The", "[SEP]")
 
@@ -88,17 +87,17 @@ def test_slow_regular_expression_is_refused_once(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ConfigError, match=r"0.12 s .* /\(a\|a\)\*\$/ takes longer: write one without"):
         rule._of_text(words, frozenset())
     assert rule.keys.of_words(TextWords.of(("aa",)))  # refused for that text alone
-    monkeypatch.setattr(find_targets.regex, "compile", lambda *_: pytest.fail("a page asks again in every run"))
+    monkeypatch.setattr(find_rule.regex, "compile", lambda *_: pytest.fail("a page asks again in every run"))
     with pytest.raises(ConfigError, match="takes longer"):
         rule._of_text(words, frozenset())
 
 
 def test_an_expression_stopped_by_others_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(find_targets.time, "thread_time", lambda: 0.0)  # other threads have the processor
-    rule, remembered = FindRule.parse("from /(b|b)*$/ to any"), find_targets._is_found.cache_info().currsize
+    monkeypatch.setattr(find_rule.time, "thread_time", lambda: 0.0)  # other threads have the processor
+    rule, remembered = FindRule.parse("from /(b|b)*$/ to any"), find_rule._is_found.cache_info().currsize
     with pytest.raises(ConfigError, match="takes longer"):
         rule._of_text(("b" * 60 + "a",), frozenset())
-    assert find_targets._is_found.cache_info().currsize == remembered
+    assert find_rule._is_found.cache_info().currsize == remembered
 
 
 def test_words_join_pieces_and_end_sentences() -> None:

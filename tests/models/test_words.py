@@ -22,7 +22,7 @@ from attention.base.pieces import WordRule, join_pieces
 from attention.base.tokens import Generated, Patch, Piece, tokenize
 from attention.explanation.subwords import TokenGroups, words_rule
 from attention.files.array_writer import npz, safetensors
-from attention.metrics.find_targets import TextWords
+from attention.metrics.find_rule import TextWords
 from attention.models.token_pieces import readable_tokens, vocabulary_names, word_rule
 from attention.sources.file import File
 

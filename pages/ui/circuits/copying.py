@@ -8,7 +8,7 @@ from attention import circuits
 from attention.base.errors import AttentionError
 from attention.base.knobs import Choice, Knob, Text
 from attention.base.tokens import label
-from attention.circuits import copying, figures, spectra, token_relevance
+from attention.circuits import copying, figures, token_relevance
 from attention.circuits.figures import head_relevance_json, token_row_html
 from attention.explanation.derived import DerivedMap
 from attention.formula.names import WEIGHTS, Cell
@@ -125,8 +125,8 @@ def _matching(page: Page, _: Knobs, layer: int, head: int) -> None:
     st.markdown("#### What it matches")
     with scheduler.without_turn():
         found = circuits.qk_spectra(page.trace, layer, head)
-    frame: pd.DataFrame = spectra.qk_frame(found)
-    st.caption(plain(spectra.describe(found)))
+    frame: pd.DataFrame = copying.qk_frame(found)
+    st.caption(plain(copying.describe_qk(found)))
     if found[0].rotated:
         import pandas as pd  # the first picture does not wait for it
 
