@@ -26,14 +26,12 @@ from attention.patching.forward import PatchedForward
 from attention.patching.intervention import Intervention
 
 if TYPE_CHECKING:
+    from attention.circuits.sweep import Heads
     from attention.models.lm_head import Measurement
     from attention.models.loaded import LoadedModel
     from attention.models.text_inputs import TextInputs
     from attention.patching.forward import Activations
 
-
-Heads = tuple[tuple[int, int], ...]
-"""Heads that are changed at the same time, each as (layer, head)."""
 
 MAX_SECONDS = 110.0  # of all runs together
 _BYTES_PER_NUMBER = 4
@@ -99,7 +97,6 @@ def head_runs(
 def _with_patches(
     forward: PatchedForward, layer: int, heads: Sequence[int], step: str, other: Mapping[int, Activations]
 ) -> PatchedForward:
-    """The forward pass that also patches a step of some heads of a layer from the other run."""
     patches = tuple(Intervention(layer, head, patch=step) for head in heads)
     # Both are of the same run, but only those that were requested for weights have them.
     merged = {**forward.other, **other} if step == WEIGHTS else {**other, **forward.other}

@@ -7,8 +7,8 @@ Circuits"; Wang et al. 2022, "Interpretability in the Wild", section 3.1 (direct
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import MISSING, dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 from attention.base import cache
 from attention.base.errors import AttentionError, MissingError, SizeError, check_index
@@ -66,8 +66,12 @@ def writes(trace: Trace, layer: int, head: int, target: Token = None, distractor
         MissingError: the trace has no model, no such head, or the head writes something else than A V.
         TextError: a text is no token of the model, or several.
     """
-    source, unit = trace.layer(layer), _unit_writes(trace, layer, head, find_readout(trace, target, distractor))
-    return source.matrix(WEIGHTS, head).double() * unit
+    return _writes(trace, layer, head, find_readout(trace, target, distractor))
+
+
+def _writes(trace: Trace, layer: int, head: int, readout: Readout) -> Tensor:
+    unit = _unit_writes(trace, layer, head, readout)
+    return trace.layer(layer).matrix(WEIGHTS, head).double() * unit
 
 
 def logit_parts(trace: Trace, position: int | None = None, target: Token = None, distractor: Token = None) -> PartSum:
@@ -201,16 +205,6 @@ def find_readout(trace: Trace, target: Token = None, distractor: Token = None) -
     )
 
 
-def estimate_seconds(trace: Trace) -> float:
-    """The estimated seconds of the first `writes` or `logit_parts` of a trace; later ones use the same run and are quick.
-
-    Raises:
-        MissingError: the trace has no model.
-        SizeError: it would take more memory than the source allows.
-    """
-    return find_run(trace).estimate_seconds()
-
-
 def find_run(trace: Trace) -> ModelRun:
     """The run of the model behind a trace.
 
@@ -275,7 +269,7 @@ def writes_map(readout: Readout) -> DerivedMap:
     """The map of what each cell adds to a readout, with the arithmetic of each cell."""
 
     def compute(trace: Trace, layer: int, head: int) -> Tensor:
-        return trace.layer(layer).matrix(WEIGHTS, head).double() * _unit_writes(trace, layer, head, readout)
+        return _writes(trace, layer, head, readout)
 
     def explain(work: ExplanationBuilder, trace: Trace) -> Explanation:
         cell = work.cell
@@ -326,7 +320,7 @@ def view_map(trace: Trace, cell: Cell) -> DerivedMap:
         SizeError: it would take more than `MAX_SECONDS`, or more memory than the source allows.
         AttentionError: this model has no such map, for the reason in the sentence.
     """
-    if (seconds := estimate_seconds(trace)) > MAX_SECONDS:
+    if (seconds := find_run(trace).estimate_seconds()) > MAX_SECONDS:
         raise SizeError(
             f"What each cell adds to a logit takes at most {MAX_SECONDS:.0f} s here; for this text it would take about {seconds:.0f} s: "
             "open the page Circuits, which asks before it begins."
@@ -340,7 +334,8 @@ def factor_frame(trace: Trace, cell: Cell, readout: Readout) -> pd.DataFrame:
     """The factor beside the weight as a sum over the columns of V: a row for each column, the largest product first."""
     import pandas as pd
 
-    value, direction = _unit_terms(trace, cell.layer, cell.head, cell.row, cell.column, readout)
+    value = _value(trace.layer(cell.layer), cell.head)[cell.column]
+    direction = _gradients(trace, cell.layer, cell.head, readout)[cell.row]
     table = pd.DataFrame(
         {"column of V": range(len(value)), "of the key": value.tolist(), "read from it": direction.tolist()}
     )
@@ -361,22 +356,8 @@ def _signed(value: float) -> str:
 
 
 def _unit_writes(trace: Trace, layer: int, head: int, readout: Readout) -> Tensor:
-    """What each key of a head would add at weight 1, [query_pos key_pos]: the other factor of `writes`.
-
-    Raises:
-        MissingError: as for `writes`.
-    """
-    source, gradients = trace.layer(layer), _gradients(trace, layer, head, readout)
-    return gradients @ _value(source, head).T
-
-
-def _unit_terms(trace: Trace, layer: int, head: int, q: int, k: int, readout: Readout) -> tuple[Tensor, Tensor]:
-    """The value of a key, and what is read from each of its columns: two vectors [d_v], whose product is a cell of `_unit_writes`.
-
-    Raises:
-        MissingError: as for `writes`.
-    """
-    return _value(trace.layer(layer), head)[k], _gradients(trace, layer, head, readout)[q]
+    """What each key of a head would add at weight 1, [query_pos key_pos]: the other factor of `writes`."""
+    return _gradients(trace, layer, head, readout) @ _value(trace.layer(layer), head).T
 
 
 def _value(layer: Layer, head: int) -> Tensor:
@@ -388,7 +369,10 @@ def _gradients(trace: Trace, layer: int, head: int, readout: Readout) -> Tensor:
     """What is read from each column of a head's output, [query_pos d_v]."""
     source, run = trace.layer(layer), find_run(trace).linear_run()
     check_index("heads", head, source.n_heads)
-    if not source.has(VALUE) or source.shape(WEIGHTS)[1:] != _map_shape(source, run.head_output(layer).shape[1]):
+    if not source.has(VALUE) or source.shape(WEIGHTS)[1:] != (
+        run.head_output(layer).shape[1],
+        source.shape(VALUE)[1],
+    ):
         raise MissingError(
             "What a head writes needs the values of the model's own tokens, which this layer does not have: "
             "show word pieces instead of words, and special tokens too."
@@ -401,10 +385,6 @@ def _gradients(trace: Trace, layer: int, head: int, readout: Readout) -> Tensor:
     return cache.memoize(source.uid, ("gradients of heads", readout.tokens), None, compute)[head]
 
 
-def _map_shape(layer: Layer, n_queries: int) -> tuple[int, ...]:
-    return n_queries, layer.shape(VALUE)[1]
-
-
 def _check_output(layer: Layer, head: int, written: Tensor) -> None:
     """Raises an error if a head writes something else than the sum of its weighted values, as far as the model runs it."""
     base = layer if layer.base_formula is None else layer.with_formula(layer.base_formula)
@@ -414,3 +394,42 @@ def _check_output(layer: Layer, head: int, written: Tensor) -> None:
             f"The output of head {head} of {layer.name or 'this layer'} should be A V; it is replaced or multiplied by something else "
             "before W_O, so no cell writes it: choose another head, or remove the intervention."
         )
+
+
+def python(trace: Trace, cell: Cell, readout: Readout) -> str:
+    """A short program with this package that prints what the cell adds to the readout, the sum over all parts, and the terms of the cell's score.
+
+    Raises:
+        MissingError: the trace has no model.
+    """
+    source = find_run(trace).source
+    words = ("target", "distractor")
+    tokens = "".join(f", {word}={token}" for word, (token, _) in zip(words, readout.tokens, strict=False))
+    # A source of a feature is imported from it.
+    home = type(source).__module__.rpartition(".")[0].removesuffix(".sources")
+    imports = {"attention": ["circuits", *(["Intervention"] if getattr(source, "interventions", ()) else [])]}
+    imports.setdefault(home, []).append(type(source).__name__)
+    lines = [
+        *(f"from {package} import {', '.join(sorted(names))}" for package, names in imports.items()),
+        "",
+        *([f"# {readout.words}: token ids"] if readout.tokens else []),
+        f"trace = {_construct(source)}.trace()",
+        f"writes = circuits.writes(trace, {cell.layer}, {cell.head}{tokens})  # [query_pos key_pos]",
+        f"print(writes[{cell.row}, {cell.column}], writes[{cell.row}].sum())  # this cell, and the direct effect of the head there",
+        f"print(circuits.logit_parts(trace, {cell.row}{tokens}).sorted_frame())  # every head, MLP, the embedding and the biases",
+        f"terms = circuits.score_terms(trace, {cell.layer}, {cell.head}, q={cell.row}, k={cell.column})",
+        'print(terms.score, *terms.describe(), terms.frame().head(10), sep="\\n")',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _construct(source: Any) -> str:
+    """The call that makes a frozen dataclass, with the fields that differ from their defaults."""
+    arguments = []
+    for field in fields(source):
+        value = getattr(source, field.name)
+        default = field.default_factory() if field.default_factory is not MISSING else field.default
+        if value != default and field.init:
+            text = _construct(value) if type(value) is type(source) else repr(value)
+            arguments.append(text if default is MISSING else f"{field.name}={text}")
+    return f"{type(source).__name__}({', '.join(arguments)})"

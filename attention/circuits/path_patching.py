@@ -18,8 +18,6 @@ from attention.circuits.sweep import Progress, heads_of, signed
 from attention.formula.names import KEY, QUERY, VALUE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from attention.circuits.path_runs import LogitMeasurement, PathRuns, Target
     from attention.trace.model_run import ModelRun
     from attention.trace.parts import RunParts
-    from attention.trace.residual_parts import Part
     from attention.trace.trace import Trace
 
 RECEIVERS = ("logits", QUERY, KEY, VALUE)
@@ -265,11 +262,6 @@ def _runs_of(trace: Trace, other: Trace) -> tuple[ModelRun, ModelRun]:
 
 
 def _both_parts(a: ModelRun, b: ModelRun) -> tuple[RunParts, RunParts]:
-    """The parts of both runs.
-
-    Raises:
-        ConfigError: the two are of different models or lengths, or their parts cannot be patched.
-    """
     from attention.patching import validate
 
     parts, other = a.parts(), b.parts()
@@ -323,43 +315,19 @@ def patch_paths(a: ModelRun, b: ModelRun, request: PathRequest) -> Iterator[Path
     ]
     values = np.full((len(parts), max(1, len(targets))), np.nan)
     total = len(parts) + sum(runs.reaches(part, target) for part in parts for target in targets)
-    for n_runs, changes in _changes(runs, parts, targets, request.mode, measurement):
+    for n_runs, changes in runs.changes(parts, targets, request.mode, measurement):
         for part, target, change in changes:
             values[parts.index(part), 0 if target is None else targets.index(target)] = change
         done += n_runs
         yield PathProgress(done, total, (time.monotonic() - started) / done * (total - done))
-    result = PathPatching(
-        request.receiver,
-        request.mode,
-        quantity,
-        measurement.read(runs.a.logits)[0],
-        measurement.read(runs.b.logits)[0],
-        values,
-        tuple(map(_source_end, parts)),
-        tuple(_target_end(runs, target) for target in targets) or (PathEnd("logits"),),
-        runs.n_heads,
-    )
+    sources = tuple(PathEnd(part.name, part.layer, () if part.head is None else (part.head,)) for part in parts)
+    ends = tuple(_target_end(runs, target) for target in targets) or (PathEnd("logits"),)
+    in_a, in_b = (measurement.read(each.logits)[0] for each in (runs.a, runs.b))
+    result = PathPatching(request.receiver, request.mode, quantity, in_a, in_b, values, sources, ends, runs.n_heads)
     yield PathProgress(total, total, 0, cache.CACHE.get_or_compute(key, lambda: result))
 
 
-def _changes(
-    runs: PathRuns, parts: Sequence[Part], targets: Sequence[Target], mode: str, measurement: LogitMeasurement
-) -> Iterator[tuple[int, list[tuple[Part, Target | None, float]]]]:
-    """How many runs are finished, and their changes."""
-    if not targets:
-        for batch in runs.changes_at_logits(parts, mode, measurement):
-            yield len(batch), [(part, None, change) for part, change in batch]
-        return
-    for n_runs, changes in runs.changes_at_targets(parts, targets, mode, measurement):
-        yield n_runs, [*changes]
-
-
 def _receiving_heads(run: RunParts, request: PathRequest) -> list[tuple[int, int]]:
-    """The receiving heads as (layer, head).
-
-    Raises:
-        ConfigError: there is no such layer or head.
-    """
     if request.layer is None:
         return [*heads_of(run.n_heads)]
     heads = [request.head] if request.head is not None else range(run.n_heads[_checked_layer(run, request.layer)])
@@ -395,11 +363,6 @@ def _count_runs(run: RunParts, request: PathRequest) -> tuple[int, int]:
 
 
 def _estimate(run: RunParts, request: PathRequest) -> float:
-    """The estimated seconds.
-
-    Raises:
-        ConfigError: they are too many.
-    """
     n_parts, n_pairs = _count_runs(run, request)
     needed = run.seconds * (n_parts * (_DIRECT_SHARE if request.mode == "direct" else 1) + n_pairs)
     if needed > MAX_SECONDS and run.is_bounded:  # on the user's own machine, Ctrl-C is the limit
@@ -424,10 +387,6 @@ def _measurement(run: ModelRun, model: str, runs: PathRuns, request: PathRequest
     if request.distractor is not None:
         return measurement, f"logit of {names[0]} minus logit of {names[1]}"
     return measurement, f"{request.quantity} of {names[0]}"
-
-
-def _source_end(part: Part) -> PathEnd:
-    return PathEnd(part.name, part.layer, () if part.head is None else (part.head,))
 
 
 def _target_end(runs: PathRuns, target: Target) -> PathEnd:

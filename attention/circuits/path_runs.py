@@ -11,17 +11,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-import torch
 from torch import Tensor
 
 from attention.formula.names import QUERY
 from attention.trace.parts import Compute, Handlers, Inputs, PartRunner, Place, repeat_rows, replace_rows
 from attention.trace.residual_parts import EMBEDDING_PART, Part, head_part, mlp_part
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class Target(NamedTuple):
@@ -59,27 +58,18 @@ class LogitMeasurement:
         return [float(value) for value in (rows.log_softmax(-1) if self.log_probability else rows)[:, self.target]]
 
 
-@dataclass(eq=False)
-class RecordedRun:
-    """What the parts of a model wrote in one run; each tensor has a batch axis of one.
+class _RecordedRun:
+    """What the parts of a model wrote in one run; each tensor has a batch axis of one."""
 
-    Attributes:
-        events: the indices of attention calls and the places of MLPs, in the order of the run.
-        counts: of each attention call, the number of its queries, keys and values.
-        head_outputs: of each attention call, with the interventions of the run, [1 query_pos head d_v].
-        projected: the output of W_O by its place.
-        written: the output of each MLP by its place.
-        embedding: the input of the first layer; None if the model has several stacks of layers.
-        logits: at the position, [1 token].
-    """
+    logits: Tensor  # at the position, [1 token]
 
-    events: list[int | Place] = field(default_factory=list)
-    counts: list[dict[str, int]] = field(default_factory=list)
-    head_outputs: list[Tensor] = field(default_factory=list)
-    projected: dict[Place, Any] = field(default_factory=dict)
-    written: dict[Place, Any] = field(default_factory=dict)
-    embedding: Tensor | None = None
-    logits: Tensor = field(default_factory=lambda: torch.empty(0))
+    def __init__(self) -> None:
+        self.events: list[int | Place] = []  # attention calls and places of MLPs, in the order of the run
+        self.counts: list[dict[str, int]] = []  # of each attention call: its queries, keys and values
+        self.head_outputs: list[Tensor] = []  # of each call, with the interventions, [1 query_pos head d_v]
+        self.projected: dict[Place, Any] = {}  # the outputs of W_O
+        self.written: dict[Place, Any] = {}  # the outputs of MLPs
+        self.embedding: Tensor | None = None  # the input of the first layer; None if there are several stacks
 
 
 class PathRuns:
@@ -132,29 +122,25 @@ class PathRuns:
         """Whether a part writes before the attention of the target reads."""
         return self._order[part] < self.a.events.index(self._call(target.layer))
 
-    def changes_at_logits(
-        self, parts: Sequence[Part], mode: str, measurement: LogitMeasurement
-    ) -> Iterator[list[tuple[Part, float]]]:
-        """The change of the measured value for each part, batch by batch, where only the logits see it."""
-        for sources in _batches(parts, (self._runner.batch_size - 1)):
-            logits, _ = self._run_sources(sources, mode, {})
-            before, *after = measurement.read(logits)
-            yield [(part, value - before) for part, value in zip(sources, after, strict=True)]
-
-    def changes_at_targets(
+    def changes(
         self, parts: Sequence[Part], targets: Sequence[Target], mode: str, measurement: LogitMeasurement
-    ) -> Iterator[tuple[int, list[tuple[Part, Target, float]]]]:
+    ) -> Iterator[tuple[int, list[tuple[Part, Target | None, float]]]]:
         """The number of finished runs, and the change of the measured value for each part and each target that it reaches, batch by batch.
 
-        The first run of a batch of parts computes what each target receives, and gives no change. In the runs after it, one target
-        has its query, key or value of that run, and everything after the target recomputes.
+        Without targets, only the logits see the part. Otherwise the first run of a batch of parts computes what each target receives,
+        and gives no change; in the runs after it, one target has its query, key or value of that run, and everything after the target
+        recomputes.
         """
         wanted = {self._call(target.layer): target.receiver for target in targets}
-        for sources in _batches(parts, (self._runner.batch_size - 1)):
-            received = self._run_sources(sources, mode, wanted)[1]
+        for sources in _batches(parts, self._runner.batch_size - 1):
+            logits, received = self._run_sources(sources, mode, wanted)
+            if not targets:
+                before, *after = measurement.read(logits)
+                yield len(sources), [(part, None, value - before) for part, value in zip(sources, after, strict=True)]
+                continue
             yield len(sources), []
             pairs = [(i, target) for i, part in enumerate(sources) for target in targets if self.reaches(part, target)]
-            for batch in _batches(pairs, (self._runner.batch_size - 1)):
+            for batch in _batches(pairs, self._runner.batch_size - 1):
                 # The first row of a batch has no part patched.
                 patches = [(target, received[self._call(target.layer)][i + 1, target.row]) for i, target in batch]
                 before, *after = measurement.read(self._run_targets(patches))
@@ -164,11 +150,7 @@ class PathRuns:
     def _run_sources(
         self, sources: Sequence[Part], mode: str, wanted: Mapping[int, str]
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """One run of a batch: run A, and run A with each of these parts patched from run B.
-
-        Returns:
-            The logits [batch token], and for each wanted call its query, key or value [batch head pos d].
-        """
+        """The logits [batch token] of run A, and of run A with each part patched from run B; for each wanted call what it receives."""
         rows: dict[Part, int] = {part: i for i, part in enumerate(sources, start=1)}
         n_rows, a, b = len(sources) + 1, self.a, self.b
         received: dict[int, Tensor] = {}
@@ -221,12 +203,11 @@ class PathRuns:
         return self._runner.run(len(patches) + 1, Handlers(on_inputs, lambda call, z, intervened: intervened()))
 
     def _call(self, layer: int) -> int:
-        """The index of the attention call of a layer of the trace."""
         return self._runner.layers.index(layer)
 
 
-def _record(runner: PartRunner) -> RecordedRun:
-    run = RecordedRun()
+def _record(runner: PartRunner) -> _RecordedRun:
+    run = _RecordedRun()
 
     def on_inputs(call: int, inputs: Inputs) -> Inputs:
         run.counts.append({name: tensor.shape[1] for name, tensor in inputs.items()})
@@ -254,6 +235,6 @@ def _record(runner: PartRunner) -> RecordedRun:
     return run
 
 
-def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+def _batches(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -34,9 +34,7 @@ MAX_SECONDS = 60.0
 
 _NORM_TOLERANCE = 1e-4  # relative to the largest number of a norm's output
 _STABILIZER = 1e-10  # added to the input of an activation before its output is divided by it, as in the authors' code
-_SUM_TOLERANCE = (
-    5e-4  # how far the sum of all relevance may be from the logit, relative to the largest part; measured: 1e-6
-)
+_SUM_TOLERANCE = 5e-4  # of the sum of all relevance against the logit, relative to the largest part; measured: 1e-6
 _GATED = (  # projections of a gated MLP, and the projection of their product
     (("gate_proj", "up_proj"), "down_proj"),
     (("gate_up_proj",), "down_proj"),
@@ -50,40 +48,13 @@ _BYTES_PER_NUMBER = 4
 _PASSES = 3  # forward passes that take as long as a forward and a backward pass
 
 
-@dataclass(frozen=True, eq=False)
-class TokenRelevance:
-    """The relevance of every input token for one logit, by AttnLRP. All parts add up to the logit.
-
-    Attributes:
-        logit: the logit of the target.
-        tokens: the relevance of each input token's embedding, [query_pos].
-        other_embeddings: the same for the other embeddings, such as positions; zeros if there are none.
-        biases: the relevance of all biases.
-        softmax: what the softmax rule keeps in its bias term.
-        rounding: the logit without all parts.
-        heads: the relevance of each head's output, [head] for each layer of the trace.
-    """
+class TokenRelevance(NamedTuple):
+    """The relevance for one logit, by AttnLRP: the tokens [query_pos] and the other parts add up to it; heads are [head] by layer of the trace."""
 
     logit: float
     tokens: Tensor
-    other_embeddings: Tensor
-    biases: float
-    softmax: float
-    rounding: float
+    other_parts: tuple[tuple[str, float], ...]
     heads: tuple[Tensor, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class GradientMaps:
-    """Attention × gradient of one logit, by layer of the trace.
-
-    Attributes:
-        logit: the logit of the target.
-        maps: the mean over heads of the positive part of A ⊙ ∂logit/∂A, [query_pos key_pos] for each layer.
-    """
-
-    logit: float
-    maps: tuple[Tensor, ...]
 
 
 def token_relevance(
@@ -107,23 +78,26 @@ def token_relevance(
     for tensor, gradient in zip(embeddings.others, gradients[1:], strict=True):
         others += _relevance(tensor, gradient)
     parts = [*tokens.tolist(), *others.tolist(), ledger.biases, ledger.softmax]
-    rounding = logit - sum(parts)
+    other_parts = {
+        "other embeddings": float(others.sum()), "biases": ledger.biases, "softmax": ledger.softmax, "rounding": logit - sum(parts)
+    }  # fmt: skip
     # Where an operation has no rule, its relevance is counted twice or lost, and the sum is another.
-    if not abs(rounding) <= _SUM_TOLERANCE * max(abs(logit), *map(abs, parts)) or len(ledger.heads) != len(
-        loaded.sites
-    ):
+    if not abs(other_parts["rounding"]) <= _SUM_TOLERANCE * max(abs(logit), *map(abs, parts)) or len(
+        ledger.heads
+    ) != len(loaded.sites):
         raise ModelError(
             f"AttnLRP needs a rule for every operation, and {loaded.name} has one without: the relevance of all parts adds up to "
             f"{sum(parts):.4g}, the logit is {logit:.4g}. Choose another method or model."
         )
     heads = tuple(ledger.heads[loaded.layer_indices.index(layer)] for layer in loaded.sites_by_layer)
-    return TokenRelevance(logit, tokens, others, ledger.biases, ledger.softmax, rounding, heads)
+    named = tuple((name, value) for name, value in other_parts.items() if value or name in ("softmax", "rounding"))
+    return TokenRelevance(logit, tokens, named, heads)
 
 
 def gradient_maps(
     loaded: LoadedModel, model_inputs: dict[str, Tensor], position: int, target: int, max_bytes: int = _MAX_BYTES
-) -> GradientMaps:
-    """Attention × gradient of every layer for the logit of the target at a position: positive parts, mean over heads.
+) -> tuple[float, tuple[Tensor, ...]]:
+    """The logit of the target at a position; and attention × gradient of every layer for it: positive parts, mean over heads.
 
     Source: Chefer, Gur and Wolf 2021, "Generic Attention-model Explainability for Interpreting Bi-Modal and Encoder-Decoder
     Transformers", equation 5.
@@ -158,9 +132,7 @@ def gradient_maps(
             f"Attention × gradient needs the gradient of all weights, and {loaded.name} gives those of {len(maps)} of "
             f"{len(loaded.sites)} layers: choose another method or model."
         )
-    return GradientMaps(
-        float(logit.detach()), tuple(maps[loaded.layer_indices.index(layer)] for layer in loaded.sites_by_layer)
-    )
+    return float(logit.detach()), tuple(maps[loaded.layer_indices.index(layer)] for layer in loaded.sites_by_layer)
 
 
 def _count_bytes(loaded: LoadedModel, n_tokens: int) -> int:
@@ -215,12 +187,7 @@ def _check(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], max_bytes: i
 
 
 class _Embeddings:
-    """The outputs of all embeddings of a model as the beginning of the graph of gradients.
-
-    Attributes:
-        tokens: the embeddings of the input tokens, [1 query_pos d_model].
-        others: other embeddings, such as positions.
-    """
+    """The outputs of all embeddings as the beginning of the graph of gradients: `tokens` [1 query_pos d_model], and others, such as positions."""
 
     def __init__(self, n_tokens: int) -> None:
         self.n_tokens = n_tokens
@@ -260,11 +227,7 @@ def _logit(loaded: LoadedModel, model_inputs: dict[str, Tensor], position: int, 
 
 
 def _gradients(loaded: LoadedModel, logit: Tensor, inputs: list[Tensor]) -> list[Tensor | None]:
-    """The gradient of the logit by each of the inputs; None where it does not depend on one.
-
-    Raises:
-        ModelError: the graph of gradients is interrupted.
-    """
+    """The gradient of the logit by each of the inputs; None where it does not depend on one."""
     try:
         return list(torch.autograd.grad(logit, inputs, allow_unused=True))
     except RuntimeError as error:
@@ -282,18 +245,12 @@ def _relevance(tensor: Tensor, gradient: Tensor | None) -> Tensor:
 
 
 class _Ledger:
-    """The relevance that does not reach the input tokens, collected during the backward pass.
-
-    Attributes:
-        biases: the relevance of the biases of linear layers and norms.
-        softmax: what the softmax rule keeps in its bias term, of all heads.
-        heads: the relevance of each head's output in each attention call, [head].
-    """
+    """The relevance that does not reach the input tokens, collected during the backward pass."""
 
     def __init__(self) -> None:
-        self.biases = 0.0
-        self.softmax = 0.0
-        self.heads: dict[int, Tensor] = {}
+        self.biases = 0.0  # of linear layers and norms
+        self.softmax = 0.0  # what the softmax rule keeps in its bias term, of all heads
+        self.heads: dict[int, Tensor] = {}  # of each head's output in each attention call, [head]
         self.n_calls = 0
 
     def attend(self, call: ModelCall) -> tuple[Tensor, Tensor | None]:
@@ -303,12 +260,9 @@ class _Ledger:
                 "AttnLRP needs a rule for every operation, and the softcap of this model's scores has none: choose another method or model."
             )
         index, self.n_calls = self.n_calls, self.n_calls + 1
-        inputs = [
-            _divide_gradient(call.query, 4),
-            _divide_gradient(call.key, 4),
-            _divide_gradient(call.value, 2),
-        ]
-        for tensor, divisor in zip(inputs, (4, 4, 2), strict=True):
+        divisors = 4, 4, 2
+        inputs = [*map(_divide_gradient, (call.query, call.key, call.value), divisors)]
+        for tensor, divisor in zip(inputs, divisors, strict=True):
             _hook_gradient(tensor, partial(self._pass_on, tensor.detach(), divisor))
         output, weights = replace(call, query=inputs[0], key=inputs[1], value=inputs[2]).run_eager()
         _hook_gradient(output, partial(self._receive, index, output.detach()))
@@ -323,7 +277,6 @@ class _Ledger:
         self.softmax += float(relevance.sum())
 
     def add_bias(self, bias: Tensor, gradient: Tensor) -> None:
-        """Adds the relevance of a bias, from the gradient of the output that contains it."""
         self.biases += _sum(bias * gradient)
 
 
@@ -347,11 +300,7 @@ def _hook_rules(model: nn.Module, ledger: _Ledger) -> ExitStack:
 
 
 def _freeze_norm(ledger: _Ledger, module: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor:
-    """The identity rule for norms: the output with the norm's scale as a constant.
-
-    Raises:
-        ModelError: the norm computes something else than a LayerNorm or an RMSNorm.
-    """
+    """The identity rule for norms: the output with the norm's scale as a constant."""
     if len(args) == 1 and isinstance(args[0], Tensor) and isinstance(output, Tensor) and args[0].shape == output.shape:
         x: Tensor = args[0]
         weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)

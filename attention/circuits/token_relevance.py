@@ -169,11 +169,6 @@ class Relevance:
 
 
 def _find_method(name: str) -> Method:
-    """The method of this name.
-
-    Raises:
-        MissingError: there is no such method.
-    """
     for method in METHODS:
         if method.name == name:
             return method
@@ -283,28 +278,16 @@ def _compute(
     ids = lm_head.predicted_text_ids(inputs)
     tokens, target_token = tuple(readable_tokens(loaded.tokenizer, ids)), readable_tokens(loaded.tokenizer, [target])[0]
     if method is ATTNLRP:
-        parts = relevance_pass.token_relevance(loaded, inputs, position, target, max_bytes)
-        others = {
-            "other embeddings": float(parts.other_embeddings.sum()), "biases": parts.biases, "softmax": parts.softmax, "rounding": parts.rounding
-        }  # fmt: skip
-        named = tuple((name, value) for name, value in others.items() if value or name in ("softmax", "rounding"))
-        return Relevance(method, tokens, parts.tokens, position, target, target_token, parts.logit, named, parts.heads)
-    gradients = relevance_pass.gradient_maps(loaded, inputs, position, target, max_bytes)
+        logit, values, other_parts, heads = relevance_pass.token_relevance(loaded, inputs, position, target, max_bytes)
+        return Relevance(method, tokens, values, position, target, target_token, logit, other_parts, heads)
+    logit, gradients = relevance_pass.gradient_maps(loaded, inputs, position, target, max_bytes)
     accumulated, maps = torch.eye(len(ids)), list[torch.Tensor]()
-    for combined in gradients.maps:
+    for combined in gradients:
         accumulated = accumulated + combined @ accumulated
         maps.append(accumulated)
     values = maps[-1][position].double()
     return Relevance(
-        method,
-        tokens,
-        values,
-        position,
-        target,
-        target_token,
-        gradients.logit,
-        gradients=gradients.maps,
-        maps=tuple(maps),
+        method, tokens, values, position, target, target_token, logit, gradients=gradients, maps=tuple(maps)
     )
 
 
@@ -325,13 +308,8 @@ def gradient_map(result: Relevance) -> DerivedMap:
         f"of the tokens. {ATTENTION_GRADIENT.caveat}"
     )
     return DerivedMap(
-        STEP,
-        words,
-        ATTENTION_GRADIENT.paper,
-        compute,
-        lambda work, _: _explain(work, result),
-        lambda _, layer: tuple(range(layer + 1)),
-    )
+        STEP, words, ATTENTION_GRADIENT.paper, compute, lambda work, _: _explain(work, result), lambda _, layer: tuple(range(layer + 1))
+    )  # fmt: skip
 
 
 def _explain(work: ExplanationBuilder, result: Relevance) -> Explanation:

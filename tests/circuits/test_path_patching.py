@@ -123,7 +123,8 @@ def test_direct_paths_into_linear_logits_sum_to_the_whole(name: str) -> None:
 
     hook = norm.register_forward_hook(lambda _, args, __: linear(args[0]))
     measurement = LogitMeasurement(reference.TARGET, reference.DISTRACTOR)
-    changes = [change for batch in runs.changes_at_logits(runs.parts, "direct", measurement) for _, change in batch]
+    batches = runs.changes(runs.parts, (), "direct", measurement)
+    changes = [change for _, batch in batches for _, _, change in batch]
     hook.remove()
     w_u = network.lm_head.weight.detach()
     whole = float((linear(x_b) - linear(x_a)) @ (w_u[reference.TARGET] - w_u[reference.DISTRACTOR]))
