@@ -26,12 +26,14 @@ from attention.patching.forward import PatchedForward
 from attention.patching.intervention import Intervention
 
 if TYPE_CHECKING:
-    from attention.circuits.sweep import Heads
     from attention.models.lm_head import Measurement
     from attention.models.loaded import LoadedModel
     from attention.models.text_inputs import TextInputs
     from attention.patching.forward import Activations
 
+
+Heads = tuple[tuple[int, int], ...]
+"""Heads, each as (layer, head)."""
 
 MAX_SECONDS = 110.0  # of all runs together
 _BYTES_PER_NUMBER = 4

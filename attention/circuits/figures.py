@@ -272,38 +272,12 @@ def head_relevance_json(heads: Sequence[Tensor], target: str, chosen: tuple[int,
     numbers = np.full((len(heads), max(map(len, heads))), np.nan)
     for layer, row in enumerate(heads):
         numbers[layer, : len(row)] = row.numpy()
-    layers, width = numbers.shape
-    limit = float(np.nanmax(np.abs(numbers), initial=0.0)) or 1.0
-    best = np.unravel_index(int(np.nanargmax(np.abs(numbers))), numbers.shape)
     description = f"relevance of each head's output for the logit of {label(target, escape=False)}"
-    alt = (
-        f"Heatmap of the {description}, layer by head, from −{format_number(limit)} to {format_number(limit)}; largest: "
-        f"L{best[0]} H{best[1]} with {format_number(float(numbers[best]))}."
-    )
-    figure = empty_chart(
-        "Heads",
-        description,
-        alt,
-        height=_within(130 + _ROW_HEIGHT * layers, 260, 520),
-    )
-    hover = "L%{y} H%{x}<br>relevance <b>%{z:.4g}</b><extra></extra>"
-    figure["data"] = [signed_heatmap(numbers, limit, hoverongaps=False, hovertemplate=hover)]
-    panel = asdict(Panel(0, 0, 0, layers, width))
-    figure["layout"]["meta"] |= {
-        "step": "relevance",
-        "panels": [panel],
-        "axes": ["layer", "head"],
-        "file": ["relevance-of-heads"],
-    }
-    figure["layout"]["shapes"] = [
-        {**outline(chosen[1], chosen[0], 1, 1, 3), "line": {"width": 3, "color": CHOSEN_COLOR}}
-    ]
-    figure["layout"]["uirevision"] = "relevance of heads"
-    set_axes(
-        figure, "head", "layer",
-        {"range": [-0.5, width - 0.5], "dtick": 1 if width <= 16 else 4, "showgrid": False},
-        {"range": [layers - 0.5, -0.5], "dtick": 1 if layers <= 16 else 5, "showgrid": False},
-    )  # fmt: skip
+    figure = head_map_json(numbers, "Heads", "relevance", description, chosen)
+    meta = figure["layout"]["meta"]
+    meta["alt"] = meta["alt"].replace("Heatmap of ", "Heatmap of the ", 1)
+    meta |= {"step": "relevance", "file": ["relevance-of-heads"]}
+    figure["layout"]["height"] = _within(130 + _ROW_HEIGHT * len(heads), 260, 520)
     return figure
 
 

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from attention.base import cache
 from attention.base.errors import AttentionError, ConfigError, FileError
 from attention.circuits import sweep
-from attention.circuits.sweep import STEP_WORDS, HeadEstimates, Heads, HeadSweep, Progress, heads_of, rank_correlation
+from attention.circuits.sweep import STEP_WORDS, HeadEstimates, HeadSweep, Progress, heads_of, rank_correlation
 from attention.formula.edit_kinds import PATCH_CODES
 from attention.formula.names import HEAD_OUTPUT
 from attention.sources import second_state
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
+
+    from attention.circuits.batched_heads import Heads
 
 MAX_ROWS = 100
 MAX_BYTES = 200_000

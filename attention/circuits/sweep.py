@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from attention.circuits.batched_heads import Heads
     from attention.models.lm_head import Measurement
     from attention.models.loaded import LoadedModel
     from attention.models.text_inputs import TextInputs
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 Token = int | str
 """A token as its id, or as text, such as " copper"."""
-Heads = tuple[tuple[int, int], ...]
-"""Heads, each as (layer, head)."""
 Result = TypeVar("Result")
 
 SWEEP_KINDS = (*ABLATIONS, *PATCH_CODES)
