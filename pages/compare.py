@@ -72,7 +72,7 @@ class Both(NamedTuple):
 
     def cell_in_b(self) -> Cell | None:
         """The cell of B that corresponds to the chosen cell of A; None if there is none."""
-        return figures.aligned_cell_of_b(self.difference, self.cell, self.place_b) if self.difference else None
+        return figures.aligned_cell_of_b(self.difference, self.cell) if self.difference else None
 
     @property
     def first_cell(self) -> Cell:
@@ -99,7 +99,7 @@ def both(current: Page) -> Both:
     compute_head(b.layers[at.layer], at.head)
     colors, fit = knob_state.current_value("colors"), knob_state.current_value(AUTOSCALE.key)
     maps, difference, why = figures.comparison_maps(a, b, current.cell, at, colors, fit)
-    maps = [*compared_pictures(a, b, current.cell, at, difference, colors, current.over_picture), *maps]
+    maps = [*compared_pictures(a, b, current.cell, difference, colors, current.over_picture), *maps]
     notes = (
         *unknown_key_notes(str(knob_state.current_value(SECOND.key))),
         *reader.notes.values(),

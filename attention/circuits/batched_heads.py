@@ -152,7 +152,6 @@ def no_gradient_reason(loaded: LoadedModel, measurement: Measurement, is_changed
 
 
 def _count_bytes(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> int:
-    """About how many bytes `run_with_gradients` takes."""
     length = max(ids.shape[-1] for ids in model_inputs.values())
     d_model = int(getattr(loaded.model.config, "hidden_size", 0) or 0)
     numbers = sum(site.n_heads * length * _MAPS_PER_HEAD + d_model * _ROWS_PER_LAYER for site in loaded.sites)

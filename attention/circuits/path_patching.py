@@ -374,7 +374,6 @@ def _estimate(run: RunParts, request: PathRequest) -> float:
 
 
 def _measurement(run: ModelRun, model: str, runs: PathRuns, request: PathRequest) -> tuple[LogitMeasurement, str]:
-    """What is measured, and its description."""
     from attention.circuits.path_runs import LogitMeasurement
 
     size = runs.a.logits.shape[-1]

@@ -217,7 +217,6 @@ class _Embeddings:
 
 
 def _logit(loaded: LoadedModel, model_inputs: dict[str, Tensor], position: int, target: int) -> Tensor:
-    """The logit of the target at a position, with its graph of gradients."""
     with lm_head.logits_at((position,)):
         output = running.run(loaded, model_inputs, gradients=True)
     logits = output.get("logits", output.get("prediction_logits"))
@@ -378,7 +377,6 @@ def _scale_gradient(x: Tensor, output: Tensor, factor: Tensor | float) -> Tensor
 
 
 def _hook_gradient(tensor: Tensor, receive: Callable[[Tensor], None]) -> None:
-    """Calls `receive` with the gradient of a tensor in the backward pass."""
     tensor.register_hook(receive)  # type: ignore[no-untyped-call]  # torch has no annotation
 
 

@@ -628,7 +628,6 @@ def _resolve_metric(
     target: Token | None,
     distractor: Token | None,
 ) -> tuple[Measurement, str]:
-    """The metric, and its description."""
     from attention.models import lm_head, running
     from attention.models.lm_head import Measurement
     from attention.models.token_pieces import readable_tokens
@@ -675,7 +674,6 @@ def _direct_effects(
 
 
 def _empty_map(n_heads: tuple[int, ...]) -> NDArray[np.float64]:
-    """A map [layer head] without numbers."""
     import numpy as np
 
     return np.full((len(n_heads), max(n_heads)), np.nan)

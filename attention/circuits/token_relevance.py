@@ -222,7 +222,6 @@ def estimate_seconds(trace: Trace, method: str = ATTNLRP.name) -> float:
 
 
 def _model_of(trace: Trace, method: Method) -> tuple[LoadedModel, dict[str, Tensor], int]:
-    """The loaded model of a trace, its token ids, and the memory that its source allows."""
     from attention.sources.repeated_run import TransformerRun
 
     run = trace.model_run
@@ -240,7 +239,6 @@ def _model_of(trace: Trace, method: Method) -> tuple[LoadedModel, dict[str, Tens
 def _resolve(
     trace: Trace, loaded: LoadedModel, inputs: dict[str, Tensor], target: str | int | None, position: int | None
 ) -> tuple[int, int]:
-    """The position of the prediction and the id of its target."""
     from attention.models import lm_head, running
 
     positions = lm_head.prediction_positions(loaded, inputs, () if position is None else (position,))

@@ -206,7 +206,6 @@ def compare(
 
 
 def _align_axes(a: Layer, b: Layer, step: Step) -> tuple[Alignment, Alignment]:
-    """The alignment of the rows and of the columns of a step in two layers."""
     alignments = []
     for side, axis in enumerate(step.axes[-2:]):
         tokens_a, tokens_b = a.labels_of(axis), b.labels_of(axis)

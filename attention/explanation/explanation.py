@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-TOLERANCE = 1e-4
-"""The tolerance of arithmetic in double precision against the tensor's number, relative to the summands."""
+_TOLERANCE = 1e-4  # of arithmetic in double precision against the tensor's number, relative to the summands
 _SAME = 1e-6  # the relative tolerance of equality in single precision
 _OVERFLOW = 65504.0  # the largest number in half precision; beyond that a dtype may give infinity
 
@@ -80,7 +79,7 @@ class Explanation:
     came_from: tuple[Cell, ...] = ()
     short: str = ""
     sign: Literal["=", "≈"] = "="
-    tolerance: float = field(default=TOLERANCE, repr=False)
+    tolerance: float = field(default=_TOLERANCE, repr=False)
 
     def __post_init__(self) -> None:
         if not _matches_value([term.value for term in self.terms], self.operation, self.value, self.tolerance):
@@ -119,12 +118,9 @@ class Explanation:
 
 
 def _matches_value(
-    values: Sequence[float], operation: Literal["sum", "quotient"], value: float, near: float = TOLERANCE
+    values: Sequence[float], operation: Literal["sum", "quotient"], value: float, near: float = _TOLERANCE
 ) -> bool:
-    """Whether the sum or quotient of `values` equals the tensor's `value` within the relative tolerance `near`.
-
-    A number outside the range of the tensor's dtype is infinite there.
-    """
+    """Whether the sum or quotient of `values` equals the tensor's `value`, which is infinite outside the range of its dtype."""
     computed = _result(values, operation)
     if math.isnan(computed) or math.isnan(value):
         return math.isnan(computed) and math.isnan(value)
@@ -166,7 +162,7 @@ def tolerance_of(tensor: Tensor) -> float:
     """The tolerance of the arithmetic against a number of this tensor, relative to the summands."""
     import torch
 
-    return max(TOLERANCE, 16 * torch.finfo(tensor.dtype).eps) if tensor.dtype.is_floating_point else TOLERANCE
+    return max(_TOLERANCE, 16 * torch.finfo(tensor.dtype).eps) if tensor.dtype.is_floating_point else _TOLERANCE
 
 
 _FEWEST = 3  # significant digits in the one-line arithmetic, where they suffice
@@ -264,19 +260,8 @@ class ExplanationBuilder:
         lines = self._align([("=", side) if isinstance(side, str) else side for side in right_sides])
         available = tuple(cell for cell in came_from if self.layer.has(cell.step))
         return Explanation(
-            self.step,
-            self.cell,
-            self.value,
-            operation,
-            terms,
-            lines,
-            words,
-            parts,
-            available,
-            short,
-            sign,
-            self._tolerance,
-        )
+            self.step, self.cell, self.value, operation, terms, lines, words, parts, available, short, sign, self._tolerance
+        )  # fmt: skip
 
     def _unknown_origin(self) -> str:
         """A sentence for a number of unknown origin. Note that the inputs named by `Step.unknown` may exist and still not give the number."""
@@ -367,6 +352,8 @@ class ExplanationBuilder:
 
     @property
     def _tolerance(self) -> float:
+        if not is_step(self.step.name):  # a derived map
+            return _TOLERANCE
         return tolerance_of(self.layer.matrix(self.step.name, self.cell.head))
 
     def _align(self, right_sides: Sequence[tuple[str, str]]) -> tuple[str, ...]:

@@ -97,8 +97,6 @@ class _WordList:
 
 @dataclass(frozen=True)
 class _WordPattern:
-    """The words in which a regular expression is found."""
-
     pattern: str
     ignores_case: bool = False
 
@@ -147,8 +145,6 @@ def _is_found(pattern: _WordPattern, names: tuple[str, ...]) -> tuple[bool, ...]
 
 @dataclass(frozen=True)
 class _Patches:
-    """The patches of a rectangle."""
-
     box: PatchBox
 
     @property
@@ -703,7 +699,6 @@ class _RuleParser:
             self.place += 1
 
     def _error(self, expected: str, to_do: str) -> ConfigError:
-        """The error that something else is expected at this place."""
         rest = self.text[self.place : self.place + 20]
         got = repr(rest) if rest else "the end"
         return ConfigError(f"A find rule needs {expected} at character {self.place + 1}; got {got}: {to_do}.")

@@ -140,7 +140,6 @@ def _norm_first(pattern: Pattern) -> Tensor:
 
 
 def _offset(offset: int) -> CellWeights:
-    """The weight of the key at this offset from its query."""
     return CellWeights(
         lambda pattern: pattern.offsets == offset,
         lambda pattern: pattern.weight_at_offset(offset),

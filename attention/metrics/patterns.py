@@ -410,7 +410,6 @@ def _identity(token: str) -> Hashable:
 
 
 def _words(tokens: tuple[str, ...]) -> Tensor:
-    """Whether each token is a word, [pos]."""
     import torch
 
     return torch.tensor([kind_of(token) == WORD for token in tokens])

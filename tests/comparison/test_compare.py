@@ -163,13 +163,13 @@ def test_comparison_maps_share_scales_clicks_files_and_alt_texts():
     # The target of a click on each of the maps.
     row, column = comparison.rows.group_index("a", 2), comparison.columns.group_index("a", 4)
     assert figures.cell_of_click(comparison, cell, "weights", 2, 4) == cell
-    cell_b = figures.aligned_cell_of_b(comparison, cell, HeadIndex(0, 1))
+    cell_b = figures.aligned_cell_of_b(comparison, cell)
     assert OTHER.tokens[cell_b.row] == "sat"
     assert figures.cell_of_click(comparison, cell, figures._b_map_name("weights"), cell_b.row, cell_b.column) == cell
     assert figures.cell_of_click(comparison, cell, maps[2]["layout"]["meta"]["step"], row, column) == cell
     dog = OTHER.tokens.index("dog")
     assert figures.cell_of_click(comparison, cell, figures._b_map_name("weights"), dog, 0) is None
-    assert figures.aligned_cell_of_b(comparison, Cell(0, "weights", 1, A.tokens.index("cat"), 0), HeadIndex()) is None
+    assert figures.aligned_cell_of_b(comparison, Cell(0, "weights", 1, A.tokens.index("cat"), 0)) is None
     # The arithmetic, the table and the picture show the same number.
     explanation = explain_difference(comparison, cell)
     assert explanation.value == float(comparison.matrix[row, column])

@@ -92,11 +92,7 @@ def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> 
 
 
 def _second_state(knobs: Knobs, model: Model) -> Model:
-    """B, the run to patch from: the second state of Compare. Draws a field for its text.
-
-    Raises:
-        AttentionError: B is another model, or the same text.
-    """
+    """B, the run to patch from: the second state of Compare. Draws a field for its text."""
     knobs.value(SECOND)
     b = model.other if isinstance(model.other, Model) else link.read_source(knob_state.reader(session().state.other))
     text = b.text if isinstance(b, Model) else ""
@@ -128,8 +124,6 @@ def _arguments(page: Page, knobs: Knobs, kind: str) -> Arguments:
 
 
 def _finish(place: DeltaGenerator, label: str, *arguments: Any) -> HeadSweep | None:
-    """Runs the sweep to its end; None if the user stopped it."""
-
     def words(progress: Progress[HeadSweep]) -> str:
         return f"{label}: {progress.done} of {progress.total} heads"
 

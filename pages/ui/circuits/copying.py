@@ -171,11 +171,7 @@ def gradient_map(page: Page) -> DerivedMap | None:
 
 
 def _chosen_relevance(page: Page, method: str, key: str) -> token_relevance.Relevance | None:
-    """The relevance for the shown prediction and the chosen target; None, with a button, if it takes long and is not requested.
-
-    Raises:
-        AttentionError: as for `token_relevance.relevance`.
-    """
+    """The relevance for the shown prediction and the chosen target; None, with a button, if it takes long and is not requested."""
     trace, position = page.trace, None
     if trace.predictions:
         position = shown_prediction(trace).position

@@ -103,7 +103,6 @@ def _plain(source: Any) -> Any:
 
 
 def _typed_state(a: Any, text: str) -> Patchable:
-    """The same model, with its interventions, on another text."""
     same: Patchable = replace(a, text=text, **({"input_ids": ()} if isinstance(a, Model) else {}))
     return same
 

@@ -154,7 +154,6 @@ def _draw(page: Page, sweep: PromptSweep, knobs: Knobs) -> None:
 
 
 def _prompts_table(sweep: PromptSweep, chosen: tuple[int, int]) -> None:
-    """Draws the prompts, each with a link to the page Compare."""
     head = chosen if chosen in sweep.heads else None
     rows = sweep.prompt_frame(head=head)
     st.markdown("**The prompts**, each with a link that opens its clean text as A and its corrupted text as B")

@@ -100,7 +100,6 @@ def _readout(page: Page, knobs: Knobs) -> Readout:
 
 
 def _weights(page: Page) -> None:
-    """Draws the weights alone."""
     show.figures(_weights_map(page), "circuits_map", _choose(page), page.around(line=True), knob_state.apply_controls)
 
 
@@ -200,6 +199,5 @@ def score_terms_section(page: Page, _: Knobs) -> None:
 
 
 def _later(terms: ScoreTerms) -> str:
-    """What the steps after the score make of it, in words."""
     names = " + ".join(f"{format_number(value)} ({find_step(name).symbol})" for name, value in terms.later)
     return f"The softmax gets {names}." if names else ""
