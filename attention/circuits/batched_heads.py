@@ -55,10 +55,8 @@ def head_runs(
     Every batch also contains the text without a change, so that the changed heads are the only difference.
 
     Args:
-        loaded: the model.
         model_inputs: the ids of its texts.
         groups: the heads that are changed at the same time, by layers of the trace.
-        measurement: what is measured.
         kind: "zero" or "mean" (ablation of the head output), or the step that is patched from the other run.
         forward: interventions that apply in all runs; the change of the heads comes after them.
         other: the activations of the other run, by layer of the trace, if `kind` is a step.
@@ -180,11 +178,7 @@ def run_with_gradients(
         calls.append({QUERY: query, KEY: key, VALUE: value, HEAD_OUTPUT: output})
         return output, weights
 
-    with (
-        loaded.lock.hold(),
-        recorder.wrapping_attention(attend),
-        lm_head.logits_at(measurement.logit_positions),
-    ):
+    with loaded.lock.hold(), recorder.wrapping_attention(attend), lm_head.logits_at(measurement.logit_positions):
         value = measurement.read(running.run(loaded, model_inputs, gradients=True))[0]
         tensors = [tensor for call in calls for tensor in call.values()]
         # A head may have no effect on the measured value, as in a layer after it.

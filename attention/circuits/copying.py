@@ -55,7 +55,6 @@ class TokenEffect:
     """What a head adds to the logit of one token.
 
     Attributes:
-        id: the id of the token.
         token: the token in readable form.
         effect: added to its logit, without the scale of the final norm.
     """
@@ -70,8 +69,6 @@ class CopiedTokens:
     """What a head adds to the logits when it reads one token with weight 1.
 
     Attributes:
-        layer: the layer of the head.
-        head: the head.
         own: the token that is read, and what the head adds to its own logit.
         rank: the rank of the own token among all tokens, from 1; 1 means that the head raises no token more.
         raised: the tokens with the largest effects, largest first.
@@ -167,8 +164,6 @@ class OVSpectrum:
     """The spectrum of W_V W_O of a head, with the weights of the norms folded in; without their scales and biases.
 
     Attributes:
-        layer: the layer of the head.
-        head: the head.
         eigenvalues: the nonzero eigenvalues of W_V W_O, complex, [d_v], by decreasing absolute value: which directions of the residual
             stream the head keeps (positive) or turns around (negative).
         singular_values: the nonzero singular values of W_V W_O, [d_v], decreasing: how strongly it writes what it reads.
@@ -229,8 +224,6 @@ class QKSpectrum:
     """The spectrum of W_Q R W_Kᵀ of a head, where R rotates by an offset; without the divisor of the scores, biases and the scales of norms.
 
     Attributes:
-        layer: the layer of the head.
-        head: the head.
         offset: the query's position minus the key's.
         rotated: whether the model has rotary embedding; without, every offset has the same spectrum.
         eigenvalues: the nonzero eigenvalues, complex, [d_k], by decreasing absolute value: positive where a token looks at tokens like itself.
@@ -265,8 +258,6 @@ def copied_tokens(
 
     Args:
         source: the model, or its trace.
-        layer: the layer of the head.
-        head: the head.
         token: the id of the token, or its text.
         key: instead of a token, the position of one in the text of a trace.
         count: the number of raised tokens, and of lowered ones.

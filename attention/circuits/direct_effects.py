@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from attention.trace.model_run import ModelRun
     from attention.trace.trace import Prediction
 
-Token = str | int | None
+_Token = str | int | None
 """A token as its text or its id; None: the likeliest."""
 
 _NO_MODEL = "circuits need the model behind the numbers, and this trace has none: take a trace of `Model` or `Trained`."
@@ -48,7 +48,7 @@ _NAMED = 5  # parts in a sentence
 _TOLERANCE = 1e-3  # how far a head's output may be from A V, relative to its largest number
 
 
-def writes(trace: Trace, layer: int, head: int, target: Token = None, distractor: Token = None) -> Tensor:
+def writes(trace: Trace, layer: int, head: int, target: _Token = None, distractor: _Token = None) -> Tensor:
     """What each cell of a head adds to the logit of a token at its query, [query_pos key_pos].
 
     The cell of query q and key k is a[q,k] · (v[k] W_O) · (frozen norms) · W_U[target]. The sum of a row is the direct effect of the
@@ -57,8 +57,6 @@ def writes(trace: Trace, layer: int, head: int, target: Token = None, distractor
 
     Args:
         trace: of a model, by its own tokens (not merged into words).
-        layer: the index of the layer.
-        head: the head.
         target: the token, as text or id; None: the likeliest of the last prediction.
         distractor: a second token, whose logit is subtracted.
 
@@ -74,7 +72,7 @@ def _writes(trace: Trace, layer: int, head: int, readout: Readout) -> Tensor:
     return trace.layer(layer).matrix(WEIGHTS, head).double() * unit
 
 
-def logit_parts(trace: Trace, position: int | None = None, target: Token = None, distractor: Token = None) -> PartSum:
+def logit_parts(trace: Trace, position: int | None = None, target: _Token = None, distractor: _Token = None) -> PartSum:
     """The logit of a token at a position as a sum over the embedding, all heads, all MLPs and the biases.
 
     Norms and a softcap of the logits are frozen at their values in this run. Of a model without a vocabulary, what each part adds to
@@ -156,8 +154,6 @@ def head_logits(trace: Trace, layer: int, head: int, position: int | None = None
 
     Args:
         trace: of a model that predicts the next token.
-        layer: the index of the layer.
-        head: the head.
         position: of the prediction; None: that of the last prediction.
 
     Raises:
@@ -176,7 +172,7 @@ def head_logits(trace: Trace, layer: int, head: int, position: int | None = None
     return run.logit_factor(products) * (w_u @ run.written_by(layer, head, position))
 
 
-def find_readout(trace: Trace, target: Token = None, distractor: Token = None) -> Readout:
+def find_readout(trace: Trace, target: _Token = None, distractor: _Token = None) -> Readout:
     """What is read: the logit of the target, minus that of the distractor if there is one.
 
     Args:
@@ -369,10 +365,7 @@ def _gradients(trace: Trace, layer: int, head: int, readout: Readout) -> Tensor:
     """What is read from each column of a head's output, [query_pos d_v]."""
     source, run = trace.layer(layer), find_run(trace).linear_run()
     check_index("heads", head, source.n_heads)
-    if not source.has(VALUE) or source.shape(WEIGHTS)[1:] != (
-        run.head_output(layer).shape[1],
-        source.shape(VALUE)[1],
-    ):
+    if not source.has(VALUE) or source.shape(WEIGHTS)[1:] != (run.head_output(layer).shape[1], source.shape(VALUE)[1]):
         raise MissingError(
             "What a head writes needs the values of the model's own tokens, which this layer does not have: "
             "show word pieces instead of words, and special tokens too."

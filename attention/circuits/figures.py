@@ -52,7 +52,6 @@ def token_bars_json(tokens: Sequence[str], effects: Sequence[float], raised: boo
     Args:
         tokens: the tokens, the most affected first.
         effects: what the head adds to the logit of each.
-        raised: whether the tokens are those that the head raises.
         head: the head in words, such as "L18 H6".
         read: the token that it reads.
     """
@@ -88,7 +87,6 @@ def eigenvalues_json(spectrum: Tensor, head: str, score: float | None, of: str) 
 
     Args:
         spectrum: the eigenvalues, complex, [d_v].
-        head: the head in words.
         score: Σλ / Σ|λ| of them; None where it means nothing.
         of: the matrix, in words.
     """
@@ -125,7 +123,6 @@ def qk_by_offset_json(
         offsets: the query's position minus the key's.
         singular_values: [offset d_k], decreasing.
         scores: Σλ / Σ|λ| of the eigenvalues at each offset.
-        head: the head in words.
     """
     places, names = np.arange(len(offsets)), [str(offset) for offset in offsets]
     best = int(np.argmax(scores))
@@ -337,7 +334,6 @@ def head_effect_map_json(sweep: HeadSweep, chosen: tuple[int, int], number: str 
     """Returns a map [layer head] of one number of a sweep; 0 is white and the range symmetric.
 
     Args:
-        sweep: the sweep.
         chosen: the outlined head, as (layer, head).
         number: "change", "estimate" (of the change, by attribution patching), or "direct" (effect on the logit).
     """

@@ -198,18 +198,7 @@ PathProgress: TypeAlias = Progress[PathPatching]
 
 @dataclass(frozen=True)
 class PathRequest:
-    """Which paths are patched, and what is measured.
-
-    Attributes:
-        receiver: "logits", or the "query", "key" or "value" of a head.
-        layer: the layer of the receiving heads; None for all layers.
-        head: the receiving head; None for all heads of the layer. Heads that share a key or value receive it together.
-        source: the one head, as (layer, head), from which paths begin; None for every head, every MLP and the embedding.
-        mode: one of `MODES`.
-        target: a token id; None for the likeliest token of run A.
-        distractor: a second token id; the logit of the target minus its logit is then measured.
-        position: of the prediction; None for the end of the text, or the last mask.
-        quantity: "logit" or "log-probability" of the target, if there is no distractor.
+    """Which paths are patched, and what is measured: the arguments of `paths`, with tokens as ids.
 
     Raises:
         ConfigError: a value is not allowed.
@@ -283,7 +272,6 @@ def patch_paths(a: ModelRun, b: ModelRun, request: PathRequest) -> Iterator[Path
     Args:
         a: the run into which outputs are patched, such as `trace.model_run`.
         b: the run from which they are taken.
-        request: which paths, and what is measured.
 
     Yields:
         The progress; the last item has the result.

@@ -76,8 +76,6 @@ class PathRuns:
     """The runs of path patching between two texts of equal length: run A, into which outputs of run B are patched.
 
     Attributes:
-        a: run A as recorded.
-        b: run B as recorded.
         parts: the parts of the model, in the order in which they write.
     """
 

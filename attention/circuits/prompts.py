@@ -78,7 +78,6 @@ class PromptSet:
     """Prompts that ask the same question with different words.
 
     Attributes:
-        prompts: the prompts.
         problems: a sentence for each row that is no prompt; such rows are left out.
     """
 
@@ -215,8 +214,6 @@ class PromptSweep:
     """Numbers of each head over a set of prompts.
 
     Attributes:
-        model: the name of the model.
-        prompts: the prompts that were run.
         problems: a sentence for each prompt that was left out, and for each that has no direct effects.
         clean: the measured value of each prompt's clean text: the logit of the target minus that of the distractor; without a
             distractor the log-probability of the target.
@@ -355,7 +352,6 @@ def over_prompts(
 
     Args:
         model: the model; its text and interventions do not count.
-        prompt_set: the prompts.
         patch: the step of each head that is patched: query, key, value, weights or head_output.
         ablation: "zero" or "mean".
         exact: whether heads are ablated and patched one at a time. Otherwise there are only the estimates and the direct effects,

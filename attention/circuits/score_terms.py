@@ -143,10 +143,6 @@ def score_terms(trace: Trace, layer: int, head: int, q: int, k: int) -> ScoreTer
 
     Args:
         trace: of a model, by its own tokens (not merged into words).
-        layer: the index of the layer.
-        head: the head.
-        q: the position of the query.
-        k: the position of the key.
 
     Raises:
         MissingError: the trace has no model, no such layer, head or position, or the model is not linear in its parts.

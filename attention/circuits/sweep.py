@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from attention.models.text_inputs import TextInputs
     from attention.patching.forward import Activations, PatchedForward
 
-Token = int | str
+_Token = int | str
 """A token as its id, or as text, such as " copper"."""
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 
 SWEEP_KINDS = (*ABLATIONS, *PATCH_CODES)
 """What a sweep does with each head: zero or mean ablation, or a step that is patched from the other run."""
@@ -210,15 +210,7 @@ class HeadSweep:
 class HeadEstimates:
     """The effect of each head as attribution patching estimates it, and its direct effect, as maps [layer head]; NaN where a layer has fewer heads.
 
-    Attributes:
-        quantity: the measured quantity, such as "log-probability of ·copper".
-        kind: what each head would get, one of `SWEEP_KINDS`.
-        baseline: the quantity in the unchanged run.
-        estimate: the estimated change.
-        direct: each head's direct contribution to the logit or logit difference; all NaN if unknown.
-        n_heads: the number of heads in each layer.
-        no_direct_reason: why the direct effects are unknown, in a sentence; empty if they are known.
-        alignment: which tokens would be patched if the other text has another number of tokens, in sentences.
+    The attributes are those of `HeadSweep`, with `baseline` in the unchanged run.
     """
 
     quantity: str
@@ -291,7 +283,7 @@ class GroupAblation:
 
 
 @dataclass(frozen=True)
-class Progress(Generic[Result]):
+class Progress(Generic[_Result]):
     """The progress of a long computation.
 
     Attributes:
@@ -304,7 +296,7 @@ class Progress(Generic[Result]):
     done: int
     total: int
     seconds: float
-    result: Result | None = None
+    result: _Result | None = None
     prompt: int = 1
 
 
@@ -320,21 +312,16 @@ def rank_correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
 def sweep_heads(
     model: Model,
     position: int | None = None,
-    target: Token | None = None,
-    distractor: Token | None = None,
+    target: _Token | None = None,
+    distractor: _Token | None = None,
     kind: str = "zero",
     unchanged: bool = False,
 ) -> Iterator[Progress[HeadSweep]]:
     """Ablates or patches each head in turn and measures the change of a prediction; stop iterating to cancel between two batches.
 
-    Each change is applied on top of the model's interventions.
+    Each change is applied on top of the model's interventions. Arguments that are not listed are those of `which`.
 
     Args:
-        model: a model with a text; with its `other` run, if `kind` is a step.
-        position: the position of the prediction; None: the end of the text. Without a language-model head, the position whose vector is
-            compared by cosine, None: the mean over all tokens.
-        target: a token; None: the most likely token of the unpatched model.
-        distractor: a second token; the metric is then the logit difference.
         kind: "zero" or "mean" ablation; or the step of each head that is patched from the other run: query, key, value, weights or
             head_output. Heads that share keys or values change with them.
         unchanged: change heads of the model without its interventions, on the same text.
@@ -381,8 +368,8 @@ def sweep_heads(
 def which(
     model: Model,
     position: int | None = None,
-    target: Token | None = None,
-    distractor: Token | None = None,
+    target: _Token | None = None,
+    distractor: _Token | None = None,
     ablation: str = "zero",
     patch: str = "",
 ) -> HeadSweep:
@@ -413,8 +400,8 @@ def together(
     model: Model,
     heads: Sequence[tuple[int, int]],
     position: int | None = None,
-    target: Token | None = None,
-    distractor: Token | None = None,
+    target: _Token | None = None,
+    distractor: _Token | None = None,
     ablation: str = "zero",
 ) -> GroupAblation:
     """The effect of ablating several heads at once, each alone, and random groups of other heads of the same layers.
@@ -462,8 +449,8 @@ def together(
 def attribution(
     model: Model,
     position: int | None = None,
-    target: Token | None = None,
-    distractor: Token | None = None,
+    target: _Token | None = None,
+    distractor: _Token | None = None,
     ablation: str = "zero",
     patch: str = "",
 ) -> HeadEstimates:
@@ -523,7 +510,7 @@ def estimated_seconds(model: Model, kind: str = "zero") -> float:
     return _estimate_runs(model, loaded, inputs, sum(site.n_heads for site in loaded.sites), kind)
 
 
-def measure(model: Model, target: Token, distractor: Token | None = None) -> float:
+def measure(model: Model, target: _Token, distractor: _Token | None = None) -> float:
     """The measured value at the end of the model's text: the log-probability of the target, or its logit minus that of the distractor.
 
     Raises:
@@ -625,8 +612,8 @@ def _resolve_metric(
     loaded: LoadedModel,
     inputs: TextInputs,
     position: int | None,
-    target: Token | None,
-    distractor: Token | None,
+    target: _Token | None,
+    distractor: _Token | None,
 ) -> tuple[Measurement, str]:
     from attention.models import lm_head, running
     from attention.models.lm_head import Measurement
@@ -640,7 +627,7 @@ def _resolve_metric(
         positions = lm_head.prediction_positions(loaded, inputs, () if position is None else (position,))[-1:]
         if not positions:
             raise ConfigError(lm_head.no_prediction_reason(loaded, positions))
-        what = "Token ids"
+        what = "_Token ids"
     else:
         length = next(iter(inputs.values())).shape[-1]
         if position is not None and not 0 <= position < length:

@@ -73,14 +73,12 @@ class Relevance:
     """The relevance of each input token for the logit of one token.
 
     Attributes:
-        method: the method.
         tokens: the tokens that the model reads: subword pieces, with special tokens.
         values: the relevance of each token, [query_pos]. By AttnLRP, signed parts of the logit; by attention × gradient, the row of
             the last of the `maps` at `position`, which contains 1 for the token at `position` itself.
         position: the position of the prediction.
         target: the id of the target.
         target_token: the target as text.
-        logit: the logit of the target.
         other_parts: by AttnLRP, the name and relevance of everything that does not reach a token; with the `values` they add up to
             the logit. Empty for attention × gradient.
         heads: by AttnLRP, the relevance of each head's output, [head] for each layer.

@@ -41,7 +41,7 @@ _Side = Literal["a", "b"]
 _ROUNDING = 32 * 2.0**-23
 """The tolerance, relative to the largest number, within which two numbers count as equal: the noise of single precision."""
 
-MAX_CELLS = 2**23  # cells of one difference; two texts without shared tokens have four times the cells of each
+_MAX_CELLS = 2**23  # cells of one difference; two texts without shared tokens have four times the cells of each
 _MAX_NUMBERS = 2**22  # numbers in all layers; beyond that, the range covers the displayed matrix only
 
 
@@ -86,7 +86,6 @@ class Difference(Displayed):
     """One matrix of a step in A and in B, on aligned axes.
 
     Attributes:
-        step: the step.
         rows: the alignment of the rows; `columns` that of the columns.
         a: the numbers of A [row column], pooled; nan where A has no such row or column.
         b: the numbers of B.
@@ -185,7 +184,7 @@ def compare(
 
     Raises:
         MissingError: A or B has no such step, layer or head.
-        ShapeError: the columns cannot be aligned, such as d_k 64 and 32, or there are more than `MAX_CELLS` cells.
+        ShapeError: the columns cannot be aligned, such as d_k 64 and 32, or there are more than `_MAX_CELLS` cells.
     """
     definition, other = find_step(step), at if other is None else other
     layer_a, layer_b = a.layer(at.layer), b.layer(other.layer)
@@ -220,9 +219,9 @@ def _align_axes(a: Layer, b: Layer, step: Step) -> tuple[Alignment, Alignment]:
             )
         alignments.append(Alignment.identity(sizes[0]))
     rows, columns = alignments
-    if (size := len(rows.groups) * len(columns.groups)) > MAX_CELLS:
+    if (size := len(rows.groups) * len(columns.groups)) > _MAX_CELLS:
         raise ShapeError(
-            f"B − A has at most {MAX_CELLS:,} cells, counting the tokens of both; got {size:,}: choose shorter texts, or texts that share more."
+            f"B − A has at most {_MAX_CELLS:,} cells, counting the tokens of both; got {size:,}: choose shorter texts, or texts that share more."
         )
     return rows, columns
 
@@ -364,7 +363,7 @@ def _unmatched_tokens(alignment: Alignment, side: str, tokens: tuple[str, ...]) 
     return [f"{i} {label(tokens[i], 40, escape=False)}" for span in spans for i in range(*span)]
 
 
-class LargestDifference(NamedTuple):
+class _LargestDifference(NamedTuple):
     """The largest difference of a step, whether it covers all layers (`covers_all_layers`), and the layer and head `at` which it occurs."""
 
     value: float
@@ -372,7 +371,7 @@ class LargestDifference(NamedTuple):
     at: HeadIndex
 
 
-def color_limit(a: Trace, b: Trace, step: str, at: HeadIndex, other: HeadIndex) -> LargestDifference:
+def color_limit(a: Trace, b: Trace, step: str, at: HeadIndex, other: HeadIndex) -> _LargestDifference:
     """The largest difference of a step over all pairs of layers and heads.
 
     A pair has the same layer and head in both states. If different layers are compared, or there are too many numbers,
@@ -384,7 +383,7 @@ def color_limit(a: Trace, b: Trace, step: str, at: HeadIndex, other: HeadIndex) 
     return cache.memoize(a.layer(at.layer).uid, key, formulas, lambda: _limit(a, b, step, at, other))
 
 
-def _limit(a: Trace, b: Trace, step: str, at: HeadIndex, other: HeadIndex) -> LargestDifference:
+def _limit(a: Trace, b: Trace, step: str, at: HeadIndex, other: HeadIndex) -> _LargestDifference:
     layers = [
         (index, *pair)
         for index, pair in enumerate(zip(a.layers, b.layers, strict=False))
@@ -393,10 +392,10 @@ def _limit(a: Trace, b: Trace, step: str, at: HeadIndex, other: HeadIndex) -> La
     size = sum(math.prod(layer.shape(step)) for _, layer, _ in layers)
     all_materialized = all(layer.materialize_all_heads for _, *pair in layers for layer in pair)
     if at.layer != other.layer or size > _MAX_NUMBERS or not all_materialized:
-        return LargestDifference(compare(a, b, step, at, other).largest, False, at)
+        return _LargestDifference(compare(a, b, step, at, other).largest, False, at)
     return max(
         (
-            LargestDifference(value, True, HeadIndex(index, head))
+            _LargestDifference(value, True, HeadIndex(index, head))
             for index, layer_a, layer_b in layers
             for value, head in _largest_by_head(layer_a, layer_b, find_step(step), at.head, other.head)
         ),

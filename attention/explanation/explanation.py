@@ -48,8 +48,6 @@ class Explanation:
     """The derivation of one number of a trace.
 
     Attributes:
-        step: the step it belongs to.
-        cell: its address.
         value: the tensor's own number, −∞ for a hidden masked score.
         operation: how the terms combine: their "sum", or the "quotient" of the first by the second.
         terms: the `MAX_TERMS` largest summands and one term for the rest; or numerator and denominator. A number

@@ -456,8 +456,6 @@ class FoundHead(NamedTuple):
     """How much a head looks from X to Y.
 
     Attributes:
-        layer: the layer of the head.
-        head: the head.
         value: the weight on Y, the mean over the queries of X that see a Y; NaN if there is none.
         uniform: the same if all visible keys had the same weight: the share of Y.
         queries: the number of these queries.

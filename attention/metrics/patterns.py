@@ -251,10 +251,7 @@ class Pattern:
         first = self.visible[..., :1, :, :]
         visible = first.to(self.weights.dtype)
         return replace(
-            self,
-            weights=visible / visible.sum(-1, keepdim=True).clamp_min(1),
-            visible=first,
-            contribution_lengths=None,
+            self, weights=visible / visible.sum(-1, keepdim=True).clamp_min(1), visible=first, contribution_lengths=None
         )
 
 

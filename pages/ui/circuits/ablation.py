@@ -52,7 +52,7 @@ _NAMES = {
 _HOW = Knob("matters_silence", "zero", Choice(SWEEP_KINDS, tuple(_NAMES[kind] for kind in SWEEP_KINDS)), "Each head gets", "What replaces a part of each head in turn. B is the second state, as on the page Compare: the same model with another text.")  # fmt: skip
 
 
-Arguments = tuple[Model, int | None, int | None, int | None, str]
+_Arguments = tuple[Model, int | None, int | None, int | None, str]
 """Those of `sweep_heads`: the model with its interventions, and B as its other run; position, target, distractor; what each head gets."""
 
 
@@ -110,7 +110,7 @@ def _second_state(knobs: Knobs, model: Model) -> Model:
     return b
 
 
-def _arguments(page: Page, knobs: Knobs, kind: str) -> Arguments:
+def _arguments(page: Page, knobs: Knobs, kind: str) -> _Arguments:
     """The sweep for the prediction that the Lab shows. Draws the fields for its target and distractor."""
     source = page.source
     assert isinstance(source, Model)
@@ -133,7 +133,7 @@ def _finish(place: DeltaGenerator, label: str, *arguments: Any) -> HeadSweep | N
 
 def _draw(
     page: Page,
-    request: Arguments,
+    request: _Arguments,
     sweep: HeadSweep,
     unchanged: HeadSweep | None,
     open_head: Callable[[int, int], None],
