@@ -30,11 +30,10 @@ import regex
 from attention.base import cache
 from attention.base.errors import ConfigError
 from attention.base.printed import format_number
-from attention.base.tokens import NO_PATCH, patch_places
+from attention.base.tokens import NO_PATCH, Patch, patch_places
 from attention.explanation.subwords import TokenGroups
 from attention.formula.names import WEIGHTS
 from attention.metrics.metric import BY_DISTANCE, NULLS, UNIFORM, CellWeights, Metric, measure
-from attention.metrics.patch_box import NEAR, PATTERN, PatchBox
 from attention.metrics.patterns import CELLS_PER_SECOND, PATCH, REGISTER, WORD, is_punctuation, is_special, kind_of
 
 if TYPE_CHECKING:
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from attention.formula.tensor_types import Visible
     from attention.metrics.patterns import Pattern
     from attention.trace.layer import Layer
     from attention.trace.trace import Trace
@@ -141,6 +141,86 @@ def _is_found(pattern: _WordPattern, names: tuple[str, ...]) -> tuple[bool, ...]
             raise
         return None
     return tuple(found[name] for name in names)
+
+
+NEAR = 1
+"""How many rows and columns away a patch is a neighbour."""
+
+
+# The name of a patch is a rectangle, too.
+_PATCHES = re.compile(
+    r"(?:patch(?:es)?\s+)?rows?\s+(\d{1,4})(?:\s*[-–]\s*(\d{1,4}))?\s*,?\s*col(?:umn)?s?\s+(\d{1,4})(?:\s*[-–]\s*(\d{1,4}))?(?!\w)"
+    r"(?:\s*(?:,\s*|of\s+)?picture\s+(\d{1,4})(?!\w))?",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class PatchBox:
+    """A rectangle of patches, as it is written in find rules and masks: "row 3, column 7" or "row 2-4, column 3-7 of picture 1".
+
+    Attributes:
+        rows: the first and the last row, both inside.
+        columns: the first and the last column, both inside.
+        picture: the index of their picture; None: of every picture.
+    """
+
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    picture: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> PatchBox:
+        """The rectangle of a text.
+
+        Raises:
+            ConfigError: the text is no such rectangle.
+        """
+        match = _PATCHES.fullmatch(text.strip())
+        if match is None:
+            raise ConfigError(
+                f"Patches are written as row 3, column 7 or row 2-4, column 3-7; got {text[:40]!r}: write rows, then columns."
+            )
+        return cls.of(match)
+
+    @classmethod
+    def of(cls, match: re.Match[str]) -> PatchBox:
+        """The rectangle of a match of its pattern; its ends may be in either order."""
+        top, bottom, left, right, picture = match.groups()
+        rows, columns = ((int(first), int(last or first)) for first, last in ((top, bottom), (left, right)))
+        return cls((min(rows), max(rows)), (min(columns), max(columns)), None if picture is None else int(picture))
+
+    @property
+    def text(self) -> str:
+        """The rectangle as it is written, with one form for equal rectangles."""
+        of_picture = "" if self.picture is None else f" of picture {self.picture}"
+        return f"patch row {_range(self.rows)}, column {_range(self.columns)}{of_picture}"
+
+    def __contains__(self, token: object) -> bool:
+        """Whether a token is one of these patches."""
+        return (
+            isinstance(token, Patch)
+            and self.rows[0] <= token.row <= self.rows[1]
+            and self.columns[0] <= token.column <= self.columns[1]
+            and self.picture in (None, token.picture)
+        )
+
+    def hide_from(self, visible: Visible, key_tokens: Sequence[str]) -> Tensor:
+        """A mask [query_pos key_pos] with these patches hidden from every query.
+
+        Raises:
+            ConfigError: none of the tokens is one of these patches.
+        """
+        import torch
+
+        is_hidden = torch.tensor([token in self for token in key_tokens])
+        if not is_hidden.any():
+            raise ConfigError(f"No key is {self.text}: choose rows and columns of this picture.")
+        return visible & ~is_hidden
+
+
+def _range(ends: tuple[int, int]) -> str:
+    return str(ends[0]) if ends[0] == ends[1] else f"{ends[0]}-{ends[1]}"
 
 
 @dataclass(frozen=True)
@@ -600,13 +680,13 @@ class _RuleParser:
         for keyword, side in _SIDES.items():
             if self._accept(keyword):
                 return side
-        if match := PATTERN.match(self.text, self.place):
+        if match := _PATCHES.match(self.text, self.place):
             self.place = match.end()
             return _Patches(PatchBox.of(match))
         character = self.text[self.place : self.place + 1]
         if character in _CLOSING:
             word = self._word()
-            return _Patches(PatchBox.of(match)) if (match := PATTERN.fullmatch(word)) else _WordList((word,))
+            return _Patches(PatchBox.of(match)) if (match := _PATCHES.fullmatch(word)) else _WordList((word,))
         if character == "[":
             return self._list()
         if character == "/":
@@ -650,7 +730,7 @@ class _RuleParser:
             characters.append(self.text[self.place])
             self.place += 1
         word = "".join(characters)
-        is_patch = PATTERN.fullmatch(word) is not None  # the name of a patch has blanks
+        is_patch = _PATCHES.fullmatch(word) is not None  # the name of a patch has blanks
         if not word or (any(character.isspace() for character in word) and not is_patch):
             self.place = start
             raise self._error(
