@@ -27,7 +27,6 @@ from attention.explanation.alignment import Alignment, align, position_labels, p
 from attention.explanation.explanation import Explanation, Term, tolerance_of
 from attention.formula.names import WEIGHTS, Cell
 from attention.formula.steps import MAP_AXES, Step, find_step
-from attention.sources.aligned_runs import MAX_NAMED
 from attention.trace.layer import Layer
 from attention.trace.stats import finite_range
 from attention.trace.trace import Trace
@@ -342,6 +341,8 @@ def explain_difference(difference: Difference, cell: Cell) -> Explanation | None
 
 def alignment_notes(difference: Difference) -> list[str]:
     """Sentences on how the two axes were aligned, and which tokens have no partner."""
+    from attention.sources.aligned_runs import MAX_NAMED
+
     sentences = []
     for name, axis in zip(("Rows", "Columns"), difference.axes, strict=True):
         if not axis.alignment.description or axis.a is None or axis.b is None:
