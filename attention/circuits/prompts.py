@@ -282,12 +282,7 @@ class PromptSweep:
     @property
     def rank_correlation(self) -> float:
         """Spearman's rank correlation over heads between the mean estimate and the mean exact change of the patch; NaN if unknown."""
-        import numpy as np
-
-        if PATCH not in self.numbers:
-            return float("nan")
-        heads = tuple(np.array(self.heads).T)
-        return rank_correlation(self.means(PATCH)[heads], self.means(ESTIMATE)[heads])
+        return rank_correlation(self.means(PATCH), self.means(ESTIMATE)) if PATCH in self.numbers else float("nan")
 
     def by_effect(self, name: str) -> Heads:
         """All heads, by decreasing size of the mean of a number."""

@@ -109,10 +109,7 @@ class HeadSweep:
     @property
     def rank_correlation(self) -> float:
         """Spearman's rank correlation between the estimates and the exact changes, from −1 to 1; NaN if unknown, or if all are equal."""
-        import numpy as np
-
-        heads = tuple(np.array(self.heads).T)
-        return rank_correlation(self.change[heads], self.estimate[heads])
+        return rank_correlation(self.change, self.estimate)
 
     @property
     def heads(self) -> Heads:
@@ -139,41 +136,38 @@ class HeadSweep:
     @property
     def interventions_words(self) -> str:
         """The active interventions, as words that follow "with"; empty if there are none."""
-        return (
-            ", ".join(self.interventions)
-            if len(self.interventions) <= _MAX_NAMED
-            else f"{len(self.interventions)} changes"
-        )
+        count = len(self.interventions)
+        return ", ".join(self.interventions) if count <= _MAX_NAMED else f"{count} changes"
+
+    @property
+    def _numbers(self) -> dict[str, NDArray[np.float64]]:
+        how = {"zero": "ablated", "mean": "replaced by its mean"}.get(self.kind, "")
+        how = how or f"{STEP_WORDS[self.kind]} from B"
+        how += f" with {self.interventions_words}" if self.interventions else ""
+        numbers = {f"change of {self.quantity}, {how}": self.change}
+        if self.has_estimates:
+            numbers["estimate of that change (attribution patching)"] = self.estimate
+        if self.has_direct_effects:
+            numbers["direct effect on the logit"] = self.direct
+        return numbers
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The column headings of a table of heads."""
-        how = {"zero": "ablated", "mean": "replaced by its mean"}.get(self.kind, "")
-        how = how or f"{STEP_WORDS[self.kind]} from B"
-        how += f" with {self.interventions_words}" if self.interventions else ""
-        return (
-            f"change of {self.quantity}, {how}",
-            *(["estimate of that change (attribution patching)"] if self.has_estimates else []),
-            *(["direct effect on the logit"] if self.has_direct_effects else []),
-        )
+        return tuple(self._numbers)
 
     def row(self, layer: int, head: int) -> tuple[float, ...]:
         """The numbers of one head, one for each of `columns`."""
-        place = layer, head
-        return (
-            float(self.change[place]),
-            *([float(self.estimate[place])] if self.has_estimates else []),
-            *([float(self.direct[place])] if self.has_direct_effects else []),
-        )
+        return tuple(float(numbers[layer, head]) for numbers in self._numbers.values())
 
     def other_heads_words(self, layer: int, head: int) -> str:
         """The median change over the other heads of the layer, changed one at a time, in words; empty if there are no other heads."""
         import numpy as np
 
         rest = np.delete(self.change[layer, : self.n_heads[layer]], head)
-        return (
-            f"Another head of its layer: {signed(float(np.median(rest)))} (median of {len(rest)})." if len(rest) else ""
-        )
+        if not len(rest):
+            return ""
+        return f"Another head of its layer: {signed(float(np.median(rest)))} (median of {len(rest)})."
 
     def by_effect(self) -> Heads:
         """All heads, by decreasing size of their change."""
@@ -190,11 +184,9 @@ class HeadSweep:
     def describe(self, layer: int, head: int) -> str:
         """The change when one head is ablated or patched, and its direct effect, in words."""
         change = float(self.change[layer, head])
-        direct = (
-            f"; it adds {signed(float(self.direct[layer, head]))} directly to the logit (direct effect)"
-            if self.has_direct_effects
-            else ""
-        )
+        direct = ""
+        if self.has_direct_effects:
+            direct = f"; it adds {signed(float(self.direct[layer, head]))} directly to the logit (direct effect)"
         name = f"L{layer} H{head}"
         how = f"Without {name}" if self.is_ablation else f"{name} with the {STEP_WORDS[self.kind]} of B"
         return f"{how}: {self.quantity} {format_number(self.baseline)} → {format_number(self.baseline + change)} ({signed(change)}){direct}."
@@ -273,12 +265,9 @@ class GroupAblation:
     @property
     def description(self) -> str:
         """The result in words."""
-        names = ", ".join(f"L{layer} H{head}" for layer, head in self.heads)
-        control = (
-            f"; the same number of random heads of the same layers: {signed(self.random_median)} (median of {len(self.random_changes)})"
-            if self.random_changes
-            else ""
-        )
+        names, control = ", ".join(f"L{layer} H{head}" for layer, head in self.heads), ""
+        if self.random_changes:
+            control = f"; the same number of random heads of the same layers: {signed(self.random_median)} (median of {len(self.random_changes)})"
         return f"Without {names}: {self.quantity} {format_number(self.baseline)} → {format_number(self.ablated)} ({signed(self.change)}){control}."
 
 
@@ -301,10 +290,10 @@ class Progress(Generic[_Result]):
 
 
 def rank_correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """Spearman's rank correlation of two rows of numbers; equal numbers share the mean of their ranks. NaN if one has no order."""
+    """Spearman's rank correlation of two arrays without their NaN; equal numbers share the mean of their ranks. NaN if one has no order."""
     import pandas as pd
 
-    ranks = [pd.Series(row).rank() for row in (a, b)]
+    ranks = [pd.Series(numbers.ravel()).rank() for numbers in (a, b)]
     constant = any(row.nunique() < 2 for row in ranks)  # also where all are NaN
     return math.nan if constant else float(ranks[0].corr(ranks[1]))
 
