@@ -7,25 +7,29 @@ Path Patching".
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from attention.base import cache
 from attention.base.errors import ConfigError
 from attention.base.printed import format_number
 from attention.circuits.sweep import Progress, heads_of, signed
 from attention.formula.names import KEY, QUERY, VALUE
+from attention.trace.residual_parts import EMBEDDING_PART, Part, head_part, mlp_part
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
+    from torch import Tensor
 
-    from attention.circuits.path_runs import LogitMeasurement, PathRuns, Target
     from attention.trace.model_run import ModelRun
-    from attention.trace.parts import RunParts
+    from attention.trace.parts import Compute, Inputs, PartRunner, Place, RunParts
     from attention.trace.trace import Trace
+
+_T = TypeVar("_T")
 
 RECEIVERS = ("logits", QUERY, KEY, VALUE)
 """What can receive the patched output: the logits at a position, or an input of the attention of a head."""
@@ -281,8 +285,6 @@ def patch_paths(a: ModelRun, b: ModelRun, request: PathRequest) -> Iterator[Path
     """
     import numpy as np
 
-    from attention.circuits.path_runs import PathRuns
-
     run, other_run = _both_parts(a, b)
     expected_seconds = _estimate(run, request)
     position = run.position(request.position)
@@ -292,7 +294,7 @@ def patch_paths(a: ModelRun, b: ModelRun, request: PathRequest) -> Iterator[Path
         return
     yield PathProgress(0, sum(_count_runs(run, request)), expected_seconds)
     started, done = time.monotonic(), 0
-    runs = PathRuns(run.runner(position), other_run.runner(position))
+    runs = _PathRuns(run.runner(position), other_run.runner(position))
     measurement, quantity = _measurement(a, run.model, runs, request)
     targets = () if request.receiver == "logits" else runs.targets(request.receiver, _receiving_heads(run, request))
     parts = [
@@ -361,25 +363,225 @@ def _estimate(run: RunParts, request: PathRequest) -> float:
     return needed
 
 
-def _measurement(run: ModelRun, model: str, runs: PathRuns, request: PathRequest) -> tuple[LogitMeasurement, str]:
-    from attention.circuits.path_runs import LogitMeasurement
-
+def _measurement(run: ModelRun, model: str, runs: _PathRuns, request: PathRequest) -> tuple[_LogitMeasurement, str]:
     size = runs.a.logits.shape[-1]
     for token in (request.target, request.distractor):
         if token is not None and not 0 <= token < size:
             raise ConfigError(f"Token ids of {model} range from 0 to {size - 1:,}; got {token}: choose one of these.")
     target = int(runs.a.logits[0].argmax()) if request.target is None else request.target
     names = run.token_names([target] if request.distractor is None else [target, request.distractor])
-    measurement = LogitMeasurement(target, request.distractor, request.quantity == "log-probability")
+    measurement = _LogitMeasurement(target, request.distractor, request.quantity == "log-probability")
     if request.distractor is not None:
         return measurement, f"logit of {names[0]} minus logit of {names[1]}"
     return measurement, f"{request.quantity} of {names[0]}"
 
 
-def _target_end(runs: PathRuns, target: Target) -> PathEnd:
+def _target_end(runs: _PathRuns, target: _Target) -> PathEnd:
     group = runs.n_heads[target.layer] // runs.count(target)
     heads = tuple(range(target.row * group, (target.row + 1) * group))
     name = f"L{target.layer} H{heads[0]}"
     if group > 1:
         name += f"–H{heads[-1]} (shared {target.receiver})"
     return PathEnd(name, target.layer, heads)
+
+
+class _Target(NamedTuple):
+    """What receives the patched output: the query of a head, or a key or value, which several heads may share."""
+
+    receiver: str
+    layer: int
+    row: int  # the head of the queries, or the head of keys and values
+
+
+class _LogitMeasurement(NamedTuple):
+    """The logit of the target, minus that of the distractor if there is one; or the log-probability of the target."""
+
+    target: int
+    distractor: int | None = None
+    log_probability: bool = False
+
+    def read(self, rows: Tensor) -> list[float]:
+        """The measured value of every text of a batch, from its logits at the position [batch token]."""
+        if self.distractor is not None:
+            return [float(value) for value in rows[:, self.target] - rows[:, self.distractor]]
+        return [float(value) for value in (rows.log_softmax(-1) if self.log_probability else rows)[:, self.target]]
+
+
+class _RecordedRun:
+    """What the parts of a model wrote in one run; each tensor has a batch axis of one."""
+
+    logits: Tensor  # at the position, [1 token]
+
+    def __init__(self) -> None:
+        self.events: list[int | Place] = []  # attention calls and places of MLPs, in the order of the run
+        self.counts: list[dict[str, int]] = []  # of each attention call: its queries, keys and values
+        self.head_outputs: list[Tensor] = []  # of each call, with the interventions, [1 query_pos head d_v]
+        self.projected: dict[Place, Any] = {}  # the outputs of W_O
+        self.written: dict[Place, Any] = {}  # the outputs of MLPs
+        self.embedding: Tensor | None = None  # the input of the first layer; None if there are several stacks
+
+
+class _PathRuns:
+    """The runs of path patching between two texts of equal length: run A, into which outputs of run B are patched.
+
+    `parts` are in the order in which they write. Norms recompute in all modes.
+    """
+
+    def __init__(self, a: PartRunner, b: PartRunner) -> None:
+        self._runner = a
+        self.a, self.b = _record(a), _record(b)
+        n_calls = Counter(module for module, _ in self.a.written)
+        self._part_of = {place: mlp_part(a.mlp_layer(place, n_calls[place[0]])) for place in self.a.written}
+        heads = enumerate(self.a.head_outputs)
+        self._order = {
+            head_part(a.layers[i], head): self.a.events.index(i) for i, z in heads for head in range(z.shape[2])
+        }
+        self._order |= {part: self.a.events.index(place) for place, part in self._part_of.items()}
+        if self.a.embedding is not None:
+            self._order[EMBEDDING_PART] = -1
+        self.parts = tuple(sorted(self._order, key=lambda part: self._order[part]))
+
+    @property
+    def n_heads(self) -> tuple[int, ...]:
+        counts = dict(zip(self._runner.layers, self.a.counts, strict=True))
+        last = max(part.layer for part in self.parts if part.layer is not None)
+        return tuple(counts[layer][QUERY] if layer in counts else 0 for layer in range(last + 1))
+
+    def targets(self, receiver: str, heads: Sequence[tuple[int, int]] = ()) -> tuple[_Target, ...]:
+        """The queries, keys or values of these heads, as (layer, head); of all heads if there are none.
+
+        Heads that share keys and values have one target.
+        """
+        counts = {layer: self.a.counts[self._call(layer)][receiver] for layer in sorted(self._runner.layers)}
+        rows = [(layer, row) for layer, count in counts.items() for row in range(count)]
+        if heads:
+            rows = [(layer, head // (self.n_heads[layer] // counts[layer])) for layer, head in heads]
+        return tuple(_Target(receiver, layer, row) for layer, row in dict.fromkeys(rows))
+
+    def count(self, target: _Target) -> int:
+        return self.a.counts[self._call(target.layer)][target.receiver]
+
+    def reaches(self, part: Part, target: _Target) -> bool:
+        return self._order[part] < self.a.events.index(self._call(target.layer))
+
+    def changes(
+        self, parts: Sequence[Part], targets: Sequence[_Target], mode: str, measurement: _LogitMeasurement
+    ) -> Iterator[tuple[int, list[tuple[Part, _Target | None, float]]]]:
+        """The number of finished runs, and the change of the measured value for each part and each target that it reaches, batch by batch.
+
+        Without targets, only the logits see the part. Otherwise the first run of a batch of parts computes what each target receives,
+        and gives no change; in the runs after it, one target has its query, key or value of that run, and everything after the target
+        recomputes.
+        """
+        wanted = {self._call(target.layer): target.receiver for target in targets}
+        for sources in _batches(parts, self._runner.batch_size - 1):
+            logits, received = self._run_sources(sources, mode, wanted)
+            if not targets:
+                before, *after = measurement.read(logits)
+                yield len(sources), [(part, None, value - before) for part, value in zip(sources, after, strict=True)]
+                continue
+            yield len(sources), []
+            pairs = [(i, target) for i, part in enumerate(sources) for target in targets if self.reaches(part, target)]
+            for batch in _batches(pairs, self._runner.batch_size - 1):
+                # The first row of a batch has no part patched.
+                patches = [(target, received[self._call(target.layer)][i + 1, target.row]) for i, target in batch]
+                before, *after = measurement.read(self._run_targets(patches))
+                changes = zip(batch, after, strict=True)
+                yield len(batch), [(sources[row], target, value - before) for (row, target), value in changes]
+
+    def _run_sources(
+        self, sources: Sequence[Part], mode: str, wanted: Mapping[int, str]
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """The logits [batch token] of run A, and of run A with each part patched from run B; for each wanted call what it receives."""
+        from attention.trace.parts import Handlers, repeat_rows, replace_rows
+
+        rows: dict[Part, int] = {part: i for i, part in enumerate(sources, start=1)}
+        n_rows, a, b = len(sources) + 1, self.a, self.b
+        received: dict[int, Tensor] = {}
+
+        def on_inputs(call: int, inputs: Inputs) -> Inputs:
+            if call in wanted:
+                received[call] = inputs[wanted[call]]
+            return inputs
+
+        def on_output(call: int, z: Tensor, intervened: Compute) -> Tensor:
+            layer = self._runner.layers[call]
+            z = intervened() if mode == "free" else repeat_rows(a.head_outputs[call], n_rows)
+            for part, row in rows.items():
+                if part.layer == layer and part.head is not None:
+                    z[row, :, part.head] = b.head_outputs[call][0, :, part.head]
+            return z
+
+        def on_projected(place: Place, call: int, compute: Compute) -> Any:
+            if mode == "free":
+                return compute()
+            # A family may do more than W_O here, such as a gate that reads the residual stream: it is frozen as well.
+            layer, frozen = self._runner.layers[call], repeat_rows(a.projected[place], n_rows)
+            patched = [row for part, row in rows.items() if part.layer == layer and part.head is not None]
+            return replace_rows(frozen, compute(), patched, n_rows) if patched else frozen
+
+        def on_written(place: Place, compute: Compute) -> Any:
+            result = repeat_rows(a.written[place], n_rows) if mode == "direct" else compute()
+            row = rows.get(self._part_of[place])
+            return result if row is None else replace_rows(result, repeat_rows(b.written[place], n_rows), [row], n_rows)
+
+        def on_embedding(x: Tensor) -> Tensor:
+            row = rows.get(EMBEDDING_PART)
+            return x if row is None else replace_rows(x, repeat_rows(b.embedding, n_rows), [row], n_rows)
+
+        handlers = Handlers(on_inputs, on_output, on_projected, on_written, on_embedding)
+        return self._runner.run(n_rows, handlers), received
+
+    def _run_targets(self, patches: Sequence[tuple[_Target, Tensor]]) -> Tensor:
+        """The logits [batch token] of run A, and of run A with each of these queries, keys or values [pos d] patched."""
+        from attention.trace.parts import Handlers
+
+        def on_inputs(call: int, inputs: Inputs) -> Inputs:
+            layer, patched = self._runner.layers[call], dict(inputs)
+            for row, (target, received) in enumerate(patches, start=1):
+                if target.layer == layer:
+                    if patched[target.receiver] is inputs[target.receiver]:
+                        patched[target.receiver] = inputs[target.receiver].clone()
+                    patched[target.receiver][row, target.row] = received
+            return patched
+
+        return self._runner.run(len(patches) + 1, Handlers(on_inputs, lambda call, z, intervened: intervened()))
+
+    def _call(self, layer: int) -> int:
+        return self._runner.layers.index(layer)
+
+
+def _record(runner: PartRunner) -> _RecordedRun:
+    from attention.trace.parts import Handlers
+
+    run = _RecordedRun()
+
+    def on_inputs(call: int, inputs: Inputs) -> Inputs:
+        run.counts.append({name: tensor.shape[1] for name, tensor in inputs.items()})
+        run.events.append(call)
+        return inputs
+
+    def on_output(call: int, z: Tensor, intervened: Compute) -> Tensor:
+        run.head_outputs.append(intervened())
+        return run.head_outputs[-1].clone()
+
+    def on_projected(place: Place, call: int, compute: Compute) -> Any:
+        run.projected[place] = compute()
+        return run.projected[place]
+
+    def on_written(place: Place, compute: Compute) -> Any:
+        run.written[place] = compute()
+        run.events.append(place)
+        return run.written[place]
+
+    def on_embedding(x: Tensor) -> Tensor:
+        run.embedding = x.clone()
+        return x
+
+    run.logits = runner.run(1, Handlers(on_inputs, on_output, on_projected, on_written, on_embedding))
+    return run
+
+
+def _batches(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
