@@ -25,7 +25,7 @@ from attention.circuits.copying import (
     qk_spectra,
     qk_spectrum,
 )
-from attention.circuits.direct_effects import PartSum, head_logits, logit_parts, writes
+from attention.circuits.direct_effects import PartSum, ScoreTerms, head_logits, logit_parts, score_terms, writes
 from attention.circuits.path_patching import (
     PathEnd,
     PathPatching,
@@ -35,7 +35,6 @@ from attention.circuits.path_patching import (
     paths,
 )
 from attention.circuits.prompts import EXAMPLES, Prompt, PromptSet, PromptSweep, over_prompts, sweep_prompts
-from attention.circuits.score_terms import ScoreTerms, score_terms
 from attention.circuits.sweep import attribution, patch_aligned, together, which
 from attention.circuits.token_relevance import Relevance, relevance
 

@@ -31,8 +31,8 @@ from attention.pictures.layout import CHOSEN_COLOR, Panel, Spec, outline
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from attention.circuits.direct_effects import ScoreTerms
     from attention.circuits.path_patching import PathPatching
-    from attention.circuits.score_terms import ScoreTerms
     from attention.circuits.sweep import HeadSweep
 
 

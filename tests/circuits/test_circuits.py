@@ -15,7 +15,7 @@ from tiny_models import TinyModels
 
 from attention import Cell, File, Intervention, MissingError, Model, TextError, Trace, TypedText, circuits, metrics
 from attention.circuits import direct_effects
-from attention.circuits.score_terms import estimate_seconds
+from attention.circuits.direct_effects import estimate_seconds
 from attention.models.library import LIBRARY, Settings
 from attention.pictures import steps_view
 from attention.trace.residual_parts import LOGITS

@@ -11,7 +11,7 @@ from attention import circuits
 from attention.base.errors import AttentionError
 from attention.base.printed import format_number
 from attention.circuits import direct_effects, figures
-from attention.circuits.score_terms import CAVEAT, GROUP, ScoreTerms, estimate_seconds
+from attention.circuits.direct_effects import GROUP, SCORE_CAVEAT, ScoreTerms, estimate_seconds
 from attention.explanation import tables
 from attention.formula.names import WEIGHTS, Cell
 from attention.formula.steps import find_step
@@ -193,7 +193,9 @@ def score_terms_section(page: Page, _: Knobs) -> None:
     title = f"Score of L{cell.layer} H{cell.head}, query {cell.row}, key {cell.column}"
     show.figures([figures.score_terms_map_json(grouped, title)], "circuits_terms", click)
     st.caption(
-        plain(f"{CAVEAT} Click a cell to open its layers, and a part of an opened layer to close it. {_later(terms)}")
+        plain(
+            f"{SCORE_CAVEAT} Click a cell to open its layers, and a part of an opened layer to close it. {_later(terms)}"
+        )
     )
     show.chart_table(terms.frame(_LISTED), "circuits-score-terms", "The largest terms as a table")
 
