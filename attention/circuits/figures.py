@@ -369,12 +369,9 @@ def head_effect_scatter_json(before: HeadSweep, after: HeadSweep, chosen: tuple[
         "marker": POINT,
         "hovertemplate": "%{text}<br>original <b>%{x:.4g}</b><br>changed <b>%{y:.4g}</b><extra></extra>",
     }  # fmt: skip
-    chosen_index = before.heads.index(chosen) if chosen in before.heads else None
-    chosen_point = (
-        []
-        if chosen_index is None
-        else [{**points, "x": x[[chosen_index]], "y": y[[chosen_index]], "marker": RING, "hoverinfo": "skip"}]
-    )
-    figure["data"], figure["layout"]["hovermode"] = [line, points, *chosen_point], "closest"
+    figure["data"], figure["layout"]["hovermode"] = [line, points], "closest"
+    if chosen in before.heads:
+        i = [before.heads.index(chosen)]
+        figure["data"].append({**points, "x": x[i], "y": y[i], "marker": RING, "hoverinfo": "skip"})
     set_axes(figure, "change in the original model", f"change with {after.interventions_words}", {"range": [-limit, limit]}, {"range": [-limit, limit]})  # fmt: skip
     return figure

@@ -127,23 +127,12 @@ def _draw(page: Page, sweep: PromptSweep, knobs: Knobs) -> None:
         if head in sweep.heads:
             st.markdown(plain(f"L{head[0]} H{head[1]}: {name}, mean {format_number(float(mean[head]))}, standard deviation {format_number(float(spread[head]))}, over {int(count[head])} prompts."))  # fmt: skip
     description = f"mean over {len(sweep.prompts)} prompts: {name}"
-    titles = {"mean": f"Mean {name}", "spread": "Standard deviation over the prompts"}
-    show.figures(
-        [
-            head_map_json(mean, titles["mean"], "mean", description, chosen, spread, "prompts"),
-            head_map_json(
-                spread,
-                titles["spread"],
-                "spread",
-                f"standard deviation: {name}",
-                chosen,
-                name="prompts",
-                is_signed=False,
-            ),
-        ],
-        "prompts_map",
-        click,
-    )
+    of_spread = "Standard deviation over the prompts", "spread", f"standard deviation: {name}"
+    maps = [
+        head_map_json(mean, f"Mean {name}", "mean", description, chosen, spread, "prompts"),
+        head_map_json(spread, *of_spread, chosen, name="prompts", is_signed=False),
+    ]
+    show.figures(maps, "prompts_map", click)
     st.caption(plain(f"{number_words(name, sweep)} Measured: {sweep.quantity}."))
     correlation = f" Rank correlation of the mean estimate with the mean exact change (Spearman): {format_number(sweep.rank_correlation)}." if PATCH in sweep.numbers else ""  # fmt: skip
     st.caption(plain(f"{SATURATION_CAVEAT.replace('It is', 'The estimate by attribution patching is')}{correlation}"))
