@@ -346,7 +346,8 @@ def sweep_heads(
         remaining = (time.monotonic() - started) / done * (len(heads) - done)
         yield Progress(done, len(heads), remaining)
     direct, remainder, no_direct_reason = _direct_effects(loaded, inputs, metric, forward)
-    estimates, no_estimate_reason = ({}, estimated) if isinstance(estimated, str) else (estimated[1], "")
+    estimates: dict[int, Tensor] = {} if isinstance(estimated, str) else estimated[1]
+    no_estimate_reason = estimated if isinstance(estimated, str) else ""
     result = HeadSweep(
         description, kind, baseline, change, direct, remainder, tuple(each.label for each in model.interventions), n_heads,
         no_direct_reason, _as_map(n_heads, estimates), no_estimate_reason, model.alignment_sentences(loaded, inputs) if other else (),
@@ -616,7 +617,7 @@ def _resolve_metric(
         positions = lm_head.prediction_positions(loaded, inputs, () if position is None else (position,))[-1:]
         if not positions:
             raise ConfigError(lm_head.no_prediction_reason(loaded, positions))
-        what = "_Token ids"
+        what = "Token ids"
     else:
         length = next(iter(inputs.values())).shape[-1]
         if position is not None and not 0 <= position < length:
