@@ -182,17 +182,12 @@ def run_with_gradients(
         value = measurement.read(running.run(loaded, model_inputs, gradients=True))[0]
         tensors = [tensor for call in calls for tensor in call.values()]
         # A head may have no effect on the measured value, as in a layer after it.
-        gradients = iter(torch.autograd.grad(value, tensors, allow_unused=True))
+        gradients = iter(torch.autograd.grad(value, tensors, materialize_grads=True))
     result = {}
     for call, layer in zip(calls, loaded.layer_indices, strict=True):
-        found = {name: next(gradients) for name in call}
-        result[layer] = HeadGradients(
-            {name: _without_batch(name, tensor) for name, tensor in call.items()},
-            {
-                name: _without_batch(name, torch.zeros_like(tensor) if found[name] is None else found[name])
-                for name, tensor in call.items()
-            },
-        )
+        by_name = {name: next(gradients) for name in call}
+        values, found = ({n: _without_batch(n, tensor) for n, tensor in each.items()} for each in (call, by_name))
+        result[layer] = HeadGradients(values, found)
     return float(value.detach()), result
 
 

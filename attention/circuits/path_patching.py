@@ -447,15 +447,10 @@ class _PathRuns:
         last = max(part.layer for part in self.parts if part.layer is not None)
         return tuple(counts[layer][QUERY] if layer in counts else 0 for layer in range(last + 1))
 
-    def targets(self, receiver: str, heads: Sequence[tuple[int, int]] = ()) -> tuple[_Target, ...]:
-        """The queries, keys or values of these heads, as (layer, head); of all heads if there are none.
-
-        Heads that share keys and values have one target.
-        """
+    def targets(self, receiver: str, heads: Sequence[tuple[int, int]]) -> tuple[_Target, ...]:
+        """The queries, keys or values of these heads, as (layer, head); heads that share keys and values have one target."""
         counts = {layer: self.a.counts[self._call(layer)][receiver] for layer in sorted(self._runner.layers)}
-        rows = [(layer, row) for layer, count in counts.items() for row in range(count)]
-        if heads:
-            rows = [(layer, head // (self.n_heads[layer] // counts[layer])) for layer, head in heads]
+        rows = [(layer, head // (self.n_heads[layer] // counts[layer])) for layer, head in heads]
         return tuple(_Target(receiver, layer, row) for layer, row in dict.fromkeys(rows))
 
     def count(self, target: _Target) -> int:

@@ -225,10 +225,10 @@ def _logit(loaded: LoadedModel, model_inputs: dict[str, Tensor], position: int, 
     return result
 
 
-def _gradients(loaded: LoadedModel, logit: Tensor, inputs: list[Tensor]) -> list[Tensor | None]:
-    """The gradient of the logit by each of the inputs; None where it does not depend on one."""
+def _gradients(loaded: LoadedModel, logit: Tensor, inputs: list[Tensor]) -> list[Tensor]:
+    """The gradient of the logit by each of the inputs; 0 where it does not depend on one."""
     try:
-        return list(torch.autograd.grad(logit, inputs, allow_unused=True))
+        return list(torch.autograd.grad(logit, inputs, materialize_grads=True))
     except RuntimeError as error:
         message = " ".join(str(error).split())[:150]
         raise ModelError(
@@ -236,10 +236,8 @@ def _gradients(loaded: LoadedModel, logit: Tensor, inputs: list[Tensor]) -> list
         ) from error
 
 
-def _relevance(tensor: Tensor, gradient: Tensor | None) -> Tensor:
+def _relevance(tensor: Tensor, gradient: Tensor) -> Tensor:
     """Gradient × input of each position, [query_pos]."""
-    if gradient is None:
-        return torch.zeros(tensor.shape[-2], dtype=torch.float64)
     return (tensor.detach().double() * gradient.double()).sum(-1).reshape(-1).cpu()
 
 
