@@ -48,7 +48,7 @@ _BYTES_PER_NUMBER = 4
 _PASSES = 3  # forward passes that take as long as a forward and a backward pass
 
 
-class TokenRelevance(NamedTuple):
+class _TokenRelevance(NamedTuple):
     """The relevance for one logit, by AttnLRP: the tokens [query_pos] and the other parts add up to it; heads are [head] by layer of the trace."""
 
     logit: float
@@ -59,7 +59,7 @@ class TokenRelevance(NamedTuple):
 
 def token_relevance(
     loaded: LoadedModel, model_inputs: dict[str, Tensor], position: int, target: int, max_bytes: int = _MAX_BYTES
-) -> TokenRelevance:
+) -> _TokenRelevance:
     """The relevance of every input token for the logit of the target at a position, by AttnLRP.
 
     Raises:
@@ -91,7 +91,7 @@ def token_relevance(
         )
     heads = tuple(ledger.heads[loaded.layer_indices.index(layer)] for layer in loaded.sites_by_layer)
     named = tuple((name, value) for name, value in other_parts.items() if value or name in ("softmax", "rounding"))
-    return TokenRelevance(logit, tokens, named, heads)
+    return _TokenRelevance(logit, tokens, named, heads)
 
 
 def gradient_maps(

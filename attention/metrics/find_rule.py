@@ -60,7 +60,7 @@ class _WordKind:
 
     text: str
 
-    def of_words(self, words: TextWords) -> NDArray[np.bool_]:
+    def of_words(self, words: _TextWords) -> NDArray[np.bool_]:
         import numpy as np
 
         if self.text == _ANY:
@@ -87,7 +87,7 @@ class _WordList:
             return _quoted(self.words[0])
         return f"[{', '.join(word if _is_plain(word) else _quoted(word) for word in self.words)}]"
 
-    def of_words(self, words: TextWords) -> NDArray[np.bool_]:
+    def of_words(self, words: _TextWords) -> NDArray[np.bool_]:
         import numpy as np
 
         exact = {word for word in self.words if word != word.lower()}
@@ -104,7 +104,7 @@ class _WordPattern:
     def text(self) -> str:
         return f"/{self.pattern}/{'i' if self.ignores_case else ''}"
 
-    def of_words(self, words: TextWords) -> NDArray[np.bool_]:
+    def of_words(self, words: _TextWords) -> NDArray[np.bool_]:
         import numpy as np
 
         found = None
@@ -231,7 +231,7 @@ class _Patches:
     def text(self) -> str:
         return self.box.text
 
-    def of_words(self, words: TextWords) -> NDArray[np.bool_]:
+    def of_words(self, words: _TextWords) -> NDArray[np.bool_]:
         import numpy as np
 
         pictures, rows, columns = words.places.T
@@ -249,7 +249,7 @@ class _Relation:
 
     text: str
     meaning: str
-    cells: Callable[[TextWords], NDArray[np.bool_]]
+    cells: Callable[[_TextWords], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ _Side = _WordKind | _WordList | _WordPattern | _Patches
 _Target = _Side | _Relation | _Offset
 
 
-def _same_word(words: TextWords) -> NDArray[np.bool_]:
+def _same_word(words: _TextWords) -> NDArray[np.bool_]:
     import numpy as np
 
     numbers: dict[str, int] = {}
@@ -279,10 +279,10 @@ def _same_word(words: TextWords) -> NDArray[np.bool_]:
 
 def _within_picture(
     is_related: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]],
-) -> Callable[[TextWords], NDArray[np.bool_]]:
+) -> Callable[[_TextWords], NDArray[np.bool_]]:
     """The patches of the same picture in a relation, which is given the differences of rows and of columns."""
 
-    def cells(words: TextWords) -> NDArray[np.bool_]:
+    def cells(words: _TextWords) -> NDArray[np.bool_]:
         pictures, rows, columns = words.places.T
         same = (pictures[:, None] == pictures) & (pictures != NO_PATCH)
         found: NDArray[np.bool_] = same & is_related(rows - rows[:, None], columns - columns[:, None])
@@ -291,10 +291,10 @@ def _within_picture(
     return cells
 
 
-def _in_sentence(difference: int) -> Callable[[TextWords], NDArray[np.bool_]]:
+def _in_sentence(difference: int) -> Callable[[_TextWords], NDArray[np.bool_]]:
     """The words of the sentence that many sentences later."""
 
-    def cells(words: TextWords) -> NDArray[np.bool_]:
+    def cells(words: _TextWords) -> NDArray[np.bool_]:
         sentences = words.sentence_of
         is_text = sentences >= 0
         found: NDArray[np.bool_] = (sentences[None, :] - sentences[:, None] == difference) & is_text & is_text[:, None]
@@ -342,37 +342,23 @@ _CLOSERS = frozenset("\"')]}”’»")
 
 
 @dataclass(frozen=True, eq=False)
-class TextWords:
+class _TextWords:
     """The words of a text, for each of its tokens.
 
     The pieces of a word are joined by `TokenGroups`: as the tokenizer cuts words, or by the marks of the tokens. Of a language without
     spaces, Chinese and Japanese words are as long as their pieces; Thai, Khmer, Lao and Burmese ones reach to the next blank where the
     tokenizer does not say otherwise.
-
-    Attributes:
-        names: the words, without the mark of a leading blank.
-        word_of: the index of the word of each token, [token].
-        is_special: whether each word is a special token, such as [CLS].
-        kinds: what each word stands for, one of `patterns`.
-        places: the picture, row and column of each word that is a patch, [word 3]; −1 for others.
-        texts: the text of a pair that each word is of, "A" or "B"; empty for others.
     """
 
-    names: tuple[str, ...]
-    word_of: NDArray[np.int64]
+    names: tuple[str, ...]  # without the mark of a leading blank
+    word_of: NDArray[np.int64]  # the index of the word of each token
     is_special: tuple[bool, ...]
     kinds: tuple[str, ...]
-    places: NDArray[np.int64]
-    texts: tuple[str, ...]
+    places: NDArray[np.int64]  # the picture, row and column of each word that is a patch, [word 3]; −1 for others
+    texts: tuple[str, ...]  # of a pair: "A" or "B"; empty for others
 
     @classmethod
-    def of(cls, tokens: Sequence[str], special: Collection[str] = ()) -> TextWords:
-        """The words of some tokens.
-
-        Args:
-            tokens: readable tokens.
-            special: the special tokens of the tokenizer; if empty, a token such as [CLS] or </s> counts as special.
-        """
+    def of(cls, tokens: Sequence[str], special: Collection[str] = ()) -> _TextWords:
         import numpy as np
 
         are_special = [is_special(token, special) for token in tokens]
@@ -492,7 +478,7 @@ class FindRule:
         import numpy as np
         import torch
 
-        words = TextWords.of(tokens, special)
+        words = _TextWords.of(tokens, special)
         rows = self.queries.of_words(words)[words.word_of]
         if isinstance(self.keys, _Offset):
             places = np.arange(len(tokens))
