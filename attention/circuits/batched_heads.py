@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 Heads = tuple[tuple[int, int], ...]
 """Heads, each as (layer, head)."""
 
-MAX_SECONDS = 110.0  # of all runs together
 _BYTES_PER_NUMBER = 4
 _MAPS_PER_HEAD = 4  # scores, masked scores, weights and their gradient
 _ROWS_PER_LAYER = 16  # rows of d_model numbers for each token that a layer keeps for the backward pass
@@ -101,27 +100,6 @@ def _with_patches(
     # Both are of the same run, but only those that were requested for weights have them.
     merged = {**forward.other, **other} if step == WEIGHTS else {**other, **forward.other}
     return replace(forward, interventions=(*forward.interventions, *patches), other=merged)
-
-
-def estimate_seconds(
-    loaded: LoadedModel, model_inputs: Mapping[str, Tensor], n_runs: int, n_patched_layers: int = 0
-) -> float:
-    """The estimated seconds for this number of runs, in each of which this number of layers is patched.
-
-    Raises:
-        ConfigError: they take too long.
-    """
-    n_tokens = sum(ids.shape[-1] for ids in model_inputs.values())
-    needed = (
-        forward_pass.count_parameters(loaded) * n_tokens / forward_pass.PARAMETER_TOKENS_PER_SECOND
-        + forward_pass.SECONDS_PER_LAYER * n_patched_layers
-    ) * n_runs
-    if needed > MAX_SECONDS and not loaded.in_memory:  # on the user's own machine, Ctrl-C is the limit
-        raise ConfigError(
-            f"Changing {n_runs:,} heads in turn would take about {needed:,.0f} s here; at most {MAX_SECONDS:,.0f} s are "
-            "allowed: choose a shorter text, or a smaller model."
-        )
-    return needed
 
 
 @dataclass(frozen=True, eq=False)

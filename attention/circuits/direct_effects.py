@@ -53,8 +53,7 @@ CAVEAT = (
 NAME, OF_VECTOR, SYMBOL = "logit-effect", "vector-effect", "Δ"
 """The name of the map for logits, its name for the vector of the text, and its symbol."""
 
-MAX_SECONDS = 2.0
-"""The longest that the view of the Lab may take; the page Circuits computes longer ones on request."""
+_MAX_SECONDS = 2.0  # of the view of the Lab; the page Circuits computes longer ones on request
 _PARTS = "parts"  # of a row, in the cache
 GROUP = "layer"
 """The kind of a part that stands for all parts of a layer."""
@@ -337,12 +336,12 @@ def view_map(trace: Trace, cell: Cell) -> DerivedMap:
     """The map of that view.
 
     Raises:
-        SizeError: it would take more than `MAX_SECONDS`, or more memory than the source allows.
+        SizeError: it would take more than `_MAX_SECONDS`, or more memory than the source allows.
         AttentionError: this model has no such map, for the reason in the sentence.
     """
-    if (seconds := find_run(trace).estimate_seconds()) > MAX_SECONDS:
+    if (seconds := find_run(trace).estimate_seconds()) > _MAX_SECONDS:
         raise SizeError(
-            f"What each cell adds to a logit takes at most {MAX_SECONDS:.0f} s here; for this text it would take about {seconds:.0f} s: "
+            f"What each cell adds to a logit takes at most {_MAX_SECONDS:.0f} s here; for this text it would take about {seconds:.0f} s: "
             "open the page Circuits, which asks before it begins."
         )
     derived = writes_map(find_readout(trace))

@@ -48,8 +48,7 @@ CAVEAT = (
     "need not add up to the effect of all of them."
 )
 
-MAX_SECONDS = 110.0
-"""The largest estimated time of path patching, where others wait."""
+_MAX_SECONDS = 110.0  # where others wait
 _DIRECT_SHARE = 0.4  # of the time of a plain run: frozen MLPs are not computed
 
 
@@ -355,9 +354,9 @@ def _count_runs(run: RunParts, request: PathRequest) -> tuple[int, int]:
 def _estimate(run: RunParts, request: PathRequest) -> float:
     n_parts, n_pairs = _count_runs(run, request)
     needed = run.seconds * (n_parts * (_DIRECT_SHARE if request.mode == "direct" else 1) + n_pairs)
-    if needed > MAX_SECONDS and run.is_bounded:  # on the user's own machine, Ctrl-C is the limit
+    if needed > _MAX_SECONDS and run.is_bounded:  # on the user's own machine, Ctrl-C is the limit
         raise ConfigError(
-            f"Patching {n_pairs or n_parts:,} paths in turn would take about {needed:,.0f} s here; at most {MAX_SECONDS:,.0f} s are "
+            f"Patching {n_pairs or n_parts:,} paths in turn would take about {needed:,.0f} s here; at most {_MAX_SECONDS:,.0f} s are "
             "allowed: choose one receiving head, one source, a shorter text, or a smaller model."
         )
     return needed

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 MAX_ROWS = 100
 MAX_BYTES = 200_000
 _MAX_CHARACTERS = 2_000  # of a text
-MAX_SECONDS = 600.0
-"""The largest estimated time of a set with exact sweeps."""
+_MAX_SECONDS = 600.0  # of a set with exact sweeps
 
 ABLATION, PATCH = "change when ablated", "change when patched"
 ESTIMATE, DIRECT = "estimate of the patch", "direct effect"
@@ -437,9 +436,9 @@ def estimated_seconds(model: Model, prompt_set: PromptSet, exact: bool = True) -
         with suppress(ConfigError):  # a text that is too long alone is left out later, and named
             needed += sweep.estimated_seconds(source, HEAD_OUTPUT)
     needed *= 2 if exact else 6 / n_heads
-    if needed > MAX_SECONDS and model.handle is None:
+    if needed > _MAX_SECONDS and model.handle is None:
         raise ConfigError(
-            f"These {len(prompt_set)} prompts would take about {needed:,.0f} s; at most {MAX_SECONDS:,.0f} s are allowed: "
+            f"These {len(prompt_set)} prompts would take about {needed:,.0f} s; at most {_MAX_SECONDS:,.0f} s are allowed: "
             "choose fewer or shorter prompts, or only the estimates."
         )
     return needed

@@ -26,11 +26,8 @@ from attention.vision.modalities import check_text_only
 if TYPE_CHECKING:
     from attention.models.loaded import LoadedModel
 
-_MAX_BYTES = 2**33
-"""The default for the memory of one pass with gradients."""
-
-MAX_SECONDS = 60.0
-"""The largest time of one pass with gradients, during which no other thread can run the model."""
+_MAX_BYTES = 2**33  # of one pass with gradients, if nothing else is given
+_MAX_SECONDS = 60.0  # of one pass with gradients, during which no other thread can run the model
 
 _NORM_TOLERANCE = 1e-4  # relative to the largest number of a norm's output
 _STABILIZER = 1e-10  # added to the input of an activation before its output is divided by it, as in the authors' code
@@ -179,9 +176,9 @@ def _check(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], max_bytes: i
             f"{method} may take at most {max_bytes / 2**20:,.0f} MB; the gradients of {n_tokens:,} tokens in {len(loaded.sites)} layers "
             f"take {needed / 2**20:,.0f} MB: choose a shorter text or a smaller model."
         )
-    if (seconds := estimate_seconds(loaded, n_tokens)) > MAX_SECONDS and not loaded.in_memory:
+    if (seconds := estimate_seconds(loaded, n_tokens)) > _MAX_SECONDS and not loaded.in_memory:
         raise ConfigError(
-            f"{method} may take at most {MAX_SECONDS:.0f} s here; {n_tokens:,} tokens take about {seconds:,.0f} s: "
+            f"{method} may take at most {_MAX_SECONDS:.0f} s here; {n_tokens:,} tokens take about {seconds:,.0f} s: "
             "choose a shorter text or a smaller model."
         )
 

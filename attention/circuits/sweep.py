@@ -43,6 +43,7 @@ SWEEP_KINDS = (*ABLATIONS, *PATCH_CODES)
 """What a sweep does with each head: zero or mean ablation, or a step that is patched from the other run."""
 STEP_WORDS = {QUERY: "queries", KEY: "keys", VALUE: "values", WEIGHTS: WEIGHTS, HEAD_OUTPUT: "output (Z)"}
 """The patched steps in words."""
+_MAX_SECONDS = 110.0  # of all runs together
 _MAX_NAMED = 3  # interventions listed by name; more are only counted
 _N_RANDOM_GROUPS = 16  # random groups of heads for comparison
 SATURATION_CAVEAT = "It is a straight-line estimate: where a softmax is saturated its gradient is almost 0, so changes of queries and keys are underestimated (Kramár et al. 2024, AtP*)."
@@ -575,11 +576,20 @@ def _other_run(model: Model, loaded: LoadedModel, inputs: TextInputs, kind: str)
 
 
 def _estimate_runs(model: Model, loaded: LoadedModel, inputs: TextInputs, n_runs: int, kind: str = "zero") -> float:
-    from attention.circuits import batched_heads
+    """The estimated seconds of this number of runs, if they are allowed."""
+    from attention.models import forward_pass
     from attention.patching.validate import count_layers
 
     n_patched = count_layers(loaded.layer_indices, model.interventions, model.frozen) + (kind not in ABLATIONS)
-    return batched_heads.estimate_seconds(loaded, inputs, n_runs, n_patched)
+    n_tokens = sum(ids.shape[-1] for ids in inputs.values())
+    plain = forward_pass.count_parameters(loaded) * n_tokens / forward_pass.PARAMETER_TOKENS_PER_SECOND
+    needed = (plain + forward_pass.SECONDS_PER_LAYER * n_patched) * n_runs
+    if needed > _MAX_SECONDS and not loaded.in_memory:  # on the user's own machine, Ctrl-C is the limit
+        raise ConfigError(
+            f"Changing {n_runs:,} heads in turn would take about {needed:,.0f} s here; at most {_MAX_SECONDS:,.0f} s are "
+            "allowed: choose a shorter text, or a smaller model."
+        )
+    return needed
 
 
 def _check_kind(kind: str) -> None:

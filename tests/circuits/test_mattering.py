@@ -16,7 +16,7 @@ from tiny_models import TinyModels
 
 from attention import ConfigError, Intervention, Model
 from attention.base.cache import CACHE
-from attention.circuits import batched_heads
+from attention.circuits import sweep
 from attention.circuits.sweep import _N_RANDOM_GROUPS, HeadSweep, estimated_seconds, sweep_heads, together
 from attention.models import forward_pass, linearize
 from attention.models.library import LIBRARY, Settings
@@ -241,7 +241,7 @@ def test_ablation_sweep_is_budgeted_interruptible_and_cached(tiny: TinyModels, m
     complete = ablation_sweep(source)
     assert [state.done for state in sweep_heads(source)] == [8]
     assert ablation_sweep(source) is complete
-    monkeypatch.setattr(batched_heads, "MAX_SECONDS", 0)
+    monkeypatch.setattr(sweep, "_MAX_SECONDS", 0)
     with pytest.raises(ConfigError, match="choose a shorter text, or a smaller model"):
         estimated_seconds(source)
 

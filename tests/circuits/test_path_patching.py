@@ -327,7 +327,7 @@ def test_errors_say_what_to_do(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch
     for trace, other, options, message in cases:
         with pytest.raises(ConfigError, match=message):
             circuits.paths(trace, other, **options)
-    monkeypatch.setattr(path_patching, "MAX_SECONDS", 1e-9)
+    monkeypatch.setattr(path_patching, "_MAX_SECONDS", 1e-9)
     with pytest.raises(ConfigError, match=r"paths in turn would take about .* choose one receiving head"):
         circuits.estimated_seconds_of_paths(a, b, PathRequest())
 
