@@ -31,6 +31,7 @@ from attention.pictures.layout import CHOSEN_COLOR, Panel, Spec, outline
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from attention.circuits.copying import CopiedTokens, OVSpectrum, QKSpectrum
     from attention.circuits.direct_effects import ScoreTerms
     from attention.circuits.path_patching import PathPatching
     from attention.circuits.sweep import HeadSweep
@@ -46,16 +47,11 @@ _ROW_HEIGHT = 13  # pixels of a row
 _MAX_LABELS = 24  # labels along an axis; of more, some are left out
 
 
-def token_bars_json(tokens: Sequence[str], effects: Sequence[float], raised: bool, head: str, read: str) -> Spec:
-    """Returns a bar for each token that a head raises, or lowers, when it reads a token.
-
-    Args:
-        tokens: the tokens, the most affected first.
-        effects: what the head adds to the logit of each.
-        head: the head in words, such as "L18 H6".
-        read: the token that it reads.
-    """
-    word = "Raised" if raised else "Lowered"
+def token_bars_json(copied: CopiedTokens, raised: bool) -> Spec:
+    """Returns a bar for each token that a head raises most, or lowers most, when it reads a token."""
+    word, items = ("Raised", copied.raised) if raised else ("Lowered", copied.lowered)
+    tokens, effects = [label(item.token, 16) for item in items], [item.effect for item in items]
+    head, read = f"L{copied.layer} H{copied.head}", label(copied.own.token, 20)
     listed = ", ".join(f"{token} {format_number(effect)}" for token, effect in zip(tokens[:3], effects, strict=False))
     figure = empty_chart(
         f"{word} most by “{read}”",
@@ -66,7 +62,7 @@ def token_bars_json(tokens: Sequence[str], effects: Sequence[float], raised: boo
     rows = np.arange(len(tokens))
     figure["data"] = [{
         "type": "bar", "orientation": "h", "x": np.array(effects), "y": rows, "text": [format_number(effect) for effect in effects],
-        "textposition": "auto", "marker": {"color": POINT_COLOR if raised else _LOWERED_COLOR}, "customdata": list(tokens),
+        "textposition": "auto", "marker": {"color": POINT_COLOR if raised else _LOWERED_COLOR}, "customdata": tokens,
         "hovertemplate": "%{customdata}<br>added to its logit <b>%{x:.4g}</b><extra></extra>", "showlegend": False, "cliponaxis": False,
     }]  # fmt: skip
     figure["layout"] |= {"bargap": 0.25, "uirevision": f"copied {word}"}
@@ -77,22 +73,19 @@ def token_bars_json(tokens: Sequence[str], effects: Sequence[float], raised: boo
     set_axes(
         figure, "added to the logit", "",
         {"range": [low - space, high + space], "zeroline": True, "zerolinecolor": "#9a9da6"},
-        {"tickvals": rows, "ticktext": list(tokens), "range": [len(tokens) - 0.4, -0.6], "showgrid": False},
+        {"tickvals": rows, "ticktext": tokens, "range": [len(tokens) - 0.4, -0.6], "showgrid": False},
     )  # fmt: skip
     return figure
 
 
-def eigenvalues_json(spectrum: Tensor, head: str, score: float | None, of: str) -> Spec:
-    """Returns the eigenvalues of a head's OV circuit as points of the complex plane, on the right if the head copies.
-
-    Args:
-        spectrum: the eigenvalues, complex, [d_v].
-        score: Σλ / Σ|λ| of them; None where it means nothing.
-        of: the matrix, in words.
-    """
-    eigenvalues = spectrum.numpy()
+def eigenvalues_json(spectrum: OVSpectrum) -> Spec:
+    """Returns the eigenvalues of a head's OV circuit as points of the complex plane, on the right if the head copies."""
+    found, of = spectrum.token_eigenvalues, "W_E W_V W_O W_U"
+    if found is None:
+        found, of = spectrum.eigenvalues, "W_V W_O"
+    head, score, eigenvalues = f"L{spectrum.layer} H{spectrum.head}", spectrum.copying_score, found.numpy()
     limit = float(np.abs(eigenvalues).max(initial=0.0)) * 1.08 or 1.0
-    facts = f"{of}; {count_positive(spectrum)} of {len(eigenvalues)} to the right of 0" + (
+    facts = f"{of}; {count_positive(found)} of {len(eigenvalues)} to the right of 0" + (
         "" if score is None else f"; Σλ/Σ|λ| = {format_number(score)}"
     )
     figure = empty_chart(
@@ -114,16 +107,11 @@ def eigenvalues_json(spectrum: Tensor, head: str, score: float | None, of: str) 
     return figure
 
 
-def qk_by_offset_json(
-    offsets: Sequence[int], singular_values: NDArray[np.float64], scores: Sequence[float], head: str
-) -> list[Spec]:
-    """Returns the QK spectrum by relative position: the matching score as a line, and the singular values as a map [offset d_k].
-
-    Args:
-        offsets: the query's position minus the key's.
-        singular_values: [offset d_k], decreasing.
-        scores: Σλ / Σ|λ| of the eigenvalues at each offset.
-    """
+def qk_by_offset_json(spectra: Sequence[QKSpectrum]) -> list[Spec]:
+    """Returns the QK spectrum of a head by relative position: the matching score as a line, and the singular values as a map [offset d_k]."""
+    head = f"L{spectra[0].layer} H{spectra[0].head}"
+    offsets, scores = [each.offset for each in spectra], [each.matching_score for each in spectra]
+    singular_values = np.array([each.singular_values.tolist() for each in spectra])
     places, names = np.arange(len(offsets)), [str(offset) for offset in offsets]
     best = int(np.argmax(scores))
     line = empty_chart(

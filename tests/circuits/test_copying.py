@@ -298,16 +298,16 @@ def test_smollm2_induction_head_scores_low_and_name_mover_copies(smollm2: Model)
 def test_charts_show_every_number_and_describe_it() -> None:
     trace = Trained("induction", text="an owl asked the moon").trace()
     copied, spectrum = circuits.copied_tokens(trace, 1, 0, key=3), circuits.ov_spectrum(trace, 1, 0)
-    bars = figures.token_bars_json(
-        [item.token for item in copied.raised], [item.effect for item in copied.raised], True, "L1 H0", "the"
-    )
+    bars = figures.token_bars_json(copied, raised=True)
     assert list(bars["data"][0]["x"]) == [item.effect for item in copied.raised]
     assert "raised most after reading “the”: the " in bars["layout"]["meta"]["alt"]
-    assert spectrum.token_eigenvalues is not None
-    points = figures.eigenvalues_json(spectrum.token_eigenvalues, "L1 H0", spectrum.copying_score, "W")
+    points = figures.eigenvalues_json(spectrum)
     assert len(points["data"][0]["x"]) == len(spectrum.frame()) == 64
     assert "56 of 64 to the right of 0" in points["layout"]["meta"]["alt"]
-    line, heat = figures.qk_by_offset_json((0, 1, 2), np.ones((3, 8)), (0.1, 0.5, -0.2), "L1 H0")
+    line, heat = figures.qk_by_offset_json([
+        circuits.QKSpectrum(1, 0, offset, True, torch.tensor([1 + score, score - 1]), torch.ones(8))
+        for offset, score in enumerate((0.1, 0.5, -0.2))
+    ])  # fmt: skip
     assert "from −0.2 to 0.5, largest at offset 1" in line["layout"]["meta"]["alt"]
     assert heat["data"][0]["z"].shape == (3, 8)
 

@@ -7,7 +7,6 @@ import streamlit as st
 from attention import circuits
 from attention.base.errors import AttentionError
 from attention.base.knobs import Choice, Knob, Text
-from attention.base.tokens import label
 from attention.circuits import copying, figures, token_relevance
 from attention.explanation.derived import DerivedMap
 from attention.formula.names import WEIGHTS, Cell
@@ -61,12 +60,7 @@ def _tokens(page: Page, knobs: Knobs, layer: int, head: int) -> None:
         copied = circuits.copied_tokens(page.trace, layer, head, typed or None, None if typed else page.cell.column)
     st.markdown(plain(copied.description))
     st.caption(copying.TOKENS_CAVEAT)
-    name, read = f"L{layer} H{head}", label(copied.own.token, 20)
-    charts = []
-    for items, raised in ((copied.raised, True), (copied.lowered, False)):
-        tokens, effects = [label(item.token, 16) for item in items], [item.effect for item in items]
-        charts.append(figures.token_bars_json(tokens, effects, raised, name, read))
-    show.figures(charts, "circuits_copied")
+    show.figures([figures.token_bars_json(copied, raised) for raised in (True, False)], "circuits_copied")
     show.chart_table(copied.frame(), "copied-tokens", "The tokens as a table")
 
 
@@ -83,11 +77,7 @@ def _scores(page: Page, _: Knobs, layer: int, head: int) -> None:
     if not spectrum.no_score_reason:
         words = "Computing the copying scores"
         scores = heavy.run(circuits.CopyingScores.of, page.trace, seconds=seconds, words=words)
-    name = f"L{layer} H{head}"
-    values, of = spectrum.token_eigenvalues, "W_E W_V W_O W_U"
-    if values is None:
-        values, of = spectrum.eigenvalues, "W_V W_O"
-    charts = [figures.eigenvalues_json(values, name, spectrum.copying_score, of)]
+    charts = [figures.eigenvalues_json(spectrum)]
     if scores is None:
         st.caption(plain(f"There is no copying score: {spectrum.no_score_reason}"))
     else:
@@ -115,13 +105,7 @@ def _matching(page: Page, _: Knobs, layer: int, head: int) -> None:
         found = circuits.qk_spectra(page.trace, layer, head)
     st.caption(plain(copying.describe_qk(found)))
     if found[0].rotated:
-        import pandas as pd  # the first picture does not wait for it
-
-        values = pd.DataFrame([each.singular_values.tolist() for each in found]).to_numpy()
-        charts = figures.qk_by_offset_json(
-            [each.offset for each in found], values, [each.matching_score for each in found], f"L{layer} H{head}"
-        )
-        show.figures(charts, "circuits_matching")
+        show.figures(figures.qk_by_offset_json(found), "circuits_matching")
     show.chart_table(copying.qk_frame(found), "qk-spectrum", "The QK spectrum as a table")
 
 
