@@ -261,10 +261,7 @@ class PartSum:
 
     def describe(self) -> str:
         """The parts that add and take the most, in a sentence."""
-        named = [
-            f"{self.parts[i].name} {'+' if self.values[i] > 0 else ''}{format_number(float(self.values[i]))}"
-            for i in self.order[:_NAMED]
-        ]
+        named = [f"{self.parts[i].name} {_signed(float(self.values[i]))}" for i in self.order[:_NAMED]]
         heads = [i for i in self.order if self.parts[i].kind == HEAD]
         first = f" Of the heads, {self.parts[heads[0]].name} adds or takes the most." if heads else ""
         return f"The largest parts: {', '.join(named)}.{first}"

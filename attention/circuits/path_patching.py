@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from attention.base import cache
 from attention.base.errors import ConfigError
 from attention.base.printed import format_number
-from attention.circuits.sweep import Progress, heads_of, signed
+from attention.circuits.sweep import Progress, check_ids, heads_of, signed
 from attention.formula.names import KEY, QUERY, VALUE
 from attention.trace.residual_parts import EMBEDDING_PART, Part, head_part, mlp_part
 
@@ -363,12 +363,10 @@ def _estimate(run: RunParts, request: PathRequest) -> float:
 
 
 def _measurement(run: ModelRun, model: str, runs: _PathRuns, request: PathRequest) -> tuple[_LogitMeasurement, str]:
-    size = runs.a.logits.shape[-1]
-    for token in (request.target, request.distractor):
-        if token is not None and not 0 <= token < size:
-            raise ConfigError(f"Token ids of {model} range from 0 to {size - 1:,}; got {token}: choose one of these.")
     target = int(runs.a.logits[0].argmax()) if request.target is None else request.target
-    names = run.token_names([target] if request.distractor is None else [target, request.distractor])
+    ids = [target] if request.distractor is None else [target, request.distractor]
+    check_ids(model, runs.a.logits.shape[-1], ids)
+    names = run.token_names(ids)
     measurement = _LogitMeasurement(target, request.distractor, request.quantity == "log-probability")
     if request.distractor is not None:
         return measurement, f"logit of {names[0]} minus logit of {names[1]}"

@@ -638,14 +638,21 @@ def _resolve_metric(
         with lm_head.logits_at(positions) if positions else nullcontext():
             ids[0] = lm_head.read_predictions(loaded, inputs, running.run(loaded, inputs), positions)[0].ids[0]
     given = [token for token in ids if token is not None]
-    for token in given:
-        if not 0 <= token < size:
-            raise ConfigError(
-                f"{what} of {loaded.name} range from 0 to {size - 1:,}; got {token}: choose one of these."
-            )
+    check_ids(loaded.name, size, given, what)
     names = [classes[token] if classes else readable_tokens(loaded.tokenizer, [token])[0] for token in given]
     words = f"log-probability of {names[0]}" if len(names) == 1 else f"logit of {names[0]} minus logit of {names[1]}"
     return Measurement(positions[-1] if positions else 0, ids[0], ids[1]), words
+
+
+def check_ids(model: str, size: int, ids: Sequence[int], what: str = "Token ids") -> None:
+    """Checks the ids of tokens or classes, of which a model has `size`.
+
+    Raises:
+        ConfigError: one of them does not exist.
+    """
+    for given in ids:
+        if not 0 <= given < size:
+            raise ConfigError(f"{what} of {model} range from 0 to {size - 1:,}; got {given}: choose one of these.")
 
 
 def _direct_effects(

@@ -10,6 +10,7 @@ from attention.base import cache
 from attention.base.errors import ConfigError, MissingError, ShapeError
 from attention.base.printed import Printed, bracketed, format_number, product
 from attention.base.tokens import label
+from attention.circuits.sweep import check_ids
 from attention.explanation.derived import DerivedMap
 from attention.explanation.explanation import Explanation, ExplanationBuilder
 from attention.formula.names import MAP_AXES
@@ -254,11 +255,7 @@ def _resolve(
                 output = running.run(loaded, inputs)
             (known,) = lm_head.read_predictions(loaded, inputs, output, (place,))
         target = known.ids[0]
-    size = lm_head.vocabulary_size(loaded)
-    if not 0 <= target < size:
-        raise ConfigError(
-            f"Token ids of {loaded.name} range from 0 to {size - 1:,}; got {target}: choose one of these."
-        )
+    check_ids(loaded.name, lm_head.vocabulary_size(loaded), (target,))
     return place, target
 
 
