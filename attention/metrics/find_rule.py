@@ -218,29 +218,20 @@ class PatchBox:
             raise ConfigError(f"No key is {self.text}: choose rows and columns of this picture.")
         return visible & ~is_hidden
 
-
-def _range(ends: tuple[int, int]) -> str:
-    return str(ends[0]) if ends[0] == ends[1] else f"{ends[0]}-{ends[1]}"
-
-
-@dataclass(frozen=True)
-class _Patches:
-    box: PatchBox
-
-    @property
-    def text(self) -> str:
-        return self.box.text
-
     def of_words(self, words: _TextWords) -> NDArray[np.bool_]:
+        """Whether each word of a text is one of these patches, [word]."""
         import numpy as np
 
         pictures, rows, columns = words.places.T
-        is_of_picture = (pictures != NO_PATCH) if self.box.picture is None else (pictures == self.box.picture)
+        is_of_picture = (pictures != NO_PATCH) if self.picture is None else (pictures == self.picture)
         is_inside: NDArray[np.bool_] = np.logical_and.reduce([
-            is_of_picture,
-            rows >= self.box.rows[0], rows <= self.box.rows[1], columns >= self.box.columns[0], columns <= self.box.columns[1]
+            is_of_picture, rows >= self.rows[0], rows <= self.rows[1], columns >= self.columns[0], columns <= self.columns[1]
         ])  # fmt: skip
         return is_inside
+
+
+def _range(ends: tuple[int, int]) -> str:
+    return str(ends[0]) if ends[0] == ends[1] else f"{ends[0]}-{ends[1]}"
 
 
 @dataclass(frozen=True)
@@ -263,7 +254,7 @@ class _Offset:
         return f"offset {self.offset}"
 
 
-_Side = _WordKind | _WordList | _WordPattern | _Patches
+_Side = _WordKind | _WordList | _WordPattern | PatchBox
 _Target = _Side | _Relation | _Offset
 
 
@@ -668,11 +659,11 @@ class _RuleParser:
                 return side
         if match := _PATCHES.match(self.text, self.place):
             self.place = match.end()
-            return _Patches(PatchBox.of(match))
+            return PatchBox.of(match)
         character = self.text[self.place : self.place + 1]
         if character in _CLOSING:
             word = self._word()
-            return _Patches(PatchBox.of(match)) if (match := _PATCHES.fullmatch(word)) else _WordList((word,))
+            return PatchBox.of(match) if (match := _PATCHES.fullmatch(word)) else _WordList((word,))
         if character == "[":
             return self._list()
         if character == "/":
