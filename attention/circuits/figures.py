@@ -258,7 +258,7 @@ def head_relevance_json(heads: Sequence[Tensor], target: str, chosen: tuple[int,
     for layer, row in enumerate(heads):
         numbers[layer, : len(row)] = row.numpy()
     description = f"relevance of each head's output for the logit of {label(target, escape=False)}"
-    figure = head_map_json(numbers, "Heads", "relevance", description, chosen)
+    figure = head_map_json(numbers, "Heads", "relevance", description, chosen, name="relevance-of-heads")
     meta = figure["layout"]["meta"]
     meta["alt"] = meta["alt"].replace("Heatmap of ", "Heatmap of the ", 1)
     meta |= {"step": "relevance", "file": ["relevance-of-heads"]}
