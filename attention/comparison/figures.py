@@ -143,15 +143,9 @@ def _difference_map(difference: Difference, cell: Cell, fit: bool) -> Spec:
     high = largest if largest > difference.tolerance else 1.0
     matrix = difference.matrix.numpy()
     rows, columns = matrix.shape
-    row, column = (
-        alignment.group_index("a", index)
-        for alignment, index in ((difference.rows, cell.row), (difference.columns, cell.column))
-    )
-    unmatched = [
-        [i for i, group in enumerate(axis.groups) if not group.has_partners]
-        for axis in (difference.rows, difference.columns)
-    ]
-
+    row, column = difference.rows.group_index("a", cell.row), difference.columns.group_index("a", cell.column)
+    axes = difference.rows, difference.columns
+    unmatched = [[i for i, group in enumerate(axis.groups) if not group.has_partners] for axis in axes]
     layers = a.layer(cell.layer), b.layer(other.layer)
     where = [
         f"{layer_label(layer, place.layer)}{f' H{place.head}' if step.per_head else ''}"
@@ -181,10 +175,8 @@ def _difference_map(difference: Difference, cell: Cell, fit: bool) -> Spec:
     layout = map_layout(layer, (step.row_axis, step.column_axis), [panel], heading, facts, meta, (rows, columns))
     for axis, names in labels.items():
         layout[axis]["labelalias"] = names
-    layout["shapes"] = [
-        *_hatch_lines(unmatched[0], unmatched[1], rows, columns),
-        *cell_outlines(rows, columns, row, column),
-    ]
+    hatches = _hatch_lines(unmatched[0], unmatched[1], rows, columns)
+    layout["shapes"] = [*hatches, *cell_outlines(rows, columns, row, column)]
     data = _difference_data(difference, matrix, unmatched, high)
     return with_chosen_cell({"data": data, "layout": layout}, row, column)
 
@@ -195,32 +187,23 @@ def _difference_data(
     step = difference.step
     hover = f"{step.name}, B − A<br>{short_axis_name(step.row_axis)} %{{y}}<br>{short_axis_name(step.column_axis)} %{{x}}<br>"
     color_keys, _ = scales.color_keys(replace(step, kind="signed"), -high, high, "fixed")
-    heat = {
-        "type": "heatmap",
-        "z": matrix,
-        **color_keys,
-        "colorscale": scales.DIFFERENCE,
-        "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>",
-        "hoverongaps": False,
-        **numbers_in_cells(*matrix.shape),
-    }
-    data = [heat]
+    data = [{
+        "type": "heatmap", "z": matrix, **color_keys, "colorscale": scales.DIFFERENCE, "hoverongaps": False,
+        "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>", **numbers_in_cells(*matrix.shape),
+    }]  # fmt: skip
     gaps = np.isnan(matrix)
     if gaps.any():
         unmatched_cells = np.zeros_like(gaps)
         unmatched_cells[unmatched[0], :] = unmatched_cells[:, unmatched[1]] = True
         hidden = np.zeros_like(gaps) if difference.hidden is None else difference.hidden.numpy() & ~unmatched_cells
         # A token that is several pieces in the other state has no number where these cannot be merged.
-        for reason, cells, color in (
-            ("hidden by the mask", hidden, HIDDEN_COLOR),
-            ("no partner", gaps & ~hidden, _UNMATCHED_COLOR),
-        ):
-            background = {
-                **HIDDEN_TRACE,
-                "colorscale": [[0, color], [1, color]],
-                "hovertemplate": f"{hover}<b>{reason}</b><extra></extra>",
-            }
-            data += [{**background, "z": np.where(cells, np.float32(1), np.float32(np.nan))}] if cells.any() else []
+        reasons = ("hidden by the mask", hidden, HIDDEN_COLOR), ("no partner", gaps & ~hidden, _UNMATCHED_COLOR)
+        for reason, cells, color in reasons:
+            if cells.any():
+                data.append({
+                    **HIDDEN_TRACE, "colorscale": [[0, color], [1, color]], "hovertemplate": f"{hover}<b>{reason}</b><extra></extra>",
+                    "z": np.where(cells, np.float32(1), np.float32(np.nan)),
+                })  # fmt: skip
     return data
 
 
