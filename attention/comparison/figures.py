@@ -187,7 +187,7 @@ def _difference_data(
     step = difference.step
     hover = f"{step.name}, B − A<br>{short_axis_name(step.row_axis)} %{{y}}<br>{short_axis_name(step.column_axis)} %{{x}}<br>"
     color_keys, _ = scales.color_keys(replace(step, kind="signed"), -high, high, "fixed")
-    data = [{
+    data: list[dict[str, Any]] = [{
         "type": "heatmap", "z": matrix, **color_keys, "colorscale": scales.DIFFERENCE, "hoverongaps": False,
         "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>", **numbers_in_cells(*matrix.shape),
     }]  # fmt: skip
