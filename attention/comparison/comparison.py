@@ -341,7 +341,7 @@ def explain_difference(difference: Difference, cell: Cell) -> Explanation | None
 
 def alignment_notes(difference: Difference) -> list[str]:
     """Sentences on how the two axes were aligned, and which tokens have no partner."""
-    from attention.sources.aligned_runs import MAX_NAMED
+    from attention.sources.repeated_run import MAX_NAMED
 
     sentences = []
     for name, axis in zip(("Rows", "Columns"), difference.axes, strict=True):
