@@ -25,8 +25,7 @@ from attention.base.errors import (
     ShapeError,
     TextError,
 )
-from attention.explanation.explain import explain
-from attention.explanation.explanation import Explanation
+from attention.explanation.explanation import Explanation, explain
 from attention.files import array_writer
 from attention.formula.config import AttentionConfig
 from attention.formula.names import Cell

@@ -71,12 +71,9 @@ def changed(name: str, times: int) -> tuple[float, float, int]:
         look(source.trace().layers[2], 0)
 
     once = statistics.median(seconds(anew) for _ in range(times))
-    from attention.circuits.sweep import (
-        SweepProgress,
-        sweep_heads,
-    )  # other benchmarks read only the names of models from here
+    from attention.circuits.sweep import HeadSweep, Progress, sweep_heads  # others need only names of models from here
 
-    progress: list[SweepProgress] = []
+    progress: list[Progress[HeadSweep]] = []
     turn = seconds(lambda: progress.extend(sweep_heads(Model(name, natural(16), max_tokens=16))))
     return once, turn, progress[-1].total
 

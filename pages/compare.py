@@ -13,9 +13,16 @@ from attention import AttentionError, Cell, Explanation, Source, Trace, explain,
 from attention.base.knobs import Integer
 from attention.base.printed import format_number
 from attention.comparison import figures
-from attention.comparison.comparison import Difference, HeadIndex, compare
+from attention.comparison.comparison import (
+    Difference,
+    HeadIndex,
+    alignment_notes,
+    color_limit,
+    compare,
+    describe_change,
+    explain_difference,
+)
 from attention.comparison.figures import compared_pictures
-from attention.comparison.summary import alignment_notes, color_limit, describe_change, explain_difference
 from attention.export import program
 from attention.patching.intervention import describe_head
 from attention.pictures import view
@@ -64,7 +71,7 @@ class Both(NamedTuple):
 
     def cell_in_b(self) -> Cell | None:
         """The cell of B that corresponds to the chosen cell of A; None if there is none."""
-        return figures.aligned_cell_of_b(self.difference, self.cell, self.place_b) if self.difference else None
+        return figures.aligned_cell_of_b(self.difference, self.cell) if self.difference else None
 
     @property
     def first_cell(self) -> Cell:
@@ -91,7 +98,7 @@ def both(current: Page) -> Both:
     compute_head(b.layers[at.layer], at.head)
     colors, fit = knob_state.current_value("colors"), knob_state.current_value(AUTOSCALE.key)
     maps, difference, why = figures.comparison_maps(a, b, current.cell, at, colors, fit)
-    maps = [*compared_pictures(a, b, current.cell, at, difference, colors, current.over_picture), *maps]
+    maps = [*compared_pictures(a, b, current.cell, difference, colors, current.over_picture), *maps]
     notes = (
         *unknown_key_notes(str(knob_state.current_value(SECOND.key))),
         *reader.notes.values(),
@@ -166,15 +173,14 @@ def maps() -> None:
 
 def summary(two: Both) -> None:
     """Draws the largest differences, the cells without a partner, or the reason why there is no difference."""
-    layers = two.a.layers[two.cell.layer], two.b.layers[two.place_b.layer]
     if two.difference is None:
         st.info(plain(two.reason))
     elif two.difference.identity_words:
         st.markdown(f"B − A: **{two.difference.identity_words}**.")
     else:
-        words = (describe_change(two.difference, *layers, change) for change in two.difference.largest_changes())
+        words = (describe_change(two.difference, change) for change in two.difference.largest_changes())
         st.markdown(f"**Largest differences:** {' · '.join(words)}")
-    for sentence in alignment_notes(two.difference, *layers) if two.difference else ():
+    for sentence in alignment_notes(two.difference) if two.difference else ():
         st.caption(plain(sentence))
 
 

@@ -13,8 +13,19 @@ circuits.paths(trace, other, target=" copper")  # how much each path from a part
 
 from __future__ import annotations
 
-from attention.circuits.copying import CopiedTokens, CopyingScores, TokenEffect, copied_tokens, copying_score
-from attention.circuits.direct_effects import PartSum, head_logits, logit_parts, writes
+from attention.circuits.copying import (
+    CopiedTokens,
+    CopyingScores,
+    OVSpectrum,
+    QKSpectrum,
+    TokenEffect,
+    copied_tokens,
+    copying_score,
+    ov_spectrum,
+    qk_spectra,
+    qk_spectrum,
+)
+from attention.circuits.direct_effects import PartSum, ScoreTerms, head_logits, logit_parts, score_terms, writes
 from attention.circuits.path_patching import (
     PathEnd,
     PathPatching,
@@ -23,10 +34,8 @@ from attention.circuits.path_patching import (
     estimated_seconds_of_paths,
     paths,
 )
-from attention.circuits.prompt_sweep import attribution, over_prompts, patch_aligned, sweep_prompts, together, which
-from attention.circuits.prompts import EXAMPLES, Prompt, PromptSet, PromptSweep
-from attention.circuits.score_terms import ScoreTerms, score_terms
-from attention.circuits.spectra import OVSpectrum, QKSpectrum, ov_spectrum, qk_spectra, qk_spectrum
+from attention.circuits.prompts import EXAMPLES, Prompt, PromptSet, PromptSweep, over_prompts, sweep_prompts
+from attention.circuits.sweep import attribution, patch_aligned, together, which
 from attention.circuits.token_relevance import Relevance, relevance
 
 __all__ = [

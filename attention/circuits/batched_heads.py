@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 
 
 Heads = tuple[tuple[int, int], ...]
-"""Heads that are changed at the same time, each as (layer, head)."""
+"""Heads, each as (layer, head)."""
 
-MAX_SECONDS = 110.0  # of all runs together
 _BYTES_PER_NUMBER = 4
 _MAPS_PER_HEAD = 4  # scores, masked scores, weights and their gradient
 _ROWS_PER_LAYER = 16  # rows of d_model numbers for each token that a layer keeps for the backward pass
@@ -55,10 +54,8 @@ def head_runs(
     Every batch also contains the text without a change, so that the changed heads are the only difference.
 
     Args:
-        loaded: the model.
         model_inputs: the ids of its texts.
         groups: the heads that are changed at the same time, by layers of the trace.
-        measurement: what is measured.
         kind: "zero" or "mean" (ablation of the head output), or the step that is patched from the other run.
         forward: interventions that apply in all runs; the change of the heads comes after them.
         other: the activations of the other run, by layer of the trace, if `kind` is a step.
@@ -99,32 +96,10 @@ def head_runs(
 def _with_patches(
     forward: PatchedForward, layer: int, heads: Sequence[int], step: str, other: Mapping[int, Activations]
 ) -> PatchedForward:
-    """The forward pass that also patches a step of some heads of a layer from the other run."""
     patches = tuple(Intervention(layer, head, patch=step) for head in heads)
     # Both are of the same run, but only those that were requested for weights have them.
     merged = {**forward.other, **other} if step == WEIGHTS else {**other, **forward.other}
     return replace(forward, interventions=(*forward.interventions, *patches), other=merged)
-
-
-def estimate_seconds(
-    loaded: LoadedModel, model_inputs: Mapping[str, Tensor], n_runs: int, n_patched_layers: int = 0
-) -> float:
-    """The estimated seconds for this number of runs, in each of which this number of layers is patched.
-
-    Raises:
-        ConfigError: they take too long.
-    """
-    n_tokens = sum(ids.shape[-1] for ids in model_inputs.values())
-    needed = (
-        forward_pass.count_parameters(loaded) * n_tokens / forward_pass.PARAMETER_TOKENS_PER_SECOND
-        + forward_pass.SECONDS_PER_LAYER * n_patched_layers
-    ) * n_runs
-    if needed > MAX_SECONDS and not loaded.in_memory:  # on the user's own machine, Ctrl-C is the limit
-        raise ConfigError(
-            f"Changing {n_runs:,} heads in turn would take about {needed:,.0f} s here; at most {MAX_SECONDS:,.0f} s are "
-            "allowed: choose a shorter text, or a smaller model."
-        )
-    return needed
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +128,6 @@ def no_gradient_reason(loaded: LoadedModel, measurement: Measurement, is_changed
 
 
 def _count_bytes(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> int:
-    """About how many bytes `run_with_gradients` takes."""
     length = max(ids.shape[-1] for ids in model_inputs.values())
     d_model = int(getattr(loaded.model.config, "hidden_size", 0) or 0)
     numbers = sum(site.n_heads * length * _MAPS_PER_HEAD + d_model * _ROWS_PER_LAYER for site in loaded.sites)
@@ -182,25 +156,16 @@ def run_with_gradients(
         calls.append({QUERY: query, KEY: key, VALUE: value, HEAD_OUTPUT: output})
         return output, weights
 
-    with (
-        loaded.lock.hold(),
-        recorder.wrapping_attention(attend),
-        lm_head.logits_at(measurement.logit_positions),
-    ):
+    with loaded.lock.hold(), recorder.wrapping_attention(attend), lm_head.logits_at(measurement.logit_positions):
         value = measurement.read(running.run(loaded, model_inputs, gradients=True))[0]
         tensors = [tensor for call in calls for tensor in call.values()]
         # A head may have no effect on the measured value, as in a layer after it.
-        gradients = iter(torch.autograd.grad(value, tensors, allow_unused=True))
+        gradients = iter(torch.autograd.grad(value, tensors, materialize_grads=True))
     result = {}
     for call, layer in zip(calls, loaded.layer_indices, strict=True):
-        found = {name: next(gradients) for name in call}
-        result[layer] = HeadGradients(
-            {name: _without_batch(name, tensor) for name, tensor in call.items()},
-            {
-                name: _without_batch(name, torch.zeros_like(tensor) if found[name] is None else found[name])
-                for name, tensor in call.items()
-            },
-        )
+        by_name = {name: next(gradients) for name in call}
+        values, found = ({n: _without_batch(n, tensor) for n, tensor in each.items()} for each in (call, by_name))
+        result[layer] = HeadGradients(values, found)
     return float(value.detach()), result
 
 

@@ -1,24 +1,35 @@
-"""Direct effects: what the cells of a head, and all parts of a model, add to a logit through the frozen norms and the unembedding.
+"""What the cells of a head, and all parts of a model, add to a logit (direct effects); and why a query looks at a key: a score as a sum over parts.
 
 Source: nostalgebraist 2020, "interpreting GPT: the logit lens"; Elhage et al. 2021, "A Mathematical Framework for Transformer
-Circuits"; Wang et al. 2022, "Interpretability in the Wild", section 3.1 (direct logit attribution).
+Circuits", also "Splitting attention head terms into circuits"; Wang et al. 2022, "Interpretability in the Wild", section 3.1 (direct logit
+attribution).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import MISSING, dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 from attention.base import cache
 from attention.base.errors import AttentionError, MissingError, SizeError, check_index
 from attention.base.printed import Arithmetic, Printed, format_number, product
 from attention.explanation.derived import DerivedMap
 from attention.explanation.explanation import Explanation, ExplanationBuilder
-from attention.formula.names import VALUE, WEIGHTS, Cell
-from attention.formula.steps import Step
+from attention.formula.names import (
+    BIASED_SCORES,
+    CAPPED_SCORES,
+    KEY,
+    QUERY,
+    SCALED_SCORES,
+    SCORES,
+    VALUE,
+    WEIGHTS,
+    Cell,
+)
+from attention.formula.steps import Step, find_step
 from attention.trace.readout import Readout
-from attention.trace.residual_parts import BIAS, HEAD, LOGITS, NO_UNEMBEDDING, Part
+from attention.trace.residual_parts import BIAS, EMBEDDED, HEAD, LOGITS, NO_UNEMBEDDING, Part
 from attention.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -29,7 +40,7 @@ if TYPE_CHECKING:
     from attention.trace.model_run import ModelRun
     from attention.trace.trace import Prediction
 
-Token = str | int | None
+_Token = str | int | None
 """A token as its text or its id; None: the likeliest."""
 
 _NO_MODEL = "circuits need the model behind the numbers, and this trace has none: take a trace of `Model` or `Trained`."
@@ -42,13 +53,25 @@ CAVEAT = (
 NAME, OF_VECTOR, SYMBOL = "logit-effect", "vector-effect", "Δ"
 """The name of the map for logits, its name for the vector of the text, and its symbol."""
 
-MAX_SECONDS = 2.0
-"""The longest that the view of the Lab may take; the page Circuits computes longer ones on request."""
+_MAX_SECONDS = 2.0  # of the view of the Lab; the page Circuits computes longer ones on request
+_PARTS = "parts"  # of a row, in the cache
+GROUP = "layer"
+"""The kind of a part that stands for all parts of a layer."""
+SCORE_CAVEAT = (
+    "The norms before the projections are frozen at their scales in this run, and rotary position turns the query and the key to their places. "
+    "“bias” is what all biases of the model add, “rounding” what single precision leaves over."
+)
+"""What the terms depend on."""
+_STEPS_AFTER_SCORES = (SCALED_SCORES, CAPPED_SCORES, BIASED_SCORES)
+_WORDS_OF_OTHER_TOKENS = (
+    "A sum over the parts of the model needs the model's own tokens, which this layer does not have: show word pieces instead of words, "
+    "and special tokens too."
+)
 _NAMED = 5  # parts in a sentence
 _TOLERANCE = 1e-3  # how far a head's output may be from A V, relative to its largest number
 
 
-def writes(trace: Trace, layer: int, head: int, target: Token = None, distractor: Token = None) -> Tensor:
+def writes(trace: Trace, layer: int, head: int, target: _Token = None, distractor: _Token = None) -> Tensor:
     """What each cell of a head adds to the logit of a token at its query, [query_pos key_pos].
 
     The cell of query q and key k is a[q,k] · (v[k] W_O) · (frozen norms) · W_U[target]. The sum of a row is the direct effect of the
@@ -57,8 +80,6 @@ def writes(trace: Trace, layer: int, head: int, target: Token = None, distractor
 
     Args:
         trace: of a model, by its own tokens (not merged into words).
-        layer: the index of the layer.
-        head: the head.
         target: the token, as text or id; None: the likeliest of the last prediction.
         distractor: a second token, whose logit is subtracted.
 
@@ -66,11 +87,15 @@ def writes(trace: Trace, layer: int, head: int, target: Token = None, distractor
         MissingError: the trace has no model, no such head, or the head writes something else than A V.
         TextError: a text is no token of the model, or several.
     """
-    source, unit = trace.layer(layer), _unit_writes(trace, layer, head, find_readout(trace, target, distractor))
-    return source.matrix(WEIGHTS, head).double() * unit
+    return _writes(trace, layer, head, find_readout(trace, target, distractor))
 
 
-def logit_parts(trace: Trace, position: int | None = None, target: Token = None, distractor: Token = None) -> PartSum:
+def _writes(trace: Trace, layer: int, head: int, readout: Readout) -> Tensor:
+    unit = _unit_writes(trace, layer, head, readout)
+    return trace.layer(layer).matrix(WEIGHTS, head).double() * unit
+
+
+def logit_parts(trace: Trace, position: int | None = None, target: _Token = None, distractor: _Token = None) -> PartSum:
     """The logit of a token at a position as a sum over the embedding, all heads, all MLPs and the biases.
 
     Norms and a softcap of the logits are frozen at their values in this run. Of a model without a vocabulary, what each part adds to
@@ -152,8 +177,6 @@ def head_logits(trace: Trace, layer: int, head: int, position: int | None = None
 
     Args:
         trace: of a model that predicts the next token.
-        layer: the index of the layer.
-        head: the head.
         position: of the prediction; None: that of the last prediction.
 
     Raises:
@@ -172,7 +195,7 @@ def head_logits(trace: Trace, layer: int, head: int, position: int | None = None
     return run.logit_factor(products) * (w_u @ run.written_by(layer, head, position))
 
 
-def find_readout(trace: Trace, target: Token = None, distractor: Token = None) -> Readout:
+def find_readout(trace: Trace, target: _Token = None, distractor: _Token = None) -> Readout:
     """What is read: the logit of the target, minus that of the distractor if there is one.
 
     Args:
@@ -199,16 +222,6 @@ def find_readout(trace: Trace, target: Token = None, distractor: Token = None) -
     return Readout(
         f"the logit of {names}", tuple((token, sign) for (token, _), sign in zip(found, (1, -1), strict=False))
     )
-
-
-def estimate_seconds(trace: Trace) -> float:
-    """The estimated seconds of the first `writes` or `logit_parts` of a trace; later ones use the same run and are quick.
-
-    Raises:
-        MissingError: the trace has no model.
-        SizeError: it would take more memory than the source allows.
-    """
-    return find_run(trace).estimate_seconds()
 
 
 def find_run(trace: Trace) -> ModelRun:
@@ -248,10 +261,7 @@ class PartSum:
 
     def describe(self) -> str:
         """The parts that add and take the most, in a sentence."""
-        named = [
-            f"{self.parts[i].name} {'+' if self.values[i] > 0 else ''}{format_number(float(self.values[i]))}"
-            for i in self.order[:_NAMED]
-        ]
+        named = [f"{self.parts[i].name} {_signed(float(self.values[i]))}" for i in self.order[:_NAMED]]
         heads = [i for i in self.order if self.parts[i].kind == HEAD]
         first = f" Of the heads, {self.parts[heads[0]].name} adds or takes the most." if heads else ""
         return f"The largest parts: {', '.join(named)}.{first}"
@@ -275,7 +285,7 @@ def writes_map(readout: Readout) -> DerivedMap:
     """The map of what each cell adds to a readout, with the arithmetic of each cell."""
 
     def compute(trace: Trace, layer: int, head: int) -> Tensor:
-        return trace.layer(layer).matrix(WEIGHTS, head).double() * _unit_writes(trace, layer, head, readout)
+        return _writes(trace, layer, head, readout)
 
     def explain(work: ExplanationBuilder, trace: Trace) -> Explanation:
         cell = work.cell
@@ -323,12 +333,12 @@ def view_map(trace: Trace, cell: Cell) -> DerivedMap:
     """The map of that view.
 
     Raises:
-        SizeError: it would take more than `MAX_SECONDS`, or more memory than the source allows.
+        SizeError: it would take more than `_MAX_SECONDS`, or more memory than the source allows.
         AttentionError: this model has no such map, for the reason in the sentence.
     """
-    if (seconds := estimate_seconds(trace)) > MAX_SECONDS:
+    if (seconds := find_run(trace).estimate_seconds()) > _MAX_SECONDS:
         raise SizeError(
-            f"What each cell adds to a logit takes at most {MAX_SECONDS:.0f} s here; for this text it would take about {seconds:.0f} s: "
+            f"What each cell adds to a logit takes at most {_MAX_SECONDS:.0f} s here; for this text it would take about {seconds:.0f} s: "
             "open the page Circuits, which asks before it begins."
         )
     derived = writes_map(find_readout(trace))
@@ -340,7 +350,8 @@ def factor_frame(trace: Trace, cell: Cell, readout: Readout) -> pd.DataFrame:
     """The factor beside the weight as a sum over the columns of V: a row for each column, the largest product first."""
     import pandas as pd
 
-    value, direction = _unit_terms(trace, cell.layer, cell.head, cell.row, cell.column, readout)
+    value = _value(trace.layer(cell.layer), cell.head)[cell.column]
+    direction = _gradients(trace, cell.layer, cell.head, readout)[cell.row]
     table = pd.DataFrame(
         {"column of V": range(len(value)), "of the key": value.tolist(), "read from it": direction.tolist()}
     )
@@ -361,22 +372,8 @@ def _signed(value: float) -> str:
 
 
 def _unit_writes(trace: Trace, layer: int, head: int, readout: Readout) -> Tensor:
-    """What each key of a head would add at weight 1, [query_pos key_pos]: the other factor of `writes`.
-
-    Raises:
-        MissingError: as for `writes`.
-    """
-    source, gradients = trace.layer(layer), _gradients(trace, layer, head, readout)
-    return gradients @ _value(source, head).T
-
-
-def _unit_terms(trace: Trace, layer: int, head: int, q: int, k: int, readout: Readout) -> tuple[Tensor, Tensor]:
-    """The value of a key, and what is read from each of its columns: two vectors [d_v], whose product is a cell of `_unit_writes`.
-
-    Raises:
-        MissingError: as for `writes`.
-    """
-    return _value(trace.layer(layer), head)[k], _gradients(trace, layer, head, readout)[q]
+    """What each key of a head would add at weight 1, [query_pos key_pos]: the other factor of `writes`."""
+    return _gradients(trace, layer, head, readout) @ _value(trace.layer(layer), head).T
 
 
 def _value(layer: Layer, head: int) -> Tensor:
@@ -388,7 +385,7 @@ def _gradients(trace: Trace, layer: int, head: int, readout: Readout) -> Tensor:
     """What is read from each column of a head's output, [query_pos d_v]."""
     source, run = trace.layer(layer), find_run(trace).linear_run()
     check_index("heads", head, source.n_heads)
-    if not source.has(VALUE) or source.shape(WEIGHTS)[1:] != _map_shape(source, run.head_output(layer).shape[1]):
+    if not source.has(VALUE) or source.shape(WEIGHTS)[1:] != (run.head_output(layer).shape[1], source.shape(VALUE)[1]):
         raise MissingError(
             "What a head writes needs the values of the model's own tokens, which this layer does not have: "
             "show word pieces instead of words, and special tokens too."
@@ -401,10 +398,6 @@ def _gradients(trace: Trace, layer: int, head: int, readout: Readout) -> Tensor:
     return cache.memoize(source.uid, ("gradients of heads", readout.tokens), None, compute)[head]
 
 
-def _map_shape(layer: Layer, n_queries: int) -> tuple[int, ...]:
-    return n_queries, layer.shape(VALUE)[1]
-
-
 def _check_output(layer: Layer, head: int, written: Tensor) -> None:
     """Raises an error if a head writes something else than the sum of its weighted values, as far as the model runs it."""
     base = layer if layer.base_formula is None else layer.with_formula(layer.base_formula)
@@ -414,3 +407,215 @@ def _check_output(layer: Layer, head: int, written: Tensor) -> None:
             f"The output of head {head} of {layer.name or 'this layer'} should be A V; it is replaced or multiplied by something else "
             "before W_O, so no cell writes it: choose another head, or remove the intervention."
         )
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreTerms:
+    """One score as a sum of terms, one for each pair of a part that wrote the query and a part that wrote the key.
+
+    Attributes:
+        values: the terms, [query_part key_part], in double precision; their sum is the score q · k of the trace.
+        query_sources: the parts of the query; `key_sources` those of the key. The last of each is what single precision left over.
+        later: what the softmax gets, as a sum (step, what it adds): the score, scaled if it is, then what a cap and a position bias add.
+        query_token: the token of the query; `key_token` that of the key.
+    """
+
+    values: Tensor
+    query_sources: tuple[Part, ...]
+    key_sources: tuple[Part, ...]
+    later: tuple[tuple[str, float], ...]
+    query_token: str
+    key_token: str
+
+    @property
+    def query_parts(self) -> tuple[str, ...]:
+        """The names of the parts of the query, such as "embedding", "L0 H2", "L0 MLP", "bias"."""
+        return tuple(part.name for part in self.query_sources)
+
+    @property
+    def key_parts(self) -> tuple[str, ...]:
+        """The names of the parts of the key."""
+        return tuple(part.name for part in self.key_sources)
+
+    @property
+    def score(self) -> float:
+        """The score q · k: the sum of all terms."""
+        return float(self.values.sum())
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the terms."""
+        return int(self.values.nbytes)
+
+    def by_layer(self, opened_query: int | None = None, opened_key: int | None = None) -> ScoreTerms:
+        """The terms with the parts of each layer added up, except those of the opened layers.
+
+        Args:
+            opened_query: the layer whose parts of the query stay single; None: no layer.
+            opened_key: the same for the key.
+        """
+        import torch
+
+        def group(parts: tuple[Part, ...], opened: int | None) -> tuple[tuple[Part, ...], Tensor]:
+            groups: dict[Part, list[int]] = {}
+            for i, part in enumerate(parts):
+                whole = part if part.layer in (None, opened) else Part(f"L{part.layer}", GROUP, part.layer)
+                groups.setdefault(whole, []).append(i)
+            matrix = torch.zeros(len(groups), len(parts), dtype=torch.float64)
+            for row, members in enumerate(groups.values()):
+                matrix[row, members] = 1
+            return tuple(groups), matrix
+
+        query_sources, left = group(self.query_sources, opened_query)
+        key_sources, right = group(self.key_sources, opened_key)
+        values = left @ self.values @ right.T
+        return ScoreTerms(values, query_sources, key_sources, self.later, self.query_token, self.key_token)
+
+    def largest(self, count: int = 5) -> tuple[tuple[Part, Part, float], ...]:
+        """The largest terms by size, as (part of the query, part of the key, term)."""
+        columns = self.values.shape[1]
+        order = self.values.abs().flatten().argsort(descending=True, stable=True)[:count].tolist()
+        return tuple(
+            (self.query_sources[i // columns], self.key_sources[i % columns], float(self.values.flatten()[i]))
+            for i in order
+        )
+
+    def describe(self) -> tuple[str, ...]:
+        """The largest parts of the key, of the query, and the largest term, in sentences."""
+        lines = []
+        for side, token, parts, sums in (
+            (KEY, self.key_token, self.key_sources, self.values.sum(0)),
+            (QUERY, self.query_token, self.query_sources, self.values.sum(1)),
+        ):
+            i = int(sums.abs().argmax())
+            lines.append(
+                f"Of the {side}, {_words(parts[i])} at “{token}” wrote the most: {format_number(float(sums[i]))} of the score "
+                f"{format_number(self.score)}{_share(float(sums[i]), self.score)}."
+            )
+        query, key, term = self.largest(1)[0]
+        lines.append(
+            f"The largest single term is {format_number(term)}: the query as {_words(query)} wrote it, the key as {_words(key)} wrote it."
+        )
+        return tuple(lines)
+
+    def frame(self, most: int | None = None) -> pd.DataFrame:
+        """A row for each term, the largest first, at most `most`: part of the query, part of the key, and the term."""
+        import pandas as pd
+
+        rows = [(query.name, key.name, value) for query, key, value in self.largest(most or self.values.numel())]
+        return pd.DataFrame(rows, columns=["query_part", "key_part", "term"])
+
+
+def score_terms(trace: Trace, layer: int, head: int, q: int, k: int) -> ScoreTerms:
+    """The score of query q and key k as a sum of terms: [query_part key_part].
+
+    The residual streams at q and at k are sums of what the embedding and all earlier heads and MLPs wrote. With the norms before the
+    projections (and those of Q and K) frozen, and rotary position at these two positions, q · k is a sum over all pairs of parts.
+
+    Args:
+        trace: of a model, by its own tokens (not merged into words).
+
+    Raises:
+        MissingError: the trace has no model, no such layer, head or position, or the model is not linear in its parts.
+    """
+    source, run = trace.layer(layer), find_run(trace)
+    if not (source.has(QUERY) and source.has(KEY) and source.has(SCORES)):
+        raise MissingError(_WORDS_OF_OTHER_TOKENS)
+    check_index("heads", head, source.n_heads)
+    n_heads, n_queries, n_keys = source.shape(SCORES)
+    check_index("queries", q, n_queries, "counts")
+    check_index("keys", k, n_keys, "counts")
+    kv_head = head // (n_heads // source.shape(KEY)[0])
+
+    def row_parts(step: str, index: int, position: int) -> tuple[tuple[Part, ...], Tensor]:
+        return cache.memoize(
+            source.uid,
+            (_PARTS, step, index, position),
+            None,
+            lambda: run.linear_run().parts_of(f"{step} {layer}", position, index, source[step][index, position]),
+        )
+
+    query_sources, query_vectors = row_parts(QUERY, head, q)
+    key_sources, key_vectors = row_parts(KEY, kv_head, k)
+    values = query_vectors @ key_vectors.T
+    values[-1, -1] += float(source.matrix(SCORES, head)[q, k]) - float(values.sum())  # the score itself is rounded
+    return ScoreTerms(
+        values, query_sources, key_sources, _later(source, head, q, k), source.tokens[q], source.key_tokens[k]
+    )
+
+
+def estimate_seconds(trace: Trace, layer: int, head: int, q: int, k: int) -> float:
+    """The estimated seconds of `score_terms`, without computing it; what is cached takes none.
+
+    Before the run that all cells share, only the seconds of that run are known.
+
+    Raises:
+        MissingError: as for `score_terms`.
+        SizeError: it would take more memory than the source allows.
+    """
+    source, run = trace.layer(layer), find_run(trace)
+    if (seconds := run.estimate_seconds()) or not source.has(KEY):
+        return seconds
+    kv_head = head // (source.n_heads // source.shape(KEY)[0])
+    rows = [(QUERY, head, q), (KEY, kv_head, k)]
+    missing = [step for step, *place in rows if cache.CACHE.get((source.uid, (_PARTS, step, *place), None)) is None]
+    return sum(run.linear_run().estimate_seconds(f"{step} {layer}") for step in missing)
+
+
+def _later(layer: Layer, head: int, q: int, k: int) -> tuple[tuple[str, float], ...]:
+    """The number that the softmax gets, if no mask hides it, as a sum: the scaled score, and what a cap and a bias add to it."""
+    terms: list[tuple[str, float]] = []
+    before = 0.0
+    for step in (SCORES, *_STEPS_AFTER_SCORES):
+        if layer.has(step) and not (step == SCORES and layer.has(SCALED_SCORES)):
+            value = float(layer.matrix(step, head)[q, k])
+            terms.append((find_step(step).name, value - before))
+            before = value
+    return tuple(terms)
+
+
+def _words(part: Part) -> str:
+    return {EMBEDDED: "the embedding", "bias": "the biases", "rounding": "rounding"}.get(part.kind, part.name)
+
+
+def _share(value: float, whole: float) -> str:
+    return f" ({value / whole:.0%})" if whole and 0 < value / whole <= 1 else ""
+
+
+def python(trace: Trace, cell: Cell, readout: Readout) -> str:
+    """A short program with this package that prints what the cell adds to the readout, the sum over all parts, and the terms of the cell's score.
+
+    Raises:
+        MissingError: the trace has no model.
+    """
+    source = find_run(trace).source
+    words = ("target", "distractor")
+    tokens = "".join(f", {word}={token}" for word, (token, _) in zip(words, readout.tokens, strict=False))
+    # A source of a feature is imported from it.
+    home = type(source).__module__.rpartition(".")[0].removesuffix(".sources")
+    imports = {"attention": ["circuits", *(["Intervention"] if getattr(source, "interventions", ()) else [])]}
+    imports.setdefault(home, []).append(type(source).__name__)
+    lines = [
+        *(f"from {package} import {', '.join(sorted(names))}" for package, names in imports.items()),
+        "",
+        *([f"# {readout.words}: token ids"] if readout.tokens else []),
+        f"trace = {_construct(source)}.trace()",
+        f"writes = circuits.writes(trace, {cell.layer}, {cell.head}{tokens})  # [query_pos key_pos]",
+        f"print(writes[{cell.row}, {cell.column}], writes[{cell.row}].sum())  # this cell, and the direct effect of the head there",
+        f"print(circuits.logit_parts(trace, {cell.row}{tokens}).sorted_frame())  # every head, MLP, the embedding and the biases",
+        f"terms = circuits.score_terms(trace, {cell.layer}, {cell.head}, q={cell.row}, k={cell.column})",
+        'print(terms.score, *terms.describe(), terms.frame().head(10), sep="\\n")',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _construct(source: Any) -> str:
+    """The call that makes a frozen dataclass, with the fields that differ from their defaults."""
+    arguments = []
+    for field in fields(source):
+        value = getattr(source, field.name)
+        default = field.default_factory() if field.default_factory is not MISSING else field.default
+        if value != default and field.init:
+            text = _construct(value) if type(value) is type(source) else repr(value)
+            arguments.append(text if default is MISSING else f"{field.name}={text}")
+    return f"{type(source).__name__}({', '.join(arguments)})"

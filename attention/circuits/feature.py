@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from attention.base.errors import AttentionError
@@ -13,26 +14,19 @@ from attention.metrics.metric import OF_THE_PARAMETERS, ON_THIS_TEXT, Metric
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.trace.model_run import HeadMatrices
     from attention.trace.trace import Trace
 
 
-def _matrices(trace: Trace) -> HeadMatrices | None:
-    """The matrices of the heads; None if the source has no model, or its matrices are not known."""
-    try:
-        return None if trace.model_run is None else trace.model_run.head_matrices()
-    except AttentionError:
-        return None
-
-
 def _copying(trace: Trace) -> Tensor | None:
-    matrices = _matrices(trace)
-    return None if matrices is None or matrices.no_vocabulary_reason else copying.copying_scores(matrices)
+    with suppress(AttentionError):  # no model, or its matrices are not known
+        return copying.copying_score(trace)
+    return None
 
 
 def _copying_seconds(trace: Trace) -> float:
-    matrices = _matrices(trace)
-    return 0.0 if matrices is None else copying.estimated_seconds(matrices)
+    with suppress(AttentionError):
+        return copying.copying_seconds(trace)
+    return 0.0
 
 
 # fmt: off

@@ -31,9 +31,10 @@ from attention.pictures.layout import CHOSEN_COLOR, Panel, Spec, outline
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.circuits.head_importance import HeadSweep
+    from attention.circuits.copying import CopiedTokens, OVSpectrum, QKSpectrum
+    from attention.circuits.direct_effects import ScoreTerms
     from attention.circuits.path_patching import PathPatching
-    from attention.circuits.score_terms import ScoreTerms
+    from attention.circuits.sweep import HeadSweep
 
 
 _LOWERED_COLOR = "#c9603d"  # readable on white and on black
@@ -46,17 +47,11 @@ _ROW_HEIGHT = 13  # pixels of a row
 _MAX_LABELS = 24  # labels along an axis; of more, some are left out
 
 
-def token_bars_json(tokens: Sequence[str], effects: Sequence[float], raised: bool, head: str, read: str) -> Spec:
-    """Returns a bar for each token that a head raises, or lowers, when it reads a token.
-
-    Args:
-        tokens: the tokens, the most affected first.
-        effects: what the head adds to the logit of each.
-        raised: whether the tokens are those that the head raises.
-        head: the head in words, such as "L18 H6".
-        read: the token that it reads.
-    """
-    word = "Raised" if raised else "Lowered"
+def token_bars_json(copied: CopiedTokens, raised: bool) -> Spec:
+    """Returns a bar for each token that a head raises most, or lowers most, when it reads a token."""
+    word, items = ("Raised", copied.raised) if raised else ("Lowered", copied.lowered)
+    tokens, effects = [label(item.token, 16) for item in items], [item.effect for item in items]
+    head, read = f"L{copied.layer} H{copied.head}", label(copied.own.token, 20)
     listed = ", ".join(f"{token} {format_number(effect)}" for token, effect in zip(tokens[:3], effects, strict=False))
     figure = empty_chart(
         f"{word} most by “{read}”",
@@ -67,7 +62,7 @@ def token_bars_json(tokens: Sequence[str], effects: Sequence[float], raised: boo
     rows = np.arange(len(tokens))
     figure["data"] = [{
         "type": "bar", "orientation": "h", "x": np.array(effects), "y": rows, "text": [format_number(effect) for effect in effects],
-        "textposition": "auto", "marker": {"color": POINT_COLOR if raised else _LOWERED_COLOR}, "customdata": list(tokens),
+        "textposition": "auto", "marker": {"color": POINT_COLOR if raised else _LOWERED_COLOR}, "customdata": tokens,
         "hovertemplate": "%{customdata}<br>added to its logit <b>%{x:.4g}</b><extra></extra>", "showlegend": False, "cliponaxis": False,
     }]  # fmt: skip
     figure["layout"] |= {"bargap": 0.25, "uirevision": f"copied {word}"}
@@ -78,23 +73,19 @@ def token_bars_json(tokens: Sequence[str], effects: Sequence[float], raised: boo
     set_axes(
         figure, "added to the logit", "",
         {"range": [low - space, high + space], "zeroline": True, "zerolinecolor": "#9a9da6"},
-        {"tickvals": rows, "ticktext": list(tokens), "range": [len(tokens) - 0.4, -0.6], "showgrid": False},
+        {"tickvals": rows, "ticktext": tokens, "range": [len(tokens) - 0.4, -0.6], "showgrid": False},
     )  # fmt: skip
     return figure
 
 
-def eigenvalues_json(spectrum: Tensor, head: str, score: float | None, of: str) -> Spec:
-    """Returns the eigenvalues of a head's OV circuit as points of the complex plane, on the right if the head copies.
-
-    Args:
-        spectrum: the eigenvalues, complex, [d_v].
-        head: the head in words.
-        score: Σλ / Σ|λ| of them; None where it means nothing.
-        of: the matrix, in words.
-    """
-    eigenvalues = spectrum.numpy()
+def eigenvalues_json(spectrum: OVSpectrum) -> Spec:
+    """Returns the eigenvalues of a head's OV circuit as points of the complex plane, on the right if the head copies."""
+    found, of = spectrum.token_eigenvalues, "W_E W_V W_O W_U"
+    if found is None:
+        found, of = spectrum.eigenvalues, "W_V W_O"
+    head, score, eigenvalues = f"L{spectrum.layer} H{spectrum.head}", spectrum.copying_score, found.numpy()
     limit = float(np.abs(eigenvalues).max(initial=0.0)) * 1.08 or 1.0
-    facts = f"{of}; {count_positive(spectrum)} of {len(eigenvalues)} to the right of 0" + (
+    facts = f"{of}; {count_positive(found)} of {len(eigenvalues)} to the right of 0" + (
         "" if score is None else f"; Σλ/Σ|λ| = {format_number(score)}"
     )
     figure = empty_chart(
@@ -116,17 +107,11 @@ def eigenvalues_json(spectrum: Tensor, head: str, score: float | None, of: str) 
     return figure
 
 
-def qk_by_offset_json(
-    offsets: Sequence[int], singular_values: NDArray[np.float64], scores: Sequence[float], head: str
-) -> list[Spec]:
-    """Returns the QK spectrum by relative position: the matching score as a line, and the singular values as a map [offset d_k].
-
-    Args:
-        offsets: the query's position minus the key's.
-        singular_values: [offset d_k], decreasing.
-        scores: Σλ / Σ|λ| of the eigenvalues at each offset.
-        head: the head in words.
-    """
+def qk_by_offset_json(spectra: Sequence[QKSpectrum]) -> list[Spec]:
+    """Returns the QK spectrum of a head by relative position: the matching score as a line, and the singular values as a map [offset d_k]."""
+    head = f"L{spectra[0].layer} H{spectra[0].head}"
+    offsets, scores = [each.offset for each in spectra], [each.matching_score for each in spectra]
+    singular_values = np.array([each.singular_values.tolist() for each in spectra])
     places, names = np.arange(len(offsets)), [str(offset) for offset in offsets]
     best = int(np.argmax(scores))
     line = empty_chart(
@@ -272,38 +257,12 @@ def head_relevance_json(heads: Sequence[Tensor], target: str, chosen: tuple[int,
     numbers = np.full((len(heads), max(map(len, heads))), np.nan)
     for layer, row in enumerate(heads):
         numbers[layer, : len(row)] = row.numpy()
-    layers, width = numbers.shape
-    limit = float(np.nanmax(np.abs(numbers), initial=0.0)) or 1.0
-    best = np.unravel_index(int(np.nanargmax(np.abs(numbers))), numbers.shape)
     description = f"relevance of each head's output for the logit of {label(target, escape=False)}"
-    alt = (
-        f"Heatmap of the {description}, layer by head, from −{format_number(limit)} to {format_number(limit)}; largest: "
-        f"L{best[0]} H{best[1]} with {format_number(float(numbers[best]))}."
-    )
-    figure = empty_chart(
-        "Heads",
-        description,
-        alt,
-        height=_within(130 + _ROW_HEIGHT * layers, 260, 520),
-    )
-    hover = "L%{y} H%{x}<br>relevance <b>%{z:.4g}</b><extra></extra>"
-    figure["data"] = [signed_heatmap(numbers, limit, hoverongaps=False, hovertemplate=hover)]
-    panel = asdict(Panel(0, 0, 0, layers, width))
-    figure["layout"]["meta"] |= {
-        "step": "relevance",
-        "panels": [panel],
-        "axes": ["layer", "head"],
-        "file": ["relevance-of-heads"],
-    }
-    figure["layout"]["shapes"] = [
-        {**outline(chosen[1], chosen[0], 1, 1, 3), "line": {"width": 3, "color": CHOSEN_COLOR}}
-    ]
-    figure["layout"]["uirevision"] = "relevance of heads"
-    set_axes(
-        figure, "head", "layer",
-        {"range": [-0.5, width - 0.5], "dtick": 1 if width <= 16 else 4, "showgrid": False},
-        {"range": [layers - 0.5, -0.5], "dtick": 1 if layers <= 16 else 5, "showgrid": False},
-    )  # fmt: skip
+    figure = head_map_json(numbers, "Heads", "relevance", description, chosen, name="relevance-of-heads")
+    meta = figure["layout"]["meta"]
+    meta["alt"] = meta["alt"].replace("Heatmap of ", "Heatmap of the ", 1)
+    meta |= {"step": "relevance", "file": ["relevance-of-heads"]}
+    figure["layout"]["height"] = _within(130 + _ROW_HEIGHT * len(heads), 260, 520)
     return figure
 
 
@@ -363,7 +322,6 @@ def head_effect_map_json(sweep: HeadSweep, chosen: tuple[int, int], number: str 
     """Returns a map [layer head] of one number of a sweep; 0 is white and the range symmetric.
 
     Args:
-        sweep: the sweep.
         chosen: the outlined head, as (layer, head).
         number: "change", "estimate" (of the change, by attribution patching), or "direct" (effect on the logit).
     """
@@ -399,12 +357,9 @@ def head_effect_scatter_json(before: HeadSweep, after: HeadSweep, chosen: tuple[
         "marker": POINT,
         "hovertemplate": "%{text}<br>original <b>%{x:.4g}</b><br>changed <b>%{y:.4g}</b><extra></extra>",
     }  # fmt: skip
-    chosen_index = before.heads.index(chosen) if chosen in before.heads else None
-    chosen_point = (
-        []
-        if chosen_index is None
-        else [{**points, "x": x[[chosen_index]], "y": y[[chosen_index]], "marker": RING, "hoverinfo": "skip"}]
-    )
-    figure["data"], figure["layout"]["hovermode"] = [line, points, *chosen_point], "closest"
+    figure["data"], figure["layout"]["hovermode"] = [line, points], "closest"
+    if chosen in before.heads:
+        i = [before.heads.index(chosen)]
+        figure["data"].append({**points, "x": x[i], "y": y[i], "marker": RING, "hoverinfo": "skip"})
     set_axes(figure, "change in the original model", f"change with {after.interventions_words}", {"range": [-limit, limit]}, {"range": [-limit, limit]})  # fmt: skip
     return figure

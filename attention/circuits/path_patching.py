@@ -7,28 +7,29 @@ Path Patching".
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from attention.base import cache
 from attention.base.errors import ConfigError
 from attention.base.printed import format_number
-from attention.circuits.head_importance import signed
+from attention.circuits.sweep import Progress, check_ids, heads_of, signed
 from attention.formula.names import KEY, QUERY, VALUE
+from attention.trace.residual_parts import EMBEDDING_PART, Part, head_part, mlp_part
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
+    from torch import Tensor
 
-    from attention.circuits.path_runs import LogitMeasurement, PathRuns, Target
     from attention.trace.model_run import ModelRun
-    from attention.trace.parts import RunParts
-    from attention.trace.residual_parts import Part
+    from attention.trace.parts import Compute, Inputs, PartRunner, Place, RunParts
     from attention.trace.trace import Trace
+
+_T = TypeVar("_T")
 
 RECEIVERS = ("logits", QUERY, KEY, VALUE)
 """What can receive the patched output: the logits at a position, or an input of the attention of a head."""
@@ -47,8 +48,7 @@ CAVEAT = (
     "need not add up to the effect of all of them."
 )
 
-MAX_SECONDS = 110.0
-"""The largest estimated time of path patching, where others wait."""
+_MAX_SECONDS = 110.0  # where others wait
 _DIRECT_SHARE = 0.4  # of the time of a plain run: frozen MLPs are not computed
 
 
@@ -195,36 +195,13 @@ class PathPatching:
         return tuple(pair for pair in pairs if not np.isnan(self.values[pair]))
 
 
-@dataclass(frozen=True)
-class PathProgress:
-    """The progress of path patching.
-
-    Attributes:
-        done: the finished runs, of `total`.
-        seconds: the estimated remaining time.
-        result: the result, in the last report only.
-    """
-
-    done: int
-    total: int
-    seconds: float
-    result: PathPatching | None = None
+PathProgress: TypeAlias = Progress[PathPatching]
+"""The progress of path patching."""
 
 
 @dataclass(frozen=True)
 class PathRequest:
-    """Which paths are patched, and what is measured.
-
-    Attributes:
-        receiver: "logits", or the "query", "key" or "value" of a head.
-        layer: the layer of the receiving heads; None for all layers.
-        head: the receiving head; None for all heads of the layer. Heads that share a key or value receive it together.
-        source: the one head, as (layer, head), from which paths begin; None for every head, every MLP and the embedding.
-        mode: one of `MODES`.
-        target: a token id; None for the likeliest token of run A.
-        distractor: a second token id; the logit of the target minus its logit is then measured.
-        position: of the prediction; None for the end of the text, or the last mask.
-        quantity: "logit" or "log-probability" of the target, if there is no distractor.
+    """Which paths are patched, and what is measured: the arguments of `paths`, with tokens as ids.
 
     Raises:
         ConfigError: a value is not allowed.
@@ -277,11 +254,6 @@ def _runs_of(trace: Trace, other: Trace) -> tuple[ModelRun, ModelRun]:
 
 
 def _both_parts(a: ModelRun, b: ModelRun) -> tuple[RunParts, RunParts]:
-    """The parts of both runs.
-
-    Raises:
-        ConfigError: the two are of different models or lengths, or their parts cannot be patched.
-    """
     from attention.patching.forward import check_lengths
 
     parts, other = a.parts(), b.parts()
@@ -303,7 +275,6 @@ def patch_paths(a: ModelRun, b: ModelRun, request: PathRequest) -> Iterator[Path
     Args:
         a: the run into which outputs are patched, such as `trace.model_run`.
         b: the run from which they are taken.
-        request: which paths, and what is measured.
 
     Yields:
         The progress; the last item has the result.
@@ -312,8 +283,6 @@ def patch_paths(a: ModelRun, b: ModelRun, request: PathRequest) -> Iterator[Path
         ConfigError: as for `paths`.
     """
     import numpy as np
-
-    from attention.circuits.path_runs import PathRuns
 
     run, other_run = _both_parts(a, b)
     expected_seconds = _estimate(run, request)
@@ -324,7 +293,7 @@ def patch_paths(a: ModelRun, b: ModelRun, request: PathRequest) -> Iterator[Path
         return
     yield PathProgress(0, sum(_count_runs(run, request)), expected_seconds)
     started, done = time.monotonic(), 0
-    runs = PathRuns(run.runner(position), other_run.runner(position))
+    runs = _PathRuns(run.runner(position), other_run.runner(position))
     measurement, quantity = _measurement(a, run.model, runs, request)
     targets = () if request.receiver == "logits" else runs.targets(request.receiver, _receiving_heads(run, request))
     parts = [
@@ -335,45 +304,21 @@ def patch_paths(a: ModelRun, b: ModelRun, request: PathRequest) -> Iterator[Path
     ]
     values = np.full((len(parts), max(1, len(targets))), np.nan)
     total = len(parts) + sum(runs.reaches(part, target) for part in parts for target in targets)
-    for n_runs, changes in _changes(runs, parts, targets, request.mode, measurement):
+    for n_runs, changes in runs.changes(parts, targets, request.mode, measurement):
         for part, target, change in changes:
             values[parts.index(part), 0 if target is None else targets.index(target)] = change
         done += n_runs
         yield PathProgress(done, total, (time.monotonic() - started) / done * (total - done))
-    result = PathPatching(
-        request.receiver,
-        request.mode,
-        quantity,
-        measurement.read(runs.a.logits)[0],
-        measurement.read(runs.b.logits)[0],
-        values,
-        tuple(map(_source_end, parts)),
-        tuple(_target_end(runs, target) for target in targets) or (PathEnd("logits"),),
-        runs.n_heads,
-    )
+    sources = tuple(PathEnd(part.name, part.layer, () if part.head is None else (part.head,)) for part in parts)
+    ends = tuple(_target_end(runs, target) for target in targets) or (PathEnd("logits"),)
+    in_a, in_b = (measurement.read(each.logits)[0] for each in (runs.a, runs.b))
+    result = PathPatching(request.receiver, request.mode, quantity, in_a, in_b, values, sources, ends, runs.n_heads)
     yield PathProgress(total, total, 0, cache.CACHE.get_or_compute(key, lambda: result))
 
 
-def _changes(
-    runs: PathRuns, parts: Sequence[Part], targets: Sequence[Target], mode: str, measurement: LogitMeasurement
-) -> Iterator[tuple[int, list[tuple[Part, Target | None, float]]]]:
-    """How many runs are finished, and their changes."""
-    if not targets:
-        for batch in runs.changes_at_logits(parts, mode, measurement):
-            yield len(batch), [(part, None, change) for part, change in batch]
-        return
-    for n_runs, changes in runs.changes_at_targets(parts, targets, mode, measurement):
-        yield n_runs, [*changes]
-
-
 def _receiving_heads(run: RunParts, request: PathRequest) -> list[tuple[int, int]]:
-    """The receiving heads as (layer, head).
-
-    Raises:
-        ConfigError: there is no such layer or head.
-    """
     if request.layer is None:
-        return [(layer, head) for layer, count in enumerate(run.n_heads) for head in range(count)]
+        return [*heads_of(run.n_heads)]
     heads = [request.head] if request.head is not None else range(run.n_heads[_checked_layer(run, request.layer)])
     return [_checked_head(run, request.layer, head) for head in heads]
 
@@ -407,45 +352,228 @@ def _count_runs(run: RunParts, request: PathRequest) -> tuple[int, int]:
 
 
 def _estimate(run: RunParts, request: PathRequest) -> float:
-    """The estimated seconds.
-
-    Raises:
-        ConfigError: they are too many.
-    """
     n_parts, n_pairs = _count_runs(run, request)
     needed = run.seconds * (n_parts * (_DIRECT_SHARE if request.mode == "direct" else 1) + n_pairs)
-    if needed > MAX_SECONDS and run.is_bounded:  # on the user's own machine, Ctrl-C is the limit
+    if needed > _MAX_SECONDS and run.is_bounded:  # on the user's own machine, Ctrl-C is the limit
         raise ConfigError(
-            f"Patching {n_pairs or n_parts:,} paths in turn would take about {needed:,.0f} s here; at most {MAX_SECONDS:,.0f} s are "
+            f"Patching {n_pairs or n_parts:,} paths in turn would take about {needed:,.0f} s here; at most {_MAX_SECONDS:,.0f} s are "
             "allowed: choose one receiving head, one source, a shorter text, or a smaller model."
         )
     return needed
 
 
-def _measurement(run: ModelRun, model: str, runs: PathRuns, request: PathRequest) -> tuple[LogitMeasurement, str]:
-    """What is measured, and its description."""
-    from attention.circuits.path_runs import LogitMeasurement
-
-    size = runs.a.logits.shape[-1]
-    for token in (request.target, request.distractor):
-        if token is not None and not 0 <= token < size:
-            raise ConfigError(f"Token ids of {model} range from 0 to {size - 1:,}; got {token}: choose one of these.")
+def _measurement(run: ModelRun, model: str, runs: _PathRuns, request: PathRequest) -> tuple[_LogitMeasurement, str]:
     target = int(runs.a.logits[0].argmax()) if request.target is None else request.target
-    names = run.token_names([target] if request.distractor is None else [target, request.distractor])
-    measurement = LogitMeasurement(target, request.distractor, request.quantity == "log-probability")
+    ids = [target] if request.distractor is None else [target, request.distractor]
+    check_ids(model, runs.a.logits.shape[-1], ids)
+    names = run.token_names(ids)
+    measurement = _LogitMeasurement(target, request.distractor, request.quantity == "log-probability")
     if request.distractor is not None:
         return measurement, f"logit of {names[0]} minus logit of {names[1]}"
     return measurement, f"{request.quantity} of {names[0]}"
 
 
-def _source_end(part: Part) -> PathEnd:
-    return PathEnd(part.name, part.layer, () if part.head is None else (part.head,))
-
-
-def _target_end(runs: PathRuns, target: Target) -> PathEnd:
+def _target_end(runs: _PathRuns, target: _Target) -> PathEnd:
     group = runs.n_heads[target.layer] // runs.count(target)
     heads = tuple(range(target.row * group, (target.row + 1) * group))
     name = f"L{target.layer} H{heads[0]}"
     if group > 1:
         name += f"–H{heads[-1]} (shared {target.receiver})"
     return PathEnd(name, target.layer, heads)
+
+
+class _Target(NamedTuple):
+    """What receives the patched output: the query of a head, or a key or value, which several heads may share."""
+
+    receiver: str
+    layer: int
+    row: int  # the head of the queries, or the head of keys and values
+
+
+class _LogitMeasurement(NamedTuple):
+    """The logit of the target, minus that of the distractor if there is one; or the log-probability of the target."""
+
+    target: int
+    distractor: int | None = None
+    log_probability: bool = False
+
+    def read(self, rows: Tensor) -> list[float]:
+        """The measured value of every text of a batch, from its logits at the position [batch token]."""
+        if self.distractor is not None:
+            return [float(value) for value in rows[:, self.target] - rows[:, self.distractor]]
+        return [float(value) for value in (rows.log_softmax(-1) if self.log_probability else rows)[:, self.target]]
+
+
+class _RecordedRun:
+    """What the parts of a model wrote in one run; each tensor has a batch axis of one."""
+
+    logits: Tensor  # at the position, [1 token]
+
+    def __init__(self) -> None:
+        self.events: list[int | Place] = []  # attention calls and places of MLPs, in the order of the run
+        self.counts: list[dict[str, int]] = []  # of each attention call: its queries, keys and values
+        self.head_outputs: list[Tensor] = []  # of each call, with the interventions, [1 query_pos head d_v]
+        self.projected: dict[Place, Any] = {}  # the outputs of W_O
+        self.written: dict[Place, Any] = {}  # the outputs of MLPs
+        self.embedding: Tensor | None = None  # the input of the first layer; None if there are several stacks
+
+
+class _PathRuns:
+    """The runs of path patching between two texts of equal length: run A, into which outputs of run B are patched.
+
+    `parts` are in the order in which they write. Norms recompute in all modes.
+    """
+
+    def __init__(self, a: PartRunner, b: PartRunner) -> None:
+        self._runner = a
+        self.a, self.b = _record(a), _record(b)
+        n_calls = Counter(module for module, _ in self.a.written)
+        self._part_of = {place: mlp_part(a.mlp_layer(place, n_calls[place[0]])) for place in self.a.written}
+        heads = enumerate(self.a.head_outputs)
+        self._order = {
+            head_part(a.layers[i], head): self.a.events.index(i) for i, z in heads for head in range(z.shape[2])
+        }
+        self._order |= {part: self.a.events.index(place) for place, part in self._part_of.items()}
+        if self.a.embedding is not None:
+            self._order[EMBEDDING_PART] = -1
+        self.parts = tuple(sorted(self._order, key=lambda part: self._order[part]))
+
+    @property
+    def n_heads(self) -> tuple[int, ...]:
+        counts = dict(zip(self._runner.layers, self.a.counts, strict=True))
+        last = max(part.layer for part in self.parts if part.layer is not None)
+        return tuple(counts[layer][QUERY] if layer in counts else 0 for layer in range(last + 1))
+
+    def targets(self, receiver: str, heads: Sequence[tuple[int, int]]) -> tuple[_Target, ...]:
+        """The queries, keys or values of these heads, as (layer, head); heads that share keys and values have one target."""
+        counts = {layer: self.a.counts[self._call(layer)][receiver] for layer in sorted(self._runner.layers)}
+        rows = [(layer, head // (self.n_heads[layer] // counts[layer])) for layer, head in heads]
+        return tuple(_Target(receiver, layer, row) for layer, row in dict.fromkeys(rows))
+
+    def count(self, target: _Target) -> int:
+        return self.a.counts[self._call(target.layer)][target.receiver]
+
+    def reaches(self, part: Part, target: _Target) -> bool:
+        return self._order[part] < self.a.events.index(self._call(target.layer))
+
+    def changes(
+        self, parts: Sequence[Part], targets: Sequence[_Target], mode: str, measurement: _LogitMeasurement
+    ) -> Iterator[tuple[int, list[tuple[Part, _Target | None, float]]]]:
+        """The number of finished runs, and the change of the measured value for each part and each target that it reaches, batch by batch.
+
+        Without targets, only the logits see the part. Otherwise the first run of a batch of parts computes what each target receives,
+        and gives no change; in the runs after it, one target has its query, key or value of that run, and everything after the target
+        recomputes.
+        """
+        wanted = {self._call(target.layer): target.receiver for target in targets}
+        for sources in _batches(parts, self._runner.batch_size - 1):
+            logits, received = self._run_sources(sources, mode, wanted)
+            if not targets:
+                before, *after = measurement.read(logits)
+                yield len(sources), [(part, None, value - before) for part, value in zip(sources, after, strict=True)]
+                continue
+            yield len(sources), []
+            pairs = [(i, target) for i, part in enumerate(sources) for target in targets if self.reaches(part, target)]
+            for batch in _batches(pairs, self._runner.batch_size - 1):
+                # The first row of a batch has no part patched.
+                patches = [(target, received[self._call(target.layer)][i + 1, target.row]) for i, target in batch]
+                before, *after = measurement.read(self._run_targets(patches))
+                changes = zip(batch, after, strict=True)
+                yield len(batch), [(sources[row], target, value - before) for (row, target), value in changes]
+
+    def _run_sources(
+        self, sources: Sequence[Part], mode: str, wanted: Mapping[int, str]
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """The logits [batch token] of run A, and of run A with each part patched from run B; for each wanted call what it receives."""
+        from attention.trace.parts import Handlers, repeat_rows, replace_rows
+
+        rows: dict[Part, int] = {part: i for i, part in enumerate(sources, start=1)}
+        n_rows, a, b = len(sources) + 1, self.a, self.b
+        received: dict[int, Tensor] = {}
+
+        def on_inputs(call: int, inputs: Inputs) -> Inputs:
+            if call in wanted:
+                received[call] = inputs[wanted[call]]
+            return inputs
+
+        def on_output(call: int, z: Tensor, intervened: Compute) -> Tensor:
+            layer = self._runner.layers[call]
+            z = intervened() if mode == "free" else repeat_rows(a.head_outputs[call], n_rows)
+            for part, row in rows.items():
+                if part.layer == layer and part.head is not None:
+                    z[row, :, part.head] = b.head_outputs[call][0, :, part.head]
+            return z
+
+        def on_projected(place: Place, call: int, compute: Compute) -> Any:
+            if mode == "free":
+                return compute()
+            # A family may do more than W_O here, such as a gate that reads the residual stream: it is frozen as well.
+            layer, frozen = self._runner.layers[call], repeat_rows(a.projected[place], n_rows)
+            patched = [row for part, row in rows.items() if part.layer == layer and part.head is not None]
+            return replace_rows(frozen, compute(), patched, n_rows) if patched else frozen
+
+        def on_written(place: Place, compute: Compute) -> Any:
+            result = repeat_rows(a.written[place], n_rows) if mode == "direct" else compute()
+            row = rows.get(self._part_of[place])
+            return result if row is None else replace_rows(result, repeat_rows(b.written[place], n_rows), [row], n_rows)
+
+        def on_embedding(x: Tensor) -> Tensor:
+            row = rows.get(EMBEDDING_PART)
+            return x if row is None else replace_rows(x, repeat_rows(b.embedding, n_rows), [row], n_rows)
+
+        handlers = Handlers(on_inputs, on_output, on_projected, on_written, on_embedding)
+        return self._runner.run(n_rows, handlers), received
+
+    def _run_targets(self, patches: Sequence[tuple[_Target, Tensor]]) -> Tensor:
+        """The logits [batch token] of run A, and of run A with each of these queries, keys or values [pos d] patched."""
+        from attention.trace.parts import Handlers
+
+        def on_inputs(call: int, inputs: Inputs) -> Inputs:
+            layer, patched = self._runner.layers[call], dict(inputs)
+            for row, (target, received) in enumerate(patches, start=1):
+                if target.layer == layer:
+                    if patched[target.receiver] is inputs[target.receiver]:
+                        patched[target.receiver] = inputs[target.receiver].clone()
+                    patched[target.receiver][row, target.row] = received
+            return patched
+
+        return self._runner.run(len(patches) + 1, Handlers(on_inputs, lambda call, z, intervened: intervened()))
+
+    def _call(self, layer: int) -> int:
+        return self._runner.layers.index(layer)
+
+
+def _record(runner: PartRunner) -> _RecordedRun:
+    from attention.trace.parts import Handlers
+
+    run = _RecordedRun()
+
+    def on_inputs(call: int, inputs: Inputs) -> Inputs:
+        run.counts.append({name: tensor.shape[1] for name, tensor in inputs.items()})
+        run.events.append(call)
+        return inputs
+
+    def on_output(call: int, z: Tensor, intervened: Compute) -> Tensor:
+        run.head_outputs.append(intervened())
+        return run.head_outputs[-1].clone()
+
+    def on_projected(place: Place, call: int, compute: Compute) -> Any:
+        run.projected[place] = compute()
+        return run.projected[place]
+
+    def on_written(place: Place, compute: Compute) -> Any:
+        run.written[place] = compute()
+        run.events.append(place)
+        return run.written[place]
+
+    def on_embedding(x: Tensor) -> Tensor:
+        run.embedding = x.clone()
+        return x
+
+    run.logits = runner.run(1, Handlers(on_inputs, on_output, on_projected, on_written, on_embedding))
+    return run
+
+
+def _batches(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import astuple, dataclass, fields, replace
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from attention.base.errors import ConfigError, FileError
-from attention.circuits.head_importance import STEP_WORDS, rank_correlation
+from attention.base import cache
+from attention.base.errors import AttentionError, ConfigError, FileError
+from attention.circuits import sweep
+from attention.circuits.sweep import STEP_WORDS, HeadEstimates, HeadSweep, Progress, heads_of, rank_correlation
+from attention.formula.edit_kinds import PATCH_CODES
+from attention.formula.names import HEAD_OUTPUT
 from attention.sources import second_state
+from attention.sources.model import Model
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
 
+    from attention.circuits.batched_heads import Heads
+
 MAX_ROWS = 100
 MAX_BYTES = 200_000
-MAX_CHARACTERS = 2_000  # of a text
+_MAX_CHARACTERS = 2_000  # of a text
+_MAX_SECONDS = 600.0  # of a set with exact sweeps
 
-ABLATION, PATCH, ESTIMATE, DIRECT = (
-    "change when ablated",
-    "change when patched",
-    "estimate of the patch",
-    "direct effect",
-)
+ABLATION, PATCH = "change when ablated", "change when patched"
+ESTIMATE, DIRECT = "estimate of the patch", "direct effect"
 """The numbers of a head for each prompt."""
 
 
@@ -72,7 +77,6 @@ class PromptSet:
     """Prompts that ask the same question with different words.
 
     Attributes:
-        prompts: the prompts.
         problems: a sentence for each row that is no prompt; such rows are left out.
     """
 
@@ -177,8 +181,8 @@ def _problem(cells: Sequence[str]) -> str:
     for name, cell in zip(COLUMNS, cells, strict=False):
         if not isinstance(cell, str) or (not cell.strip() and name != "distractor"):
             return f"{name} is a text; got {str(cell)[:40]!r}: fill it in."
-        if len(cell) > MAX_CHARACTERS:
-            return f"{name} has at most {MAX_CHARACTERS:,} characters; got {len(cell):,}: shorten it."
+        if len(cell) > _MAX_CHARACTERS:
+            return f"{name} has at most {_MAX_CHARACTERS:,} characters; got {len(cell):,}: shorten it."
     return ""
 
 
@@ -209,8 +213,6 @@ class PromptSweep:
     """Numbers of each head over a set of prompts.
 
     Attributes:
-        model: the name of the model.
-        prompts: the prompts that were run.
         problems: a sentence for each prompt that was left out, and for each that has no direct effects.
         clean: the measured value of each prompt's clean text: the logit of the target minus that of the distractor; without a
             distractor the log-probability of the target.
@@ -239,9 +241,9 @@ class PromptSweep:
         return sum(int(numbers.nbytes) for numbers in self.numbers.values())
 
     @property
-    def heads(self) -> tuple[tuple[int, int], ...]:
+    def heads(self) -> Heads:
         """Every head as (layer, head), in order."""
-        return tuple((layer, head) for layer, count in enumerate(self.n_heads) for head in range(count))
+        return heads_of(self.n_heads)
 
     @property
     def quantity(self) -> str:
@@ -279,14 +281,9 @@ class PromptSweep:
     @property
     def rank_correlation(self) -> float:
         """Spearman's rank correlation over heads between the mean estimate and the mean exact change of the patch; NaN if unknown."""
-        import numpy as np
+        return rank_correlation(self.means(PATCH), self.means(ESTIMATE)) if PATCH in self.numbers else float("nan")
 
-        if PATCH not in self.numbers:
-            return float("nan")
-        heads = tuple(np.array(self.heads).T)
-        return rank_correlation(self.means(PATCH)[heads], self.means(ESTIMATE)[heads])
-
-    def by_effect(self, name: str) -> tuple[tuple[int, int], ...]:
+    def by_effect(self, name: str) -> Heads:
         """All heads, by decreasing size of the mean of a number."""
         mean = self.means(name)
         return tuple(sorted(self.heads, key=lambda pair: -abs(float(mean[pair]))))
@@ -327,13 +324,128 @@ class PromptSweep:
         return pd.DataFrame(rows)
 
 
-def number_words(name: str, sweep: PromptSweep) -> str:
+def number_words(name: str, result: PromptSweep) -> str:
     """What a number is, in words."""
-    step = STEP_WORDS[sweep.patch]
-    ablated = "set to 0" if sweep.ablation == "zero" else "replaced by its mean over positions"
+    step = STEP_WORDS[result.patch]
+    ablated = "set to 0" if result.ablation == "zero" else "replaced by its mean over positions"
     return {
         ABLATION: f"The change when the output of the head is {ablated}.",
         PATCH: f"The change when the head takes its {step} from the corrupted text (B), in the run of the clean text (A).",
         ESTIMATE: f"The change when the head takes its {step} from the corrupted text (B), in the run of the clean text (A), as attribution patching estimates it from one backward pass.",
         DIRECT: "What the head adds to the logit itself, with the later norms frozen, in the run of the clean text.",
     }[name]
+
+
+def over_prompts(
+    model: Model, prompt_set: PromptSet, patch: str = HEAD_OUTPUT, ablation: str = "zero", exact: bool = True
+) -> PromptSweep:
+    """The numbers of each head for every prompt, with their mean and spread.
+
+    For each prompt the clean text is run, each head is ablated, and each head is patched from the run of the corrupted text. Where the
+    two texts have different numbers of tokens, corresponding tokens are patched (see `patch_aligned`).
+
+    Args:
+        model: the model; its text and interventions do not count.
+        patch: the step of each head that is patched: query, key, value, weights or head_output.
+        ablation: "zero" or "mean".
+        exact: whether heads are ablated and patched one at a time. Otherwise there are only the estimates and the direct effects,
+            which take three passes a prompt.
+
+    Raises:
+        ConfigError: no prompt can be run, or all would take too long.
+        AttentionError: as for `Model.trace`.
+    """
+    *_, last = sweep_prompts(model, prompt_set, patch, ablation, exact)
+    assert last.result is not None
+    return last.result
+
+
+def sweep_prompts(
+    model: Model, prompt_set: PromptSet, patch: str = HEAD_OUTPUT, ablation: str = "zero", exact: bool = True
+) -> Iterator[Progress[PromptSweep]]:
+    """The same as `over_prompts`, step by step; stop iterating to cancel.
+
+    Yields:
+        The progress; the last item has the result.
+
+    Raises:
+        ConfigError: no prompt can be run, or all would take too long.
+    """
+    import numpy as np
+
+    if patch not in PATCH_CODES:
+        raise ConfigError(
+            f"The patched step is one of {', '.join(PATCH_CODES)}; got {patch[:40]!r}: choose one of these."
+        )
+    seconds = estimated_seconds(model, prompt_set, exact)
+    loaded, _ = _source(model, prompt_set.prompts[0]).load_inputs()
+    key = ("prompts", loaded.uid, _source(model, prompt_set.prompts[0]).text2, prompt_set, patch, ablation, exact)
+    n_runs = sum(site.n_heads for site in loaded.sites) * (2 if exact else 1)
+    total = n_runs * len(prompt_set)
+    n_prompts = len(prompt_set)
+    if (cached := cache.CACHE.get(key)) is not None:
+        yield Progress(total, total, 0, cached, n_prompts)
+        return
+    yield Progress(0, total, seconds)
+    found: list[tuple[Prompt, float, HeadSweep | HeadEstimates, dict[str, NDArray[np.float64]]]] = []
+    problems = list(prompt_set.problems)
+    for i, prompt in enumerate(prompt_set.prompts):
+        done, left = i * n_runs, seconds * (n_prompts - i - 1) / n_prompts
+        try:
+            source, tokens = _source(model, prompt), (prompt.target, prompt.distractor or None)
+            last: HeadSweep | HeadEstimates | None = None
+            maps: dict[str, NDArray[np.float64]] = {}
+            if exact:
+                for name, kind in ((ABLATION, ablation), (PATCH, patch)):
+                    for progress in sweep.sweep_heads(source, None, *tokens, kind):
+                        at = done + len(maps) * n_runs // 2 + progress.done
+                        more = progress.seconds + (0 if maps else seconds / n_prompts / 2)
+                        yield Progress(at, total, more + left, prompt=i + 1)
+                        if progress.result is not None:
+                            last, maps[name] = progress.result, progress.result.change
+            else:
+                last = sweep.attribution(source, None, *tokens, patch=patch)
+                yield Progress(done + n_runs, total, left, prompt=i + 1)
+            assert last is not None
+            maps |= {ESTIMATE: last.estimate, DIRECT: last.direct}
+            assert isinstance(source.other, Model)
+            found.append((prompt, sweep.measure(source.other, *tokens), last, maps))
+        except AttentionError as error:
+            problems.append(f"Prompt {i + 1}, “{prompt.clean[:40]}”: {error}")
+    if not found:
+        raise ConfigError(f"None of the {n_prompts} prompts can be run. {problems[0]}")
+    prompts, corrupted, sweeps, numbers = zip(*found, strict=True)
+    result = PromptSweep(
+        model.name, prompts, tuple(problems), tuple(each.baseline for each in sweeps), corrupted,
+        {name: np.stack([maps[name] for maps in numbers]) for name in numbers[0]}, sweeps[-1].n_heads, ablation, patch,
+        tuple(" ".join(each.alignment) for each in sweeps),
+    )  # fmt: skip
+    yield Progress(total, total, 0, cache.CACHE.get_or_compute(key, lambda: result), n_prompts)
+
+
+def estimated_seconds(model: Model, prompt_set: PromptSet, exact: bool = True) -> float:
+    """The estimated seconds of `over_prompts`.
+
+    Raises:
+        ConfigError: it would take too long.
+        AttentionError: as for `Model.trace`.
+    """
+    needed, n_heads = 0.0, 1
+    for source in (_source(model, prompt) for prompt in prompt_set.prompts):
+        n_heads = sum(site.n_heads for site in source.load_inputs()[0].sites) or 1
+        with suppress(ConfigError):  # a text that is too long alone is left out later, and named
+            needed += sweep.estimated_seconds(source, HEAD_OUTPUT)
+    needed *= 2 if exact else 6 / n_heads
+    if needed > _MAX_SECONDS and model.handle is None:
+        raise ConfigError(
+            f"These {len(prompt_set)} prompts would take about {needed:,.0f} s; at most {_MAX_SECONDS:,.0f} s are allowed: "
+            "choose fewer or shorter prompts, or only the estimates."
+        )
+    return needed
+
+
+def _source(model: Model, prompt: Prompt) -> Model:
+    """The model with the clean text, and the corrupted text as its other run."""
+    plain = replace(model.without_interventions.base, input_ids=(), predict=(), generate=0, prefix_len=None, note="")
+    plain = replace(plain, words=False, special="show")
+    return replace(plain, text=prompt.clean, other=replace(plain, text=prompt.corrupted), align=True)

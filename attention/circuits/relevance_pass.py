@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,17 +26,12 @@ from attention.vision.families import check_text_only
 if TYPE_CHECKING:
     from attention.models.loaded import LoadedModel
 
-_MAX_BYTES = 2**33
-"""The default for the memory of one pass with gradients."""
-
-MAX_SECONDS = 60.0
-"""The largest time of one pass with gradients, during which no other thread can run the model."""
+_MAX_BYTES = 2**33  # of one pass with gradients, if nothing else is given
+_MAX_SECONDS = 60.0  # of one pass with gradients, during which no other thread can run the model
 
 _NORM_TOLERANCE = 1e-4  # relative to the largest number of a norm's output
 _STABILIZER = 1e-10  # added to the input of an activation before its output is divided by it, as in the authors' code
-_SUM_TOLERANCE = (
-    5e-4  # how far the sum of all relevance may be from the logit, relative to the largest part; measured: 1e-6
-)
+_SUM_TOLERANCE = 5e-4  # of the sum of all relevance against the logit, relative to the largest part; measured: 1e-6
 _GATED = (  # projections of a gated MLP, and the projection of their product
     (("gate_proj", "up_proj"), "down_proj"),
     (("gate_up_proj",), "down_proj"),
@@ -50,45 +45,18 @@ _BYTES_PER_NUMBER = 4
 _PASSES = 3  # forward passes that take as long as a forward and a backward pass
 
 
-@dataclass(frozen=True, eq=False)
-class TokenRelevance:
-    """The relevance of every input token for one logit, by AttnLRP. All parts add up to the logit.
-
-    Attributes:
-        logit: the logit of the target.
-        tokens: the relevance of each input token's embedding, [query_pos].
-        other_embeddings: the same for the other embeddings, such as positions; zeros if there are none.
-        biases: the relevance of all biases.
-        softmax: what the softmax rule keeps in its bias term.
-        rounding: the logit without all parts.
-        heads: the relevance of each head's output, [head] for each layer of the trace.
-    """
+class _TokenRelevance(NamedTuple):
+    """The relevance for one logit, by AttnLRP: the tokens [query_pos] and the other parts add up to it; heads are [head] by layer of the trace."""
 
     logit: float
     tokens: Tensor
-    other_embeddings: Tensor
-    biases: float
-    softmax: float
-    rounding: float
+    other_parts: tuple[tuple[str, float], ...]
     heads: tuple[Tensor, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class GradientMaps:
-    """Attention × gradient of one logit, by layer of the trace.
-
-    Attributes:
-        logit: the logit of the target.
-        maps: the mean over heads of the positive part of A ⊙ ∂logit/∂A, [query_pos key_pos] for each layer.
-    """
-
-    logit: float
-    maps: tuple[Tensor, ...]
 
 
 def token_relevance(
     loaded: LoadedModel, model_inputs: dict[str, Tensor], position: int, target: int, max_bytes: int = _MAX_BYTES
-) -> TokenRelevance:
+) -> _TokenRelevance:
     """The relevance of every input token for the logit of the target at a position, by AttnLRP.
 
     Raises:
@@ -107,23 +75,26 @@ def token_relevance(
     for tensor, gradient in zip(embeddings.others, gradients[1:], strict=True):
         others += _relevance(tensor, gradient)
     parts = [*tokens.tolist(), *others.tolist(), ledger.biases, ledger.softmax]
-    rounding = logit - sum(parts)
+    other_parts = {
+        "other embeddings": float(others.sum()), "biases": ledger.biases, "softmax": ledger.softmax, "rounding": logit - sum(parts)
+    }  # fmt: skip
     # Where an operation has no rule, its relevance is counted twice or lost, and the sum is another.
-    if not abs(rounding) <= _SUM_TOLERANCE * max(abs(logit), *map(abs, parts)) or len(ledger.heads) != len(
-        loaded.sites
-    ):
+    if not abs(other_parts["rounding"]) <= _SUM_TOLERANCE * max(abs(logit), *map(abs, parts)) or len(
+        ledger.heads
+    ) != len(loaded.sites):
         raise ModelError(
             f"AttnLRP needs a rule for every operation, and {loaded.name} has one without: the relevance of all parts adds up to "
             f"{sum(parts):.4g}, the logit is {logit:.4g}. Choose another method or model."
         )
     heads = tuple(ledger.heads[loaded.layer_indices.index(layer)] for layer in loaded.sites_by_layer)
-    return TokenRelevance(logit, tokens, others, ledger.biases, ledger.softmax, rounding, heads)
+    named = tuple((name, value) for name, value in other_parts.items() if value or name in ("softmax", "rounding"))
+    return _TokenRelevance(logit, tokens, named, heads)
 
 
 def gradient_maps(
     loaded: LoadedModel, model_inputs: dict[str, Tensor], position: int, target: int, max_bytes: int = _MAX_BYTES
-) -> GradientMaps:
-    """Attention × gradient of every layer for the logit of the target at a position: positive parts, mean over heads.
+) -> tuple[float, tuple[Tensor, ...]]:
+    """The logit of the target at a position; and attention × gradient of every layer for it: positive parts, mean over heads.
 
     Source: Chefer, Gur and Wolf 2021, "Generic Attention-model Explainability for Interpreting Bi-Modal and Encoder-Decoder
     Transformers", equation 5.
@@ -158,9 +129,7 @@ def gradient_maps(
             f"Attention × gradient needs the gradient of all weights, and {loaded.name} gives those of {len(maps)} of "
             f"{len(loaded.sites)} layers: choose another method or model."
         )
-    return GradientMaps(
-        float(logit.detach()), tuple(maps[loaded.layer_indices.index(layer)] for layer in loaded.sites_by_layer)
-    )
+    return float(logit.detach()), tuple(maps[loaded.layer_indices.index(layer)] for layer in loaded.sites_by_layer)
 
 
 def _count_bytes(loaded: LoadedModel, n_tokens: int) -> int:
@@ -207,20 +176,15 @@ def _check(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], max_bytes: i
             f"{method} may take at most {max_bytes / 2**20:,.0f} MB; the gradients of {n_tokens:,} tokens in {len(loaded.sites)} layers "
             f"take {needed / 2**20:,.0f} MB: choose a shorter text or a smaller model."
         )
-    if (seconds := estimate_seconds(loaded, n_tokens)) > MAX_SECONDS and not loaded.in_memory:
+    if (seconds := estimate_seconds(loaded, n_tokens)) > _MAX_SECONDS and not loaded.in_memory:
         raise ConfigError(
-            f"{method} may take at most {MAX_SECONDS:.0f} s here; {n_tokens:,} tokens take about {seconds:,.0f} s: "
+            f"{method} may take at most {_MAX_SECONDS:.0f} s here; {n_tokens:,} tokens take about {seconds:,.0f} s: "
             "choose a shorter text or a smaller model."
         )
 
 
 class _Embeddings:
-    """The outputs of all embeddings of a model as the beginning of the graph of gradients.
-
-    Attributes:
-        tokens: the embeddings of the input tokens, [1 query_pos d_model].
-        others: other embeddings, such as positions.
-    """
+    """The outputs of all embeddings as the beginning of the graph of gradients: `tokens` [1 query_pos d_model], and others, such as positions."""
 
     def __init__(self, n_tokens: int) -> None:
         self.n_tokens = n_tokens
@@ -250,7 +214,6 @@ class _Embeddings:
 
 
 def _logit(loaded: LoadedModel, model_inputs: dict[str, Tensor], position: int, target: int) -> Tensor:
-    """The logit of the target at a position, with its graph of gradients."""
     with lm_head.logits_at((position,)):
         output = running.run(loaded, model_inputs, gradients=True)
     logits = output.get("logits", output.get("prediction_logits"))
@@ -259,14 +222,10 @@ def _logit(loaded: LoadedModel, model_inputs: dict[str, Tensor], position: int, 
     return result
 
 
-def _gradients(loaded: LoadedModel, logit: Tensor, inputs: list[Tensor]) -> list[Tensor | None]:
-    """The gradient of the logit by each of the inputs; None where it does not depend on one.
-
-    Raises:
-        ModelError: the graph of gradients is interrupted.
-    """
+def _gradients(loaded: LoadedModel, logit: Tensor, inputs: list[Tensor]) -> list[Tensor]:
+    """The gradient of the logit by each of the inputs; 0 where it does not depend on one."""
     try:
-        return list(torch.autograd.grad(logit, inputs, allow_unused=True))
+        return list(torch.autograd.grad(logit, inputs, materialize_grads=True))
     except RuntimeError as error:
         message = " ".join(str(error).split())[:150]
         raise ModelError(
@@ -274,26 +233,18 @@ def _gradients(loaded: LoadedModel, logit: Tensor, inputs: list[Tensor]) -> list
         ) from error
 
 
-def _relevance(tensor: Tensor, gradient: Tensor | None) -> Tensor:
+def _relevance(tensor: Tensor, gradient: Tensor) -> Tensor:
     """Gradient × input of each position, [query_pos]."""
-    if gradient is None:
-        return torch.zeros(tensor.shape[-2], dtype=torch.float64)
     return (tensor.detach().double() * gradient.double()).sum(-1).reshape(-1).cpu()
 
 
 class _Ledger:
-    """The relevance that does not reach the input tokens, collected during the backward pass.
-
-    Attributes:
-        biases: the relevance of the biases of linear layers and norms.
-        softmax: what the softmax rule keeps in its bias term, of all heads.
-        heads: the relevance of each head's output in each attention call, [head].
-    """
+    """The relevance that does not reach the input tokens, collected during the backward pass."""
 
     def __init__(self) -> None:
-        self.biases = 0.0
-        self.softmax = 0.0
-        self.heads: dict[int, Tensor] = {}
+        self.biases = 0.0  # of linear layers and norms
+        self.softmax = 0.0  # what the softmax rule keeps in its bias term, of all heads
+        self.heads: dict[int, Tensor] = {}  # of each head's output in each attention call, [head]
         self.n_calls = 0
 
     def attend(self, call: ModelCall) -> tuple[Tensor, Tensor | None]:
@@ -303,12 +254,9 @@ class _Ledger:
                 "AttnLRP needs a rule for every operation, and the softcap of this model's scores has none: choose another method or model."
             )
         index, self.n_calls = self.n_calls, self.n_calls + 1
-        inputs = [
-            _divide_gradient(call.query, 4),
-            _divide_gradient(call.key, 4),
-            _divide_gradient(call.value, 2),
-        ]
-        for tensor, divisor in zip(inputs, (4, 4, 2), strict=True):
+        divisors = 4, 4, 2
+        inputs = [*map(_divide_gradient, (call.query, call.key, call.value), divisors)]
+        for tensor, divisor in zip(inputs, divisors, strict=True):
             _hook_gradient(tensor, partial(self._pass_on, tensor.detach(), divisor))
         output, weights = replace(call, query=inputs[0], key=inputs[1], value=inputs[2]).run_eager()
         _hook_gradient(output, partial(self._receive, index, output.detach()))
@@ -323,7 +271,6 @@ class _Ledger:
         self.softmax += float(relevance.sum())
 
     def add_bias(self, bias: Tensor, gradient: Tensor) -> None:
-        """Adds the relevance of a bias, from the gradient of the output that contains it."""
         self.biases += _sum(bias * gradient)
 
 
@@ -347,11 +294,7 @@ def _hook_rules(model: nn.Module, ledger: _Ledger) -> ExitStack:
 
 
 def _freeze_norm(ledger: _Ledger, module: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor:
-    """The identity rule for norms: the output with the norm's scale as a constant.
-
-    Raises:
-        ModelError: the norm computes something else than a LayerNorm or an RMSNorm.
-    """
+    """The identity rule for norms: the output with the norm's scale as a constant."""
     if len(args) == 1 and isinstance(args[0], Tensor) and isinstance(output, Tensor) and args[0].shape == output.shape:
         x: Tensor = args[0]
         weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
@@ -429,7 +372,6 @@ def _scale_gradient(x: Tensor, output: Tensor, factor: Tensor | float) -> Tensor
 
 
 def _hook_gradient(tensor: Tensor, receive: Callable[[Tensor], None]) -> None:
-    """Calls `receive` with the gradient of a tensor in the backward pass."""
     tensor.register_hook(receive)  # type: ignore[no-untyped-call]  # torch has no annotation
 
 

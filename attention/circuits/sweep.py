@@ -1,54 +1,317 @@
-"""Sweeps over the heads of a model: the effect of each on a prediction when it is ablated or patched, exact and as estimated from gradients."""
+"""Which heads matter for a prediction: each ablated or patched in turn, several at once, or estimated from gradients.
+
+Ablating a head may change little although the head does something: other heads compensate (backup heads). Several heads can
+therefore be ablated together, and the sweep repeated on the ablated model. Source: Wang et al. 2022, "Interpretability in the
+Wild", section 3.4; McGrath et al. 2023, "The Hydra Effect".
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from attention.base import cache
 from attention.base.errors import ConfigError
-from attention.circuits.head_importance import SWEEP_KINDS, GroupAblation, HeadEstimates, HeadSweep, SweepProgress
+from attention.base.printed import format_number, number
 from attention.formula.edit_kinds import ABLATIONS, PATCH_CODES
-from attention.formula.names import WEIGHTS
+from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, VALUE, WEIGHTS
 from attention.sources.model import Model
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     import numpy as np
+    import pandas as pd
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from attention.circuits.batched_heads import Heads
     from attention.models.lm_head import Measurement
     from attention.models.loaded import LoadedModel
     from attention.models.text_inputs import TextInputs
-    from attention.patching.forward import Activations
+    from attention.patching.forward import Activations, PatchedForward
 
-_N_RANDOM_GROUPS = 16
-"""The number of random groups of heads for comparison."""
+_Token = int | str
+"""A token as its id, or as text, such as " copper"."""
+_Result = TypeVar("_Result")
+
+SWEEP_KINDS = (*ABLATIONS, *PATCH_CODES)
+"""What a sweep does with each head: zero or mean ablation, or a step that is patched from the other run."""
+STEP_WORDS = {QUERY: "queries", KEY: "keys", VALUE: "values", WEIGHTS: WEIGHTS, HEAD_OUTPUT: "output (Z)"}
+"""The patched steps in words."""
+_MAX_SECONDS = 110.0  # of all runs together
+_MAX_NAMED = 3  # interventions listed by name; more are only counted
+_N_RANDOM_GROUPS = 16  # random groups of heads for comparison
+SATURATION_CAVEAT = "It is a straight-line estimate: where a softmax is saturated its gradient is almost 0, so changes of queries and keys are underestimated (Kramár et al. 2024, AtP*)."
+CAVEAT = "A small change does not mean that the head does nothing: other heads may compensate (backup heads)."
+
+
+def heads_of(n_heads: Sequence[int]) -> Heads:
+    """Every head as (layer, head), in order, from the number of heads in each layer."""
+    return tuple((layer, head) for layer, count in enumerate(n_heads) for head in range(count))
+
+
+def signed(change: float) -> str:
+    """A change with its sign: +0.12, −3.4, 0."""
+    return f"{'+' if change > 0 else ''}{number(change, 3).text}"
+
+
+@dataclass(frozen=True, eq=False)
+class HeadSweep:
+    """The effect of ablating or patching each head in turn, as a map [layer head]; NaN where a layer has fewer heads.
+
+    Attributes:
+        quantity: the measured quantity, such as "log-probability of ·copper".
+        kind: what each head gets, one of `SWEEP_KINDS`.
+        baseline: the quantity before the sweep's changes, with the interventions in `interventions` active.
+        change: the quantity with each head changed, minus `baseline`.
+        direct: each head's direct contribution to the logit or logit difference; all NaN if unknown.
+        remainder: the part of that logit that no head contributes directly; NaN if unknown.
+        interventions: the interventions active during the whole sweep, each in a few words; empty for the unchanged model.
+        n_heads: the number of heads in each layer.
+        no_direct_reason: why the direct effects are unknown, in a sentence; empty if they are known.
+        estimate: the change as attribution patching estimates it from gradients; all NaN if unknown.
+        no_estimate_reason: why the estimates are unknown, in a sentence; empty if they are known.
+        alignment: which tokens were patched if the other text has another number of tokens, in sentences.
+    """
+
+    quantity: str
+    kind: str
+    baseline: float
+    change: NDArray[np.float64]
+    direct: NDArray[np.float64]
+    remainder: float
+    interventions: tuple[str, ...]
+    n_heads: tuple[int, ...]
+    no_direct_reason: str
+    estimate: NDArray[np.float64]
+    no_estimate_reason: str = ""
+    alignment: tuple[str, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of the arrays, in bytes."""
+        return int(self.change.nbytes + self.direct.nbytes + self.estimate.nbytes)
+
+    @property
+    def is_ablation(self) -> bool:
+        """Whether the heads are ablated, not patched from another run."""
+        return self.kind in ABLATIONS
+
+    @property
+    def title(self) -> str:
+        """What the sweep does with each head, in a few words."""
+        return "Without each head" if self.is_ablation else f"Each head with the {STEP_WORDS[self.kind]} of B"
+
+    @property
+    def rank_correlation(self) -> float:
+        """Spearman's rank correlation between the estimates and the exact changes, from −1 to 1; NaN if unknown, or if all are equal."""
+        return rank_correlation(self.change, self.estimate)
+
+    @property
+    def heads(self) -> Heads:
+        """Every head as (layer, head), in order."""
+        return heads_of(self.n_heads)
+
+    @property
+    def limit(self) -> float:
+        """The end of a scale, symmetric about 0, that covers all changes."""
+        import numpy as np
+
+        return float(np.nanmax(np.abs(self.change), initial=0.0))
+
+    @property
+    def has_direct_effects(self) -> bool:
+        """Whether the direct effects are known."""
+        return not self.no_direct_reason
+
+    @property
+    def has_estimates(self) -> bool:
+        """Whether the estimates are known."""
+        return not self.no_estimate_reason
+
+    @property
+    def interventions_words(self) -> str:
+        """The active interventions, as words that follow "with"; empty if there are none."""
+        count = len(self.interventions)
+        return ", ".join(self.interventions) if count <= _MAX_NAMED else f"{count} changes"
+
+    @property
+    def _numbers(self) -> dict[str, NDArray[np.float64]]:
+        how = {"zero": "ablated", "mean": "replaced by its mean"}.get(self.kind, "")
+        how = how or f"{STEP_WORDS[self.kind]} from B"
+        how += f" with {self.interventions_words}" if self.interventions else ""
+        numbers = {f"change of {self.quantity}, {how}": self.change}
+        if self.has_estimates:
+            numbers["estimate of that change (attribution patching)"] = self.estimate
+        if self.has_direct_effects:
+            numbers["direct effect on the logit"] = self.direct
+        return numbers
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The column headings of a table of heads."""
+        return tuple(self._numbers)
+
+    def row(self, layer: int, head: int) -> tuple[float, ...]:
+        """The numbers of one head, one for each of `columns`."""
+        return tuple(float(numbers[layer, head]) for numbers in self._numbers.values())
+
+    def other_heads_words(self, layer: int, head: int) -> str:
+        """The median change over the other heads of the layer, changed one at a time, in words; empty if there are no other heads."""
+        import numpy as np
+
+        rest = np.delete(self.change[layer, : self.n_heads[layer]], head)
+        if not len(rest):
+            return ""
+        return f"Another head of its layer: {signed(float(np.median(rest)))} (median of {len(rest)})."
+
+    def by_effect(self) -> Heads:
+        """All heads, by decreasing size of their change."""
+        return tuple(sorted(self.heads, key=lambda pair: -abs(float(self.change[pair]))))
+
+    def frame(self, order: Sequence[tuple[int, int]] = ()) -> pd.DataFrame:
+        """A row for each head in this order (by default that of `by_effect`): layer, head, `columns`."""
+        import pandas as pd
+
+        order = order or self.by_effect()
+        rows = [(*pair, *self.row(*pair)) for pair in order]
+        return pd.DataFrame(rows, columns=["layer", "head", *self.columns])
+
+    def describe(self, layer: int, head: int) -> str:
+        """The change when one head is ablated or patched, and its direct effect, in words."""
+        change = float(self.change[layer, head])
+        direct = ""
+        if self.has_direct_effects:
+            direct = f"; it adds {signed(float(self.direct[layer, head]))} directly to the logit (direct effect)"
+        name = f"L{layer} H{head}"
+        how = f"Without {name}" if self.is_ablation else f"{name} with the {STEP_WORDS[self.kind]} of B"
+        return f"{how}: {self.quantity} {format_number(self.baseline)} → {format_number(self.baseline + change)} ({signed(change)}){direct}."
+
+    def describe_estimate(self) -> str:
+        """How well the estimates rank the heads, and when they fail, in sentences; the reason if there are none."""
+        if not self.has_estimates:
+            return f"Attribution patching gives no estimate: {self.no_estimate_reason}"
+        return f"Attribution patching estimates the same from one backward pass: rank correlation with the exact sweep (Spearman) {format_number(self.rank_correlation)} over {len(self.heads)} heads. {SATURATION_CAVEAT}"
+
+
+@dataclass(frozen=True, eq=False)
+class HeadEstimates:
+    """The effect of each head as attribution patching estimates it, and its direct effect, as maps [layer head]; NaN where a layer has fewer heads.
+
+    The attributes are those of `HeadSweep`, with `baseline` in the unchanged run.
+    """
+
+    quantity: str
+    kind: str
+    baseline: float
+    estimate: NDArray[np.float64]
+    direct: NDArray[np.float64]
+    n_heads: tuple[int, ...]
+    no_direct_reason: str = ""
+    alignment: tuple[str, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of the arrays, in bytes."""
+        return int(self.estimate.nbytes + self.direct.nbytes)
+
+    def by_effect(self) -> Heads:
+        """All heads as (layer, head), by decreasing size of their estimate."""
+        return tuple(sorted(heads_of(self.n_heads), key=lambda pair: -abs(float(self.estimate[pair]))))
+
+    def frame(self) -> pd.DataFrame:
+        """A row for each head in the order of `by_effect`: layer, head, estimate, direct effect."""
+        import pandas as pd
+
+        rows = [(*pair, float(self.estimate[pair]), float(self.direct[pair])) for pair in self.by_effect()]
+        return pd.DataFrame(rows, columns=["layer", "head", "estimate", "direct effect"])
+
+
+@dataclass(frozen=True)
+class GroupAblation:
+    """The effect of ablating several heads together, compared with random heads of the same layers.
+
+    Attributes:
+        heads: the ablated heads, as (layer, head).
+        quantity: the measured quantity.
+        baseline: the quantity in the unchanged run; `ablated` without the heads.
+        individual_changes: the change without each head alone, in the order of `heads`; these rarely add up to the joint change.
+        random_changes: the changes without the same number of random heads of the same layers, sorted.
+    """
+
+    heads: Heads
+    quantity: str
+    baseline: float
+    ablated: float
+    individual_changes: tuple[float, ...]
+    random_changes: tuple[float, ...]
+
+    @property
+    def change(self) -> float:
+        """The change with all of them ablated."""
+        return self.ablated - self.baseline
+
+    @property
+    def random_median(self) -> float:
+        """The median change over the random heads; NaN if there are no other heads to draw."""
+        from statistics import median
+
+        return median(self.random_changes) if self.random_changes else math.nan
+
+    @property
+    def description(self) -> str:
+        """The result in words."""
+        names, control = ", ".join(f"L{layer} H{head}" for layer, head in self.heads), ""
+        if self.random_changes:
+            control = f"; the same number of random heads of the same layers: {signed(self.random_median)} (median of {len(self.random_changes)})"
+        return f"Without {names}: {self.quantity} {format_number(self.baseline)} → {format_number(self.ablated)} ({signed(self.change)}){control}."
+
+
+@dataclass(frozen=True)
+class Progress(Generic[_Result]):
+    """The progress of a long computation.
+
+    Attributes:
+        done: the finished runs, of `total`.
+        seconds: the estimated remaining time.
+        result: the result, in the last report only.
+        prompt: the number of the current prompt, from 1, of a set of prompts.
+    """
+
+    done: int
+    total: int
+    seconds: float
+    result: _Result | None = None
+    prompt: int = 1
+
+
+def rank_correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    """Spearman's rank correlation of two arrays without their NaN; equal numbers share the mean of their ranks. NaN if one has no order."""
+    import pandas as pd
+
+    ranks = [pd.Series(numbers.ravel()).rank() for numbers in (a, b)]
+    constant = any(row.nunique() < 2 for row in ranks)  # also where all are NaN
+    return math.nan if constant else float(ranks[0].corr(ranks[1]))
 
 
 def sweep_heads(
     model: Model,
     position: int | None = None,
-    target: int | None = None,
-    distractor: int | None = None,
+    target: _Token | None = None,
+    distractor: _Token | None = None,
     kind: str = "zero",
     unchanged: bool = False,
-) -> Iterator[SweepProgress]:
+) -> Iterator[Progress[HeadSweep]]:
     """Ablates or patches each head in turn and measures the change of a prediction; stop iterating to cancel between two batches.
 
-    Each change is applied on top of the model's interventions.
+    Each change is applied on top of the model's interventions. Arguments that are not listed are those of `which`.
 
     Args:
-        model: a model with a text; with its `other` run, if `kind` is a step.
-        position: the position of the prediction; None: the end of the text. Without a language-model head, the position whose vector is
-            compared by cosine, None: the mean over all tokens.
-        target: a token id; None: the most likely token of the unpatched model.
-        distractor: a second token id; the metric is then the logit difference.
         kind: "zero" or "mean" ablation; or the step of each head that is patched from the other run: query, key, value, weights or
             head_output. Heads that share keys or values change with them.
         unchanged: change heads of the model without its interventions, on the same text.
@@ -60,20 +323,19 @@ def sweep_heads(
         ConfigError: a head does not exist, there is no other run, or the sweep would take too long.
     """
     from attention.circuits import batched_heads
-    from attention.models import linearize
 
-    loaded, inputs = load(model)
+    loaded, inputs = _load(model)
     _check_kind(kind)
     model = replace(model, interventions=(), frozen=False) if unchanged else model
     n_heads = loaded.heads_by_layer
-    heads = [(layer, head) for layer, count in enumerate(n_heads) for head in range(count)]
+    heads = heads_of(n_heads)
     expected_seconds = _estimate_runs(model, loaded, inputs, len(heads), kind)
-    metric, description = _resolve_metric(loaded, inputs, position, target, distractor)
+    metric, description = _resolve_metric(model, loaded, inputs, position, target, distractor)
     key = ("matters", *_cache_key(model, loaded, inputs), metric, kind)
     if (result := cache.CACHE.get(key)) is not None:
-        yield SweepProgress(len(heads), len(heads), 0, result)
+        yield Progress(len(heads), len(heads), 0, result)
         return
-    yield SweepProgress(0, len(heads), expected_seconds)
+    yield Progress(0, len(heads), expected_seconds)
     forward, other = model.patched_forward(loaded, inputs), _other_run(model, loaded, inputs, kind)
     change, started, done, baseline = _empty_map(n_heads), time.monotonic(), 0, math.nan
     estimated = _estimate_heads(model, loaded, inputs, metric, kind, other)
@@ -83,23 +345,149 @@ def sweep_heads(
             change[heads[done]] = changed - baseline
             done += 1
         remaining = (time.monotonic() - started) / done * (len(heads) - done)
-        yield SweepProgress(done, len(heads), remaining)
-    direct = linearize.direct_effects(loaded, inputs, metric, forward)
+        yield Progress(done, len(heads), remaining)
+    direct, remainder, no_direct_reason = _direct_effects(loaded, inputs, metric, forward)
+    estimates: dict[int, Tensor] = {} if isinstance(estimated, str) else estimated[1]
+    no_estimate_reason = estimated if isinstance(estimated, str) else ""
     result = HeadSweep(
-        description,
-        kind,
-        baseline,
-        change,
-        _as_map(n_heads, {} if isinstance(direct, str) else direct[0]),
-        math.nan if isinstance(direct, str) else direct[1],
-        tuple(intervention.label for intervention in model.interventions),
-        n_heads,
-        direct if isinstance(direct, str) else "",
-        _as_map(n_heads, {} if isinstance(estimated, str) else estimated[1]),
-        estimated if isinstance(estimated, str) else "",
-        model.alignment_sentences(loaded, inputs) if other else (),
+        description, kind, baseline, change, direct, remainder, tuple(each.label for each in model.interventions), n_heads,
+        no_direct_reason, _as_map(n_heads, estimates), no_estimate_reason, model.alignment_sentences(loaded, inputs) if other else (),
+    )  # fmt: skip
+    yield Progress(len(heads), len(heads), 0, cache.CACHE.get_or_compute(key, lambda: result))
+
+
+def which(
+    model: Model,
+    position: int | None = None,
+    target: _Token | None = None,
+    distractor: _Token | None = None,
+    ablation: str = "zero",
+    patch: str = "",
+) -> HeadSweep:
+    """The effect of each head on a prediction: every head is ablated, or patched from the model's other run, one at a time.
+
+    `sweep_heads` does the same step by step, with its progress.
+
+    Args:
+        model: a model with a text, as `Model(folder, text)` or `Model.of(model, tokenizer, text)`; its interventions stay active.
+        position: the position of the prediction; None: the end of the text. Without a language-model head, the position whose vector is
+            compared by cosine, None: the mean over all tokens.
+        target: the predicted token; None: the most likely one.
+        distractor: a second token; the logit difference is measured then, and otherwise the log-probability of the target.
+        ablation: "zero" or "mean": what the output of a head becomes.
+        patch: the step of each head that is taken from `model.other` instead: query, key, value, weights or head_output.
+
+    Raises:
+        ConfigError: there is no other run to patch from, the values are not allowed, or the sweep would take too long.
+        TextError: a target is not one token of the model.
+        AttentionError: as for `Model.trace`.
+    """
+    *_, last = sweep_heads(model, position, target, distractor, patch or ablation)
+    assert last.result is not None
+    return last.result
+
+
+def together(
+    model: Model,
+    heads: Sequence[tuple[int, int]],
+    position: int | None = None,
+    target: _Token | None = None,
+    distractor: _Token | None = None,
+    ablation: str = "zero",
+) -> GroupAblation:
+    """The effect of ablating several heads at once, each alone, and random groups of other heads of the same layers.
+
+    Everything comes on top of the model's other interventions; the heads need not be ablated in the model.
+
+    Args:
+        model: as for `which`, like the other arguments.
+        heads: the heads, as (layer, head).
+
+    Raises:
+        ConfigError: there are no heads, or none of that index, or it would take too long.
+        TextError: a target is not one token of the model.
+    """
+    from attention.circuits import batched_heads
+    from attention.models import forward_pass
+    from attention.patching.intervention import Intervention
+
+    group = tuple((int(layer), int(head)) for layer, head in heads)
+    if not group:
+        raise ConfigError("Heads are given as (layer, head), such as [(18, 6), (20, 2)]; got none: give at least one.")
+    if ablation not in ABLATIONS:
+        raise ConfigError(f"Heads are ablated by {' or '.join(ABLATIONS)}; got {ablation[:40]!r}: choose one of these.")
+    loaded, inputs = _load(model)
+    forward_pass.check_interventions(loaded, tuple(Intervention(*head, ablate="zero") for head in group), ())
+    others = tuple(each for each in model.interventions if each.ablated_head not in group)
+    model = replace(model, interventions=others)
+    metric, description = _resolve_metric(model, loaded, inputs, position, target, distractor)
+    key = ("together", *_cache_key(model, loaded, inputs), metric, group, ablation)
+    if (cached := cache.CACHE.get(key)) is not None:
+        result: GroupAblation = cached
+        return result
+    random_groups = _random_groups(group, {layer: loaded.sites_by_layer[layer].n_heads for layer, _ in group})
+    groups = [group, *((head,) for head in group), *random_groups]
+    _ = _estimate_runs(model, loaded, inputs, len(groups))
+    runs = batched_heads.head_runs(loaded, inputs, groups, metric, ablation, model.patched_forward(loaded, inputs))
+    pairs = [pair for batch in runs for pair in batch]
+    changes = [ablated - baseline for baseline, ablated in pairs]
+    alone, random_changes = changes[1 : 1 + len(group)], sorted(changes[1 + len(group) :])
+    return cache.CACHE.get_or_compute(
+        key, lambda: GroupAblation(group, description, *pairs[0], tuple(alone), tuple(random_changes))
     )
-    yield SweepProgress(len(heads), len(heads), 0, cache.CACHE.get_or_compute(key, lambda: result))
+
+
+def attribution(
+    model: Model,
+    position: int | None = None,
+    target: _Token | None = None,
+    distractor: _Token | None = None,
+    ablation: str = "zero",
+    patch: str = "",
+) -> HeadEstimates:
+    """The estimated effect of each head, by attribution patching: two forward passes and one backward pass for all heads.
+
+    The arguments are those of `which`, whose result has the same estimates beside the exact changes. The estimate is the first-order
+    term of the exact change; where a softmax is saturated, it is too small.
+
+    Source: Nanda 2023, "Attribution Patching: Activation Patching At Industrial Scale"; Syed et al. 2023, equation 2.
+
+    Raises:
+        ConfigError: there is no estimate for this model, or it takes too much memory.
+        TextError: a target is not one token of the model.
+    """
+    loaded, inputs = _load(model)
+    kind = patch or ablation
+    _check_kind(kind)
+    metric, description = _resolve_metric(model, loaded, inputs, position, target, distractor)
+    key = ("estimates", *_cache_key(model, loaded, inputs), metric, kind)
+    if (cached := cache.CACHE.get(key)) is not None:
+        result: HeadEstimates = cached
+        return result
+    n_heads, other = loaded.heads_by_layer, _other_run(model, loaded, inputs, kind)
+    estimated = _estimate_heads(model, loaded, inputs, metric, kind, other)
+    if isinstance(estimated, str):
+        raise ConfigError(f"Attribution patching gives no estimate: {estimated}")
+    direct, _, no_direct_reason = _direct_effects(loaded, inputs, metric)
+    alignment = model.alignment_sentences(loaded, inputs) if other else ()
+    baseline, estimates = estimated[0], _as_map(n_heads, estimated[1])
+    result = HeadEstimates(description, kind, baseline, estimates, direct, n_heads, no_direct_reason, alignment)
+    return cache.CACHE.get_or_compute(key, lambda: result)
+
+
+def patch_aligned(model: Model, other: Model | str) -> Model:
+    """The model with another run to patch from, whose text may have another number of tokens.
+
+    Tokens that correspond, as Compare aligns the two texts, are patched; all others keep the values of their own run. The trace says
+    in `changes` which these are, and a sweep in `alignment`. Weights need texts of the same number of tokens.
+
+    Args:
+        model: the run that is patched, by its `interventions` or by `which(…, patch=…)`.
+        other: the run to patch from, or its text.
+    """
+    if isinstance(other, str):
+        other = replace(model, text=other, interventions=(), frozen=False, other=None, input_ids=(), align=False)
+    return replace(model, other=other, align=True)
 
 
 def estimated_seconds(model: Model, kind: str = "zero") -> float:
@@ -109,48 +497,22 @@ def estimated_seconds(model: Model, kind: str = "zero") -> float:
         ConfigError: it would take too long.
         AttentionError: as for `Model.trace`.
     """
-    loaded, inputs = load(model)
+    loaded, inputs = _load(model)
     return _estimate_runs(model, loaded, inputs, sum(site.n_heads for site in loaded.sites), kind)
 
 
-def estimate(
-    model: Model,
-    position: int | None = None,
-    target: int | None = None,
-    distractor: int | None = None,
-    kind: str = "zero",
-) -> HeadEstimates:
-    """The estimated changes of `sweep_heads`, and the direct effects, without the sweep. The arguments are the same.
+def measure(model: Model, target: _Token, distractor: _Token | None = None) -> float:
+    """The measured value at the end of the model's text: the log-probability of the target, or its logit minus that of the distractor.
 
     Raises:
-        ConfigError: there is no estimate for this model, no other run, or it takes too much memory.
+        AttentionError: as for `sweep_heads`.
     """
-    from attention.models import linearize
+    from attention.models import lm_head, running
 
-    loaded, inputs = load(model)
-    _check_kind(kind)
-    metric, description = _resolve_metric(loaded, inputs, position, target, distractor)
-    key = ("estimates", *_cache_key(model, loaded, inputs), metric, kind)
-    if (cached := cache.CACHE.get(key)) is not None:
-        result: HeadEstimates = cached
-        return result
-    n_heads = loaded.heads_by_layer
-    other = _other_run(model, loaded, inputs, kind)
-    estimated = _estimate_heads(model, loaded, inputs, metric, kind, other)
-    if isinstance(estimated, str):
-        raise ConfigError(f"Attribution patching gives no estimate: {estimated}")
-    direct = linearize.direct_effects(loaded, inputs, metric)
-    result = HeadEstimates(
-        description,
-        kind,
-        estimated[0],
-        _as_map(n_heads, estimated[1]),
-        _as_map(n_heads, {} if isinstance(direct, str) else direct[0]),
-        n_heads,
-        direct if isinstance(direct, str) else "",
-        model.alignment_sentences(loaded, inputs) if other else (),
-    )
-    return cache.CACHE.get_or_compute(key, lambda: result)
+    loaded, inputs = _load(model)
+    metric, _ = _resolve_metric(model, loaded, inputs, None, target, distractor)
+    with lm_head.logits_at(metric.logit_positions):
+        return float(metric.read(running.run(loaded, inputs))[0])
 
 
 def _estimate_heads(
@@ -161,11 +523,7 @@ def _estimate_heads(
     kind: str,
     other: Mapping[int, Activations],
 ) -> tuple[float, dict[int, Tensor]] | str:
-    """The measured value, and the estimated change of each head by attribution patching, [head] by layer; or why there is none.
-
-    Raises:
-        ConfigError: the gradients would take too much memory.
-    """
+    """The measured value, and the estimated change of each head by attribution patching, [head] by layer; or why there is none."""
     from attention.circuits import batched_heads
 
     if reason := batched_heads.no_gradient_reason(loaded, metric, bool(model.interventions)):
@@ -174,56 +532,7 @@ def _estimate_heads(
     return value, batched_heads.estimated_changes(gradients, kind, other)
 
 
-def ablate_group(
-    model: Model,
-    heads: tuple[tuple[int, int], ...],
-    position: int | None = None,
-    target: int | None = None,
-    distractor: int | None = None,
-    ablation: str = "zero",
-) -> GroupAblation:
-    """The effect of ablating several heads at once, of each alone, and of random groups of other heads in the same layers.
-
-    Everything is applied on top of the model's other interventions; the heads need not be ablated in the model. The arguments are
-    those of `sweep_heads`.
-
-    Raises:
-        ConfigError: a head does not exist, or it would take too long.
-    """
-    from attention.circuits import batched_heads
-    from attention.models import forward_pass
-    from attention.patching.intervention import Intervention
-
-    if ablation not in ABLATIONS:
-        raise ConfigError(f"Heads are ablated by {' or '.join(ABLATIONS)}; got {ablation[:40]!r}: choose one of these.")
-    loaded, inputs = load(model)
-    forward_pass.check_interventions(loaded, tuple(Intervention(*head, ablate="zero") for head in heads), ())
-    model = replace(
-        model,
-        interventions=tuple(
-            intervention for intervention in model.interventions if intervention.ablated_head not in heads
-        ),
-    )
-    metric, description = _resolve_metric(loaded, inputs, position, target, distractor)
-    key = ("together", *_cache_key(model, loaded, inputs), metric, heads, ablation)
-    if (cached := cache.CACHE.get(key)) is not None:
-        result: GroupAblation = cached
-        return result
-    random_groups = _random_groups(heads, {layer: loaded.sites_by_layer[layer].n_heads for layer, _ in heads})
-    groups = [heads, *((head,) for head in heads), *random_groups]
-    _ = _estimate_runs(model, loaded, inputs, len(groups))
-    forward = model.patched_forward(loaded, inputs)
-    pairs = [
-        pair for batch in batched_heads.head_runs(loaded, inputs, groups, metric, ablation, forward) for pair in batch
-    ]
-    changes = [ablated - baseline for baseline, ablated in pairs]
-    single_changes, random_changes = changes[1 : 1 + len(heads)], sorted(changes[1 + len(heads) :])
-    return cache.CACHE.get_or_compute(
-        key, lambda: GroupAblation(heads, description, *pairs[0], tuple(single_changes), tuple(random_changes))
-    )
-
-
-def _random_groups(heads: tuple[tuple[int, int], ...], n_heads: dict[int, int]) -> list[tuple[tuple[int, int], ...]]:
+def _random_groups(heads: Heads, n_heads: dict[int, int]) -> list[Heads]:
     """Random groups of other heads, with as many heads of each layer; empty if a layer has too few other heads."""
     import torch
 
@@ -242,26 +551,7 @@ def _random_groups(heads: tuple[tuple[int, int], ...], n_heads: dict[int, int]) 
     return groups
 
 
-def measure(model: Model, target: int, distractor: int | None = None) -> float:
-    """The measured value at the end of the model's text: the log-probability of the target, or its logit minus that of the distractor.
-
-    Raises:
-        AttentionError: as for `sweep_heads`.
-    """
-    from attention.models import lm_head, running
-
-    loaded, inputs = load(model)
-    metric, _ = _resolve_metric(loaded, inputs, None, target, distractor)
-    with lm_head.logits_at(metric.logit_positions):
-        return float(metric.read(running.run(loaded, inputs))[0])
-
-
-def load(model: Model) -> tuple[LoadedModel, TextInputs]:
-    """The loaded model and its token ids.
-
-    Raises:
-        ConfigError: heads of this family cannot be changed.
-    """
+def _load(model: Model) -> tuple[LoadedModel, TextInputs]:
     loaded, inputs = model.load_inputs()
     if not loaded.sites:
         raise ConfigError(f"The heads of {loaded.name} cannot be ablated: choose a model of another family.")
@@ -269,11 +559,7 @@ def load(model: Model) -> tuple[LoadedModel, TextInputs]:
 
 
 def _other_run(model: Model, loaded: LoadedModel, inputs: TextInputs, kind: str) -> Mapping[int, Activations]:
-    """The activations of the model's other run, by layer, that a change of this kind needs; empty for an ablation.
-
-    Raises:
-        ConfigError: there is no other run, it has another length, or its activations take too much memory.
-    """
+    """The activations of the model's other run, by layer, that a change of this kind needs; empty for an ablation."""
     from attention.models import forward_pass
     from attention.patching.intervention import Intervention
 
@@ -290,24 +576,23 @@ def _other_run(model: Model, loaded: LoadedModel, inputs: TextInputs, kind: str)
 
 
 def _estimate_runs(model: Model, loaded: LoadedModel, inputs: TextInputs, n_runs: int, kind: str = "zero") -> float:
-    """The estimated seconds of this number of runs.
-
-    Raises:
-        ConfigError: they take too long.
-    """
-    from attention.circuits import batched_heads
+    """The estimated seconds of this number of runs, if they are allowed."""
+    from attention.models import forward_pass
     from attention.patching.forward import count_layers
 
     n_patched = count_layers(loaded.layer_indices, model.interventions, model.frozen) + (kind not in ABLATIONS)
-    return batched_heads.estimate_seconds(loaded, inputs, n_runs, n_patched)
+    n_tokens = sum(ids.shape[-1] for ids in inputs.values())
+    plain = forward_pass.count_parameters(loaded) * n_tokens / forward_pass.PARAMETER_TOKENS_PER_SECOND
+    needed = (plain + forward_pass.SECONDS_PER_LAYER * n_patched) * n_runs
+    if needed > _MAX_SECONDS and not loaded.in_memory:  # on the user's own machine, Ctrl-C is the limit
+        raise ConfigError(
+            f"Changing {n_runs:,} heads in turn would take about {needed:,.0f} s here; at most {_MAX_SECONDS:,.0f} s are "
+            "allowed: choose a shorter text, or a smaller model."
+        )
+    return needed
 
 
 def _check_kind(kind: str) -> None:
-    """Raise an error if a sweep does not do this with heads.
-
-    Raises:
-        ConfigError: the kind does not exist.
-    """
     if kind not in SWEEP_KINDS:
         raise ConfigError(
             f"Each head gets an ablation ({', '.join(ABLATIONS)}) or a step of the other run ({', '.join(PATCH_CODES)}); "
@@ -323,63 +608,66 @@ def _cache_key(model: Model, loaded: LoadedModel, inputs: TextInputs) -> tuple[o
 
 
 def _resolve_metric(
-    loaded: LoadedModel, inputs: TextInputs, position: int | None, target: int | None, distractor: int | None
+    model: Model,
+    loaded: LoadedModel,
+    inputs: TextInputs,
+    position: int | None,
+    target: _Token | None,
+    distractor: _Token | None,
 ) -> tuple[Measurement, str]:
-    """The metric, and its description."""
     from attention.models import lm_head, running
     from attention.models.lm_head import Measurement
     from attention.models.token_pieces import readable_tokens
 
-    requested = () if position is None else (position,)
-    if classes := lm_head.class_names(loaded):
-        return _class_metric(loaded, inputs, classes, target, distractor)
-    if not lm_head.vocabulary_size(loaded):
+    ids = [model.find_token(token)[0] if isinstance(token, str) else token for token in (target, distractor)]
+    if classes := lm_head.class_names(loaded):  # one class is predicted for the whole input
+        positions: tuple[int, ...] = ()
+        what, size = "The numbers of the classes", len(classes)
+    elif size := lm_head.vocabulary_size(loaded):
+        positions = lm_head.prediction_positions(loaded, inputs, () if position is None else (position,))[-1:]
+        if not positions:
+            raise ConfigError(lm_head.no_prediction_reason(loaded, positions))
+        what = "Token ids"
+    else:
         length = next(iter(inputs.values())).shape[-1]
         if position is not None and not 0 <= position < length:
             raise ConfigError(f"Positions range from 0 to {length - 1}; got {position}: choose one of these.")
         subject = "tokens' vectors (mean)" if position is None else f"vector of token {position}"
         return Measurement(position), f"cosine of {subject} with no head changed"
-    positions = lm_head.prediction_positions(loaded, inputs, requested)
-    if not positions:
-        raise ConfigError(lm_head.no_prediction_reason(loaded, positions))
-    if target is None:
-        with lm_head.logits_at(positions[-1:]):
-            outputs = running.run(loaded, inputs)
-        target = lm_head.read_predictions(loaded, inputs, outputs, positions[-1:])[0].ids[0]
-    size = lm_head.vocabulary_size(loaded)
-    _check_ids("Token ids", loaded, size, target, distractor)
-    names = [readable_tokens(loaded.tokenizer, [token])[0] for token in (target, distractor) if token is not None]
-    return Measurement(positions[-1], target, distractor), _metric_words(names)
+    if ids[0] is None:
+        with lm_head.logits_at(positions) if positions else nullcontext():
+            ids[0] = lm_head.read_predictions(loaded, inputs, running.run(loaded, inputs), positions)[0].ids[0]
+    given = [token for token in ids if token is not None]
+    check_ids(loaded.name, size, given, what)
+    names = [classes[token] if classes else readable_tokens(loaded.tokenizer, [token])[0] for token in given]
+    words = f"log-probability of {names[0]}" if len(names) == 1 else f"logit of {names[0]} minus logit of {names[1]}"
+    return Measurement(positions[-1] if positions else 0, ids[0], ids[1]), words
 
 
-def _class_metric(
-    loaded: LoadedModel, inputs: TextInputs, classes: Sequence[str], target: int | None, distractor: int | None
-) -> tuple[Measurement, str]:
-    """The metric of a classifier: a class that is predicted for the whole input."""
-    from attention.models import lm_head, running
-    from attention.models.lm_head import Measurement
+def check_ids(model: str, size: int, ids: Sequence[int], what: str = "Token ids") -> None:
+    """Checks the ids of tokens or classes, of which a model has `size`.
 
-    if target is None:
-        target = lm_head.read_predictions(loaded, inputs, running.run(loaded, inputs), ())[0].ids[0]
-    _check_ids("The numbers of the classes", loaded, len(classes), target, distractor)
-    names = [classes[index] for index in (target, distractor) if index is not None]
-    return Measurement(0, target, distractor), _metric_words(names)
-
-
-def _check_ids(what: str, loaded: LoadedModel, size: int, *ids: int | None) -> None:
+    Raises:
+        ConfigError: one of them does not exist.
+    """
     for given in ids:
-        if given is not None and not 0 <= given < size:
-            raise ConfigError(
-                f"{what} of {loaded.name} range from 0 to {size - 1:,}; got {given}: choose one of these."
-            )
+        if not 0 <= given < size:
+            raise ConfigError(f"{what} of {model} range from 0 to {size - 1:,}; got {given}: choose one of these.")
 
 
-def _metric_words(names: Sequence[str]) -> str:
-    return f"log-probability of {names[0]}" if len(names) == 1 else f"logit of {names[0]} minus logit of {names[1]}"
+def _direct_effects(
+    loaded: LoadedModel, inputs: TextInputs, metric: Measurement, forward: PatchedForward | None = None
+) -> tuple[NDArray[np.float64], float, str]:
+    """What each head adds directly, what no head adds, and why these are unknown; empty if they are known."""
+    from attention.models import linearize
+
+    effects = linearize.direct_effects(loaded, inputs, metric, forward)
+    if isinstance(effects, str):
+        return _empty_map(loaded.heads_by_layer), math.nan, effects
+    return _as_map(loaded.heads_by_layer, effects[0]), effects[1], ""
 
 
 def _empty_map(n_heads: tuple[int, ...]) -> NDArray[np.float64]:
-    """A map [layer head] without numbers."""
     import numpy as np
 
     return np.full((len(n_heads), max(n_heads)), np.nan)

@@ -10,6 +10,7 @@ from attention.base import cache
 from attention.base.errors import ConfigError, MissingError, ShapeError
 from attention.base.printed import Printed, bracketed, format_number, product
 from attention.base.tokens import label
+from attention.circuits.sweep import check_ids
 from attention.explanation.derived import DerivedMap
 from attention.explanation.explanation import Explanation, ExplanationBuilder
 from attention.formula.names import MAP_AXES
@@ -73,14 +74,12 @@ class Relevance:
     """The relevance of each input token for the logit of one token.
 
     Attributes:
-        method: the method.
         tokens: the tokens that the model reads: subword pieces, with special tokens.
         values: the relevance of each token, [query_pos]. By AttnLRP, signed parts of the logit; by attention × gradient, the row of
             the last of the `maps` at `position`, which contains 1 for the token at `position` itself.
         position: the position of the prediction.
         target: the id of the target.
         target_token: the target as text.
-        logit: the logit of the target.
         other_parts: by AttnLRP, the name and relevance of everything that does not reach a token; with the `values` they add up to
             the logit. Empty for attention × gradient.
         heads: by AttnLRP, the relevance of each head's output, [head] for each layer.
@@ -169,11 +168,6 @@ class Relevance:
 
 
 def _find_method(name: str) -> Method:
-    """The method of this name.
-
-    Raises:
-        MissingError: there is no such method.
-    """
     for method in METHODS:
         if method.name == name:
             return method
@@ -227,7 +221,6 @@ def estimate_seconds(trace: Trace, method: str = ATTNLRP.name) -> float:
 
 
 def _model_of(trace: Trace, method: Method) -> tuple[LoadedModel, dict[str, Tensor], int]:
-    """The loaded model of a trace, its token ids, and the memory that its source allows."""
     from attention.sources.repeated_run import TransformerRun
 
     run = trace.model_run
@@ -245,7 +238,6 @@ def _model_of(trace: Trace, method: Method) -> tuple[LoadedModel, dict[str, Tens
 def _resolve(
     trace: Trace, loaded: LoadedModel, inputs: dict[str, Tensor], target: str | int | None, position: int | None
 ) -> tuple[int, int]:
-    """The position of the prediction and the id of its target."""
     from attention.models import lm_head, running
 
     positions = lm_head.prediction_positions(loaded, inputs, () if position is None else (position,))
@@ -263,11 +255,7 @@ def _resolve(
                 output = running.run(loaded, inputs)
             (known,) = lm_head.read_predictions(loaded, inputs, output, (place,))
         target = known.ids[0]
-    size = lm_head.vocabulary_size(loaded)
-    if not 0 <= target < size:
-        raise ConfigError(
-            f"Token ids of {loaded.name} range from 0 to {size - 1:,}; got {target}: choose one of these."
-        )
+    check_ids(loaded.name, lm_head.vocabulary_size(loaded), (target,))
     return place, target
 
 
@@ -283,28 +271,16 @@ def _compute(
     ids = lm_head.predicted_text_ids(inputs)
     tokens, target_token = tuple(readable_tokens(loaded.tokenizer, ids)), readable_tokens(loaded.tokenizer, [target])[0]
     if method is ATTNLRP:
-        parts = relevance_pass.token_relevance(loaded, inputs, position, target, max_bytes)
-        others = {
-            "other embeddings": float(parts.other_embeddings.sum()), "biases": parts.biases, "softmax": parts.softmax, "rounding": parts.rounding
-        }  # fmt: skip
-        named = tuple((name, value) for name, value in others.items() if value or name in ("softmax", "rounding"))
-        return Relevance(method, tokens, parts.tokens, position, target, target_token, parts.logit, named, parts.heads)
-    gradients = relevance_pass.gradient_maps(loaded, inputs, position, target, max_bytes)
+        logit, values, other_parts, heads = relevance_pass.token_relevance(loaded, inputs, position, target, max_bytes)
+        return Relevance(method, tokens, values, position, target, target_token, logit, other_parts, heads)
+    logit, gradients = relevance_pass.gradient_maps(loaded, inputs, position, target, max_bytes)
     accumulated, maps = torch.eye(len(ids)), list[torch.Tensor]()
-    for combined in gradients.maps:
+    for combined in gradients:
         accumulated = accumulated + combined @ accumulated
         maps.append(accumulated)
     values = maps[-1][position].double()
     return Relevance(
-        method,
-        tokens,
-        values,
-        position,
-        target,
-        target_token,
-        gradients.logit,
-        gradients=gradients.maps,
-        maps=tuple(maps),
+        method, tokens, values, position, target, target_token, logit, gradients=gradients, maps=tuple(maps)
     )
 
 
@@ -325,13 +301,8 @@ def gradient_map(result: Relevance) -> DerivedMap:
         f"of the tokens. {ATTENTION_GRADIENT.caveat}"
     )
     return DerivedMap(
-        STEP,
-        words,
-        ATTENTION_GRADIENT.paper,
-        compute,
-        lambda work, _: _explain(work, result),
-        lambda _, layer: tuple(range(layer + 1)),
-    )
+        STEP, words, ATTENTION_GRADIENT.paper, compute, lambda work, _: _explain(work, result), lambda _, layer: tuple(range(layer + 1))
+    )  # fmt: skip
 
 
 def _explain(work: ExplanationBuilder, result: Relevance) -> Explanation:

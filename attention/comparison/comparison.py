@@ -1,4 +1,4 @@
-"""The difference B − A of a step between two states, cell by cell, on aligned axes.
+"""The difference B − A of a step between two states, cell by cell, on aligned axes; in words, and as a limit of colours.
 
     from attention.comparison import compare
     difference = compare(a, b, "weights")   # two traces
@@ -10,16 +10,22 @@ keys and averaged over queries.
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from attention.base import cache
 from attention.base.errors import MissingError, ShapeError
-from attention.base.printed import Displayed
+from attention.base.printed import Displayed, Printed, bracketed, format_number, number, with_fewest_digits
+from attention.base.tokens import label
 from attention.explanation import tables
-from attention.explanation.alignment import Alignment, align, position_labels
-from attention.formula.names import WEIGHTS
+from attention.explanation.alignment import Alignment, align, position_labels, position_names
+from attention.explanation.explanation import Explanation, Term, tolerance_of
+from attention.formula.names import WEIGHTS, Cell
 from attention.formula.steps import MAP_AXES, Step, find_step
 from attention.trace.layer import Layer
 from attention.trace.stats import finite_range
@@ -29,12 +35,13 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch import Tensor
 
-Side = Literal["a", "b"]
+_Side = Literal["a", "b"]
 
 _ROUNDING = 32 * 2.0**-23
 """The tolerance, relative to the largest number, within which two numbers count as equal: the noise of single precision."""
 
-MAX_CELLS = 2**23  # cells of one difference; two texts without shared tokens have four times the cells of each
+_MAX_CELLS = 2**23  # cells of one difference; two texts without shared tokens have four times the cells of each
+_MAX_NUMBERS = 2**22  # numbers in all layers; beyond that, the range covers the displayed matrix only
 
 
 class HeadIndex(NamedTuple):
@@ -64,12 +71,20 @@ class _ComparedTraces(NamedTuple):
     other: HeadIndex
 
 
+class _Axis(NamedTuple):
+    """The rows or the columns of a difference, with the tokens of A and of B; None where the axis has none."""
+
+    name: str
+    alignment: Alignment
+    a: tuple[str, ...] | None
+    b: tuple[str, ...] | None
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Difference(Displayed):
     """One matrix of a step in A and in B, on aligned axes.
 
     Attributes:
-        step: the step.
         rows: the alignment of the rows; `columns` that of the columns.
         a: the numbers of A [row column], pooled; nan where A has no such row or column.
         b: the numbers of B.
@@ -103,27 +118,34 @@ class Difference(Displayed):
         """B − A as a table with the rows of its map, and the places of patches as in `tables.frame`; empty where a row or column has no partner, or is hidden."""
         import pandas as pd
 
-        a, b = self.traces.a[self.traces.at.layer], self.traces.b[self.traces.other.layer]
-        names = []
-        for axis, alignment in zip(self.step.axes[-2:], (self.rows, self.columns), strict=True):
-            sides = a.labels_of(axis) or (), b.labels_of(axis) or ()
-            names.append(
-                position_labels(alignment, *sides, escape=False)
-                if all(sides)
-                else [*map(str, range(len(alignment.groups)))]
-            )
-        index, columns = (pd.Index(labels, name=axis) for labels, axis in zip(names, self.step.axes[-2:], strict=True))
-        tokens_a, tokens_b = (layer.labels_of(self.step.row_axis) or () for layer in (a, b))
+        labels = [
+            position_labels(axis.alignment, axis.a, axis.b, escape=False)
+            if axis.a and axis.b
+            else [*map(str, range(len(axis.alignment.groups)))]
+            for axis in self.axes
+        ]
+        index, columns = (pd.Index(each, name=axis.name) for each, axis in zip(labels, self.axes, strict=True))
+        rows = self.axes[0]
         tokens = [
-            (tokens_a[group.a[0]] if group.a[0] < group.a[1] else tokens_b[group.b[0]]) if tokens_a and tokens_b else ""
+            (rows.a[group.a[0]] if group.a[0] < group.a[1] else rows.b[group.b[0]]) if rows.a and rows.b else ""
             for group in self.rows.groups
         ]
         return tables.with_places(pd.DataFrame(self.matrix.numpy(), index=index, columns=columns), tokens)
 
     @cached_property
+    def axes(self) -> tuple[_Axis, _Axis]:
+        """The rows and the columns, with their tokens in both states."""
+        a, b = self.traces.a[self.traces.at.layer], self.traces.b[self.traces.other.layer]
+        rows, columns = (
+            _Axis(name, alignment, a.labels_of(name), b.labels_of(name))
+            for name, alignment in zip(self.step.axes[-2:], (self.rows, self.columns), strict=True)
+        )
+        return rows, columns
+
+    @cached_property
     def largest(self) -> float:
         """The largest absolute difference; 0 if there is none."""
-        return largest_absolute(self.matrix)
+        return _largest_absolute(self.matrix)
 
     @cached_property
     def tolerance(self) -> float:
@@ -161,7 +183,7 @@ def compare(
 
     Raises:
         MissingError: A or B has no such step, layer or head.
-        ShapeError: the columns cannot be aligned, such as d_k 64 and 32, or there are more than `MAX_CELLS` cells.
+        ShapeError: the columns cannot be aligned, such as d_k 64 and 32, or there are more than `_MAX_CELLS` cells.
     """
     definition, other = find_step(step), at if other is None else other
     layer_a, layer_b = a.layer(at.layer), b.layer(other.layer)
@@ -170,9 +192,9 @@ def compare(
             raise MissingError(
                 f"{name} has no {step}, so there is no difference: choose another step, or another source."
             )
-    rows, columns = align_axes(layer_a, layer_b, definition)
-    matrix_a = pool_aligned(layer_a.matrix(step, at.head), rows, columns, "a", definition)
-    matrix_b = pool_aligned(layer_b.matrix(step, other.head), rows, columns, "b", definition)
+    rows, columns = _align_axes(layer_a, layer_b, definition)
+    matrix_a = _pool_aligned(layer_a.matrix(step, at.head), rows, columns, "a", definition)
+    matrix_b = _pool_aligned(layer_b.matrix(step, other.head), rows, columns, "b", definition)
     hidden = _combine_hidden(
         _hidden(layer_a.for_head(at.head), definition, rows, columns, "a"),
         _hidden(layer_b.for_head(other.head), definition, rows, columns, "b"),
@@ -181,12 +203,7 @@ def compare(
     return Difference(definition, rows, columns, matrix_a, matrix_b, hidden, _ComparedTraces(a, b, at, other))
 
 
-def align_axes(a: Layer, b: Layer, step: Step) -> tuple[Alignment, Alignment]:
-    """The alignment of the rows and of the columns of a step in two layers.
-
-    Raises:
-        ShapeError: an axis without tokens has different sizes, or there are too many cells.
-    """
+def _align_axes(a: Layer, b: Layer, step: Step) -> tuple[Alignment, Alignment]:
     alignments = []
     for side, axis in enumerate(step.axes[-2:]):
         tokens_a, tokens_b = a.labels_of(axis), b.labels_of(axis)
@@ -201,14 +218,14 @@ def align_axes(a: Layer, b: Layer, step: Step) -> tuple[Alignment, Alignment]:
             )
         alignments.append(Alignment.identity(sizes[0]))
     rows, columns = alignments
-    if (size := len(rows.groups) * len(columns.groups)) > MAX_CELLS:
+    if (size := len(rows.groups) * len(columns.groups)) > _MAX_CELLS:
         raise ShapeError(
-            f"B − A has at most {MAX_CELLS:,} cells, counting the tokens of both; got {size:,}: choose shorter texts, or texts that share more."
+            f"B − A has at most {_MAX_CELLS:,} cells, counting the tokens of both; got {size:,}: choose shorter texts, or texts that share more."
         )
     return rows, columns
 
 
-def pool_aligned(matrix: Tensor, rows: Alignment, columns: Alignment, side: Side, step: Step | None = None) -> Tensor:
+def _pool_aligned(matrix: Tensor, rows: Alignment, columns: Alignment, side: _Side, step: Step | None = None) -> Tensor:
     """A matrix [row column] on axes aligned between two states: nan in gaps, and where several cells cannot be pooled.
 
     Weights are summed over keys and averaged over queries; other steps with query rows are averaged over them. Nothing else
@@ -223,7 +240,7 @@ def pool_aligned(matrix: Tensor, rows: Alignment, columns: Alignment, side: Side
     return _along(pooled.T, rows, side, summed=False, single_only=keyed).T
 
 
-def _along(matrix: Tensor, alignment: Alignment, side: Side, summed: bool, single_only: bool) -> Tensor:
+def _along(matrix: Tensor, alignment: Alignment, side: _Side, summed: bool, single_only: bool) -> Tensor:
     """The columns of a matrix [other column] pooled by group; with `single_only` groups of several tokens become nan."""
     import torch
 
@@ -244,19 +261,19 @@ def _along(matrix: Tensor, alignment: Alignment, side: Side, summed: bool, singl
     return pooled
 
 
-def largest_absolute(difference: Tensor) -> float:
+def _largest_absolute(difference: Tensor) -> float:
     """The largest absolute value of the finite numbers; 0 if there are none."""
     low, high = finite_range(difference) or (0.0, 0.0)
     return max(-low, high, 0.0)
 
 
-def _hidden(layer: Layer, step: Step, rows: Alignment, columns: Alignment, side: Side) -> Tensor | None:
+def _hidden(layer: Layer, step: Step, rows: Alignment, columns: Alignment, side: _Side) -> Tensor | None:
     """The cells of a step that the mask hides; a pooled cell is hidden if all its parts are."""
     if not layer.has("mask") or not step.masked:
         return None
     hidden = ~layer["mask"]
     return (
-        hidden if rows.is_identity and columns.is_identity else pool_aligned(hidden.float(), rows, columns, side) == 1
+        hidden if rows.is_identity and columns.is_identity else _pool_aligned(hidden.float(), rows, columns, side) == 1
     )
 
 
@@ -265,3 +282,143 @@ def _combine_hidden(a: Tensor | None, b: Tensor | None, step: Step) -> Tensor | 
     if step.kind == "probability":
         return None if a is None or b is None else a & b
     return b if a is None else a if b is None else a | b
+
+
+def describe_change(difference: Difference, change: CellChange) -> str:
+    """A change in words: "`it` → `animal` +0.21"; a column without a token is named by its index, a repeated token with its position."""
+    row, column = map(_named, difference.axes, (change.row, change.column))
+    sign = "+" if change.value > 0 else ""
+    return f"{row} → {column} {sign}{_short(change.value)}"
+
+
+def _named(axis: _Axis, index: int) -> str:
+    if axis.a is None or axis.b is None:
+        return f"{axis.name} {index}"
+    alignment, names = axis.alignment, position_names(axis.alignment, axis.a, axis.b)
+    token = label(names[index], 40, escape=False)
+    code = f"`{token}`" if "`" not in token else f"`` {token} ``"
+    if names.count(names[index]) == 1:
+        return code
+    group = alignment.groups[index]
+    return f"{code} ({group.a[0] if alignment.is_identity else group.place})"
+
+
+def _short(value: float) -> str:
+    """A number with two decimals, or with as many digits as a smaller one needs."""
+    return f"{value:.2f}".replace("-", "−") if abs(value) >= 0.005 else format_number(value)
+
+
+def explain_difference(difference: Difference, cell: Cell) -> Explanation | None:
+    """The difference at a cell of A: the number of B minus that of A; None if there is none."""
+    row, column = difference.rows.group_index("a", cell.row), difference.columns.group_index("a", cell.column)
+    value, value_b, value_a = (
+        float(matrix[row, column]) + 0.0 for matrix in (difference.matrix, difference.b, difference.a)
+    )
+    if math.isnan(value):
+        return None
+
+    def subtraction(digits: int) -> Printed:
+        minuend, subtrahend = number(value_b, digits), bracketed(value_a, digits)
+        return Printed(
+            f"{minuend.tex} - {subtrahend.tex}", f"{minuend.text} − {subtrahend.text}", minuend.value - subtrahend.value
+        )
+
+    fitted, name = with_fewest_digits(subtraction, value, 3), f"{difference.step.name}, B − A"
+    several = []
+    for word, group in (("mean", difference.rows.groups[row]), ("sum", difference.columns.groups[column])):
+        sizes = [
+            f"{stop - first} in {name}" for name, (first, stop) in zip("AB", group, strict=True) if stop - first > 1
+        ]
+        several += [f"{word} of {', '.join(sizes)} pieces"] if sizes else []
+    words = f"The number in B minus the number in A{': ' + ' and '.join(several) if several else ''}."
+    lines = (rf"B - A &= {fitted.printed.tex}", rf"&{'=' if fitted.agrees else chr(92) + 'approx'} {number(value).tex}")
+    step = replace(difference.step, kind="signed")
+    return Explanation(
+        step, replace(cell, step=name), value, "sum", (Term("B", value_b), Term("-A", -value_a)), lines, words,
+        short=fitted.printed.text, sign="=" if fitted.agrees else "≈", tolerance=tolerance_of(difference.matrix),
+    )  # fmt: skip
+
+
+def alignment_notes(difference: Difference) -> list[str]:
+    """Sentences on how the two axes were aligned, and which tokens have no partner."""
+    from attention.sources.repeated_run import MAX_NAMED
+
+    sentences = []
+    for name, axis in zip(("Rows", "Columns"), difference.axes, strict=True):
+        if not axis.alignment.description or axis.a is None or axis.b is None:
+            continue
+        parts = []
+        for state, side, tokens in (("A", "a", axis.a), ("B", "b", axis.b)):
+            lone = _unmatched_tokens(axis.alignment, side, tokens)
+            more = f" and {len(lone) - MAX_NAMED} more" if len(lone) > MAX_NAMED else ""
+            parts += [f"{', '.join(lone[:MAX_NAMED])}{more} in {state}"] if lone else []
+        without = f" Without a partner: {'; '.join(parts)}." if parts else ""
+        sentences.append(f"{name}: {axis.alignment.description}.{without}")
+    same = len(sentences) == 2 and sentences[0].removeprefix("Rows") == sentences[1].removeprefix("Columns")
+    return [f"Rows and columns{sentences[0].removeprefix('Rows')}"] if same else sentences
+
+
+def _unmatched_tokens(alignment: Alignment, side: str, tokens: tuple[str, ...]) -> list[str]:
+    """The tokens of a side without a partner, with their positions: "3 cat"."""
+    spans = [getattr(group, side) for group in alignment.groups if not group.has_partners]
+    return [f"{i} {label(tokens[i], 40, escape=False)}" for span in spans for i in range(*span)]
+
+
+class _LargestDifference(NamedTuple):
+    """The largest difference of a step, whether it covers all layers (`covers_all_layers`), and the layer and head `at` which it occurs."""
+
+    value: float
+    covers_all_layers: bool
+    at: HeadIndex
+
+
+def color_limit(a: Trace, b: Trace, step: str, at: HeadIndex, other: HeadIndex) -> _LargestDifference:
+    """The largest difference of a step over all pairs of layers and heads.
+
+    A pair has the same layer and head in both states. If different layers are compared, or there are too many numbers,
+    only the displayed pair counts.
+    """
+    uids = tuple(tuple(layer.uid for layer in trace.layers) for trace in (a, b))
+    key = ("largest difference", step, at, other, uids)
+    formulas = tuple(trace.layer(place.layer).formula for trace, place in ((a, at), (b, other)))
+    return cache.memoize(a.layer(at.layer).uid, key, formulas, lambda: _limit(a, b, step, at, other))
+
+
+def _limit(a: Trace, b: Trace, step: str, at: HeadIndex, other: HeadIndex) -> _LargestDifference:
+    layers = [
+        (index, *pair)
+        for index, pair in enumerate(zip(a.layers, b.layers, strict=False))
+        if all(layer.has(step) for layer in pair)
+    ]
+    size = sum(math.prod(layer.shape(step)) for _, layer, _ in layers)
+    all_materialized = all(layer.materialize_all_heads for _, *pair in layers for layer in pair)
+    if at.layer != other.layer or size > _MAX_NUMBERS or not all_materialized:
+        return _LargestDifference(compare(a, b, step, at, other).largest, False, at)
+    return max(
+        (
+            _LargestDifference(value, True, HeadIndex(index, head))
+            for index, layer_a, layer_b in layers
+            for value, head in _largest_by_head(layer_a, layer_b, find_step(step), at.head, other.head)
+        ),
+        key=lambda largest: largest.value,
+    )
+
+
+def _largest_by_head(a: Layer, b: Layer, step: Step, at: int, other: int) -> Iterator[tuple[float, int]]:
+    """The largest difference of each head, with its index; for a step that heads share, or for different heads, of this pair."""
+    with suppress(ShapeError):
+        rows, columns = _align_axes(a, b, step)
+        same = (at == other and a.n_heads == b.n_heads) or not step.per_head
+        if same and rows.is_identity and columns.is_identity and a.shape(step.name) == b.shape(step.name):
+            change = b[step.name] - a[step.name]
+            if step.per_head:
+                yield from ((_largest_absolute(matrix), head) for head, matrix in enumerate(change))
+            else:
+                yield _largest_absolute(change), at
+            return
+        pairs = ((head, head) for head in range(a.n_heads)) if same and step.per_head else ((at, other),)
+        for head_a, head_b in pairs:
+            if head_a < a.n_heads and head_b < b.n_heads:
+                matrix_a = _pool_aligned(a.matrix(step.name, head_a), rows, columns, "a", step)
+                matrix_b = _pool_aligned(b.matrix(step.name, head_b), rows, columns, "b", step)
+                yield _largest_absolute(matrix_b - matrix_a), head_a

@@ -13,8 +13,7 @@ import numpy as np
 
 from attention.base.errors import AttentionError
 from attention.base.printed import format_number
-from attention.comparison.comparison import Difference, HeadIndex, compare
-from attention.comparison.summary import color_limit
+from attention.comparison.comparison import Difference, HeadIndex, color_limit, compare
 from attention.explanation.alignment import consecutive_ranges, position_labels, position_names
 from attention.formula.names import QUERY, Cell
 from attention.formula.steps import Step
@@ -51,11 +50,8 @@ def comparison_maps(
     step, layers = cell.step, (a.layer(cell.layer), b.layer(other.layer))
     if not layers[1].has(step):
         available = ", ".join(step.name for step in layers[1].steps)
-        return (
-            map_of_a(a, cell, colors),
-            None,
-            f"B has no {step}, so there is no difference; it has {available}: choose one of these.",
-        )
+        reason = f"B has no {step}, so there is no difference; it has {available}: choose one of these."
+        return map_of_a(a, cell, colors), None, reason
     heads = cell.head, other.head
     span = scales.joined_span([scales.drawn_span(layer, step, head) for layer, head in zip(layers, heads, strict=True)])
     first = _titled(heatmap_json(a, step, cell.layer, cell.head, cell, colors, span), "A", step)
@@ -64,9 +60,9 @@ def comparison_maps(
     except AttentionError as error:
         second = heatmap_json(b, step, other.layer, other.head, None, colors, span)
         return [first, _titled(second, "B", _b_map_name(step))], None, str(error)
-    second = heatmap_json(b, step, other.layer, other.head, aligned_cell_of_b(difference, cell, other), colors, span)
+    second = heatmap_json(b, step, other.layer, other.head, aligned_cell_of_b(difference, cell), colors, span)
     maps = [first, _titled(second, "B", _b_map_name(step))]
-    return _align_margins([*maps, _difference_map(a, b, difference, cell, other, fit)]), difference, ""
+    return _align_margins([*maps, _difference_map(difference, cell, fit)]), difference, ""
 
 
 def difference_maps(difference: Difference) -> list[Spec]:
@@ -97,23 +93,18 @@ def cell_of_click(difference: Difference | None, cell: Cell, name: str, row: int
     return replace(cell, row=groups[0].a[0], column=groups[1].a[0])
 
 
-def aligned_cell_of_b(difference: Difference, cell: Cell, other: HeadIndex) -> Cell | None:
+def aligned_cell_of_b(difference: Difference, cell: Cell) -> Cell | None:
     """Returns the cell of B that is aligned with a cell of A, the first of several pieces; None where it has no partner."""
     row = difference.rows.groups[difference.rows.group_index("a", cell.row)]
     column = difference.columns.groups[difference.columns.group_index("a", cell.column)]
     if not (row.has_partners and column.has_partners):
         return None
+    other = difference.traces.other
     return Cell(other.layer, cell.step, other.head, row.b[0], column.b[0])
 
 
 def compared_pictures(
-    a: Trace,
-    b: Trace,
-    cell: Cell,
-    other: HeadIndex,
-    difference: Difference | None,
-    colors: str,
-    over: OverPicture,
+    a: Trace, b: Trace, cell: Cell, difference: Difference | None, colors: str, over: OverPicture
 ) -> list[Spec]:
     """Returns the picture of A and, where the chosen cell has a partner, those of B and of B − A; empty where A has no patches there.
 
@@ -121,7 +112,6 @@ def compared_pictures(
         a: the trace of the chosen `cell`.
         b: the trace that it is compared with.
         cell: the cell whose row or column is drawn.
-        other: the layer and head of B.
         difference: B − A; None if there is none.
         colors: the colour range of probabilities, as on the page Lab.
         over: how they are drawn.
@@ -130,7 +120,7 @@ def compared_pictures(
         MissingError: A has no such step, layer or head.
     """
     figures = maps_over_picture(a, cell, colors, over)
-    partner = aligned_cell_of_b(difference, cell, other) if difference else None
+    partner = aligned_cell_of_b(difference, cell) if difference else None
     states = [("A", cell.step)]
     if figures and difference is not None and partner is not None:
         change = _changed_picture(maps_over_picture(a, cell, colors, over)[0], difference, cell)
@@ -146,30 +136,20 @@ def compared_pictures(
     return figures
 
 
-def _difference_map(
-    a: Trace, b: Trace, difference: Difference, cell: Cell, other: HeadIndex, fit: bool = False
-) -> Spec:
+def _difference_map(difference: Difference, cell: Cell, fit: bool) -> Spec:
     """Returns B − A as a map: 0 is white, hidden cells have a neutral background, and rows and columns without a partner are hatched."""
-    step, place_of_a = difference.step, HeadIndex(cell.layer, cell.head)
-    largest, shared_range, _ = (
-        (difference.largest, False, place_of_a) if fit else color_limit(a, b, step.name, place_of_a, other)
-    )
+    step, (a, b, at, other) = difference.step, difference.traces
+    largest, shared_range, _ = (difference.largest, False, at) if fit else color_limit(a, b, step.name, at, other)
     high = largest if largest > difference.tolerance else 1.0
     matrix = difference.matrix.numpy()
     rows, columns = matrix.shape
-    row, column = (
-        alignment.group_index("a", index)
-        for alignment, index in ((difference.rows, cell.row), (difference.columns, cell.column))
-    )
-    unmatched = [
-        [i for i, group in enumerate(axis.groups) if not group.has_partners]
-        for axis in (difference.rows, difference.columns)
-    ]
-
+    row, column = difference.rows.group_index("a", cell.row), difference.columns.group_index("a", cell.column)
+    axes = difference.rows, difference.columns
+    unmatched = [[i for i, group in enumerate(axis.groups) if not group.has_partners] for axis in axes]
     layers = a.layer(cell.layer), b.layer(other.layer)
     where = [
         f"{layer_label(layer, place.layer)}{f' H{place.head}' if step.per_head else ''}"
-        for layer, place in zip(layers, (place_of_a, other), strict=True)
+        for layer, place in zip(layers, (at, other), strict=True)
     ]
     facts = [" → ".join(dict.fromkeys(where)), f"{rows} × {columns}"]
     # Nothing that changes while a knob moves, or the whole map would be drawn again.
@@ -191,16 +171,14 @@ def _difference_map(
         "file": [f"{step.name}-B-minus-A", f"L{cell.layer}-H{cell.head}"],
     }
     heading = f"<b>B − A</b>  {step.name}"
-    labels = _AxisLabels(difference, *layers)
-    layout = map_layout(labels.layer, (step.row_axis, step.column_axis), [panel], heading, facts, meta, (rows, columns))
-    labels.write(layout)
-    layout["shapes"] = [
-        *_hatch_lines(unmatched[0], unmatched[1], rows, columns),
-        *cell_outlines(rows, columns, row, column),
-    ]
-    return with_chosen_cell(
-        {"data": _difference_data(difference, matrix, unmatched, high), "layout": layout}, row, column
-    )
+    layer, labels = _axis_labels(difference)
+    layout = map_layout(layer, (step.row_axis, step.column_axis), [panel], heading, facts, meta, (rows, columns))
+    for axis, names in labels.items():
+        layout[axis]["labelalias"] = names
+    hatches = _hatch_lines(unmatched[0], unmatched[1], rows, columns)
+    layout["shapes"] = [*hatches, *cell_outlines(rows, columns, row, column)]
+    data = _difference_data(difference, matrix, unmatched, high)
+    return with_chosen_cell({"data": data, "layout": layout}, row, column)
 
 
 def _difference_data(
@@ -209,32 +187,23 @@ def _difference_data(
     step = difference.step
     hover = f"{step.name}, B − A<br>{short_axis_name(step.row_axis)} %{{y}}<br>{short_axis_name(step.column_axis)} %{{x}}<br>"
     color_keys, _ = scales.color_keys(replace(step, kind="signed"), -high, high, "fixed")
-    heat = {
-        "type": "heatmap",
-        "z": matrix,
-        **color_keys,
-        "colorscale": scales.DIFFERENCE,
-        "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>",
-        "hoverongaps": False,
-        **numbers_in_cells(*matrix.shape),
-    }
-    data = [heat]
+    data: list[dict[str, Any]] = [{
+        "type": "heatmap", "z": matrix, **color_keys, "colorscale": scales.DIFFERENCE, "hoverongaps": False,
+        "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>", **numbers_in_cells(*matrix.shape),
+    }]  # fmt: skip
     gaps = np.isnan(matrix)
     if gaps.any():
         unmatched_cells = np.zeros_like(gaps)
         unmatched_cells[unmatched[0], :] = unmatched_cells[:, unmatched[1]] = True
         hidden = np.zeros_like(gaps) if difference.hidden is None else difference.hidden.numpy() & ~unmatched_cells
         # A token that is several pieces in the other state has no number where these cannot be merged.
-        for reason, cells, color in (
-            ("hidden by the mask", hidden, HIDDEN_COLOR),
-            ("no partner", gaps & ~hidden, _UNMATCHED_COLOR),
-        ):
-            background = {
-                **HIDDEN_TRACE,
-                "colorscale": [[0, color], [1, color]],
-                "hovertemplate": f"{hover}<b>{reason}</b><extra></extra>",
-            }
-            data += [{**background, "z": np.where(cells, np.float32(1), np.float32(np.nan))}] if cells.any() else []
+        reasons = ("hidden by the mask", hidden, HIDDEN_COLOR), ("no partner", gaps & ~hidden, _UNMATCHED_COLOR)
+        for reason, cells, color in reasons:
+            if cells.any():
+                data.append({
+                    **HIDDEN_TRACE, "colorscale": [[0, color], [1, color]], "hovertemplate": f"{hover}<b>{reason}</b><extra></extra>",
+                    "z": np.where(cells, np.float32(1), np.float32(np.nan)),
+                })  # fmt: skip
     return data
 
 
@@ -242,31 +211,20 @@ def _count(indices: list[int], noun: str) -> str:
     return f"{len(indices)} {noun}{'s' * (len(indices) != 1)}"
 
 
-class _AxisLabels:
-    """The labels of an axis for both states: a layer with the tokens of both, and texts with the positions of each."""
-
-    def __init__(self, difference: Difference, a: Layer, b: Layer) -> None:
-        step = difference.step
-        self._texts: dict[str, dict[str, str]] = {}
-        tokens: dict[str, tuple[str, ...]] = {}
-        for side, axis, alignment in (
-            ("y", step.row_axis, difference.rows),
-            ("x", step.column_axis, difference.columns),
-        ):
-            a_labels, b_labels = a.labels_of(axis), b.labels_of(axis)
-            if a_labels is None or b_labels is None:
-                continue
-            tokens[axis] = position_names(alignment, a_labels, b_labels)
-            if not alignment.is_identity:
-                texts = position_labels(alignment, a_labels, b_labels)
-                self._texts[f"{side}axis"] = {str(i): text for i, text in enumerate(texts)}
-        queries, keys = (tokens.get(axis, ()) for axis in ("query_pos", "key_pos"))
-        self.layer = Layer(tokens=queries or keys, key_tokens=keys or queries)
-
-    def write(self, layout: dict[str, Any]) -> None:
-        """Writes the positions in A and in B into the labels of each axis where they differ."""
-        for axis, names in self._texts.items():
-            layout[axis]["labelalias"] = names
+def _axis_labels(difference: Difference) -> tuple[Layer, dict[str, dict[str, str]]]:
+    """A layer with the tokens of both states; and for each axis where these differ, its labels with the positions in A and in B."""
+    tokens: dict[str, tuple[str, ...]] = {}
+    labels: dict[str, dict[str, str]] = {}
+    for side, axis in zip("yx", difference.axes, strict=True):
+        if axis.a is None or axis.b is None:
+            continue
+        tokens[axis.name] = position_names(axis.alignment, axis.a, axis.b)
+        if not axis.alignment.is_identity:
+            labels[f"{side}axis"] = {
+                str(i): text for i, text in enumerate(position_labels(axis.alignment, axis.a, axis.b))
+            }
+    queries, keys = (tokens.get(axis, ()) for axis in ("query_pos", "key_pos"))
+    return Layer(tokens=queries or keys, key_tokens=keys or queries), labels
 
 
 def _hatch_lines(
@@ -338,11 +296,8 @@ def _changed_picture(figure: Spec, difference: Difference, cell: Cell) -> Spec:
     high = largest if largest > difference.tolerance else 1.0
     keys, _ = scales.color_keys(replace(difference.step, kind="signed"), -high, high, "fixed")
     hover = heat["hovertemplate"].replace(cell.step, _difference_name(cell.step), 1)
-    change = (
-        heat
-        | keys
-        | {"z": z, "colorscale": scales.DIFFERENCE, "meta": {"colors": scales.FITTED}, "hovertemplate": hover}
-    )
+    own_keys = {"z": z, "colorscale": scales.DIFFERENCE, "meta": {"colors": scales.FITTED}, "hovertemplate": hover}
+    change = heat | keys | own_keys
     change.pop("showscale", None)
     subtitle = layout["title"]["subtitle"]
     subtitle["text"] = " · ".join(fact for fact in subtitle["text"].split(" · ") if " on the picture" not in fact)
@@ -352,10 +307,8 @@ def _changed_picture(figure: Spec, difference: Difference, cell: Cell) -> Spec:
 
 
 def _b_map_name(step: str) -> str:
-    """Returns the name of the map of B, distinct from that of A."""
     return f"{step} of B"
 
 
 def _difference_name(step: str) -> str:
-    """Returns the name of the map of B − A."""
     return f"{step}, B − A"

@@ -123,15 +123,9 @@ def _between(tokens_a: Sequence[str], tokens_b: Sequence[str], a0: int, b0: int)
     """The groups of a run that differs: by characters where these agree, otherwise the tokens of A, then those of B, without partners."""
     if "".join(map(_text, tokens_a)) and "".join(map(_text, tokens_a)) == "".join(map(_text, tokens_b)):
         return list(_by_characters(tokens_a, tokens_b, a0, b0))
-    return [
-        *_unmatched(len(tokens_a), a0, b0, of_a=True),
-        *_unmatched(len(tokens_b), b0, a0 + len(tokens_a), of_a=False),
-    ]
-
-
-def _unmatched(count: int, first: int, other: int, of_a: bool) -> list[Group]:
-    spans = [(first + i, first + i + 1) for i in range(count)]
-    return [Group(span, (other, other)) if of_a else Group((other, other), span) for span in spans]
+    a1, b1 = a0 + len(tokens_a), b0 + len(tokens_b)
+    of_a, of_b = ([(i, i + 1) for i in range(*ends)] for ends in ((a0, a1), (b0, b1)))
+    return [*(Group(span, (b0, b0)) for span in of_a), *(Group((a1, a1), span) for span in of_b)]
 
 
 def _by_characters(tokens_a: Sequence[str], tokens_b: Sequence[str], a0: int, b0: int) -> Iterator[Group]:

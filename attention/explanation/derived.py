@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from attention.base import cache
 from attention.base.errors import MissingError, check_index
 from attention.base.printed import Arithmetic, Printed, product
-from attention.explanation.explanation import TOLERANCE, Explanation, ExplanationBuilder
+from attention.explanation.explanation import Explanation, ExplanationBuilder
 from attention.features import features
 from attention.formula.names import VALUE, WEIGHTS, Cell
 from attention.formula.steps import Step
@@ -23,10 +23,6 @@ from attention.trace.trace import Trace
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-def _nothing(_: Trace, __: int) -> str:
-    return ""
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,7 @@ class DerivedMap:
     compute: Callable[[Trace, int, int], Tensor]
     explain_cell: Callable[[ExplanationBuilder, Trace], Explanation]
     layers: Callable[[Trace, int], tuple[int, ...]] = lambda _, layer: (layer,)
-    warning: Callable[[Trace, int], str] = _nothing
+    warning: Callable[[Trace, int], str] = lambda _, __: ""
     per_head: bool = False
 
     @property
@@ -82,16 +78,10 @@ class DerivedMap:
         for axis, index, size in zip(self.step.axes[-2:], (cell.row, cell.column), matrix.shape, strict=True):
             check_index(f"{axis} of {self.name}", index, size, "counts")
         address = replace(cell, step=self.name)
-        work = _Working(trace.layer(cell.layer), self.step, address, float(matrix[cell.row, cell.column]) + 0.0)
+        work = ExplanationBuilder(
+            trace.layer(cell.layer), self.step, address, float(matrix[cell.row, cell.column]) + 0.0
+        )
         return self.explain_cell(work, trace)
-
-
-class _Working(ExplanationBuilder):
-    """The working of a number that is no step of the layer."""
-
-    @property
-    def _tolerance(self) -> float:
-        return TOLERANCE
 
 
 def contribution_lengths(layer: Layer) -> Tensor | None:

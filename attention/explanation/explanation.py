@@ -1,4 +1,4 @@
-"""The explanation of a number, its terms and printed form; and the builder that steps write it with.
+"""The explanation of a number, its terms and printed form; the builder that steps write it with; and that of one cell of a trace.
 
 An `ExplanationBuilder` writes sums of products, with as many digits as they need, and their source cells.
 """
@@ -6,11 +6,13 @@ An `ExplanationBuilder` writes sums of products, with as many digits as they nee
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from attention.base import printed
+from attention.base.errors import check_index
 from attention.base.printed import (
     MAX_TERMS,
     Arithmetic,
@@ -21,17 +23,20 @@ from attention.base.printed import (
     number,
     with_fewest_digits,
 )
+from attention.base.tokens import Patch, place_label, shows_several_pictures
+from attention.explanation.subwords import MergedLayer
+from attention.formula.edit_kinds import explain_edit
 from attention.formula.formula import Formula
-from attention.formula.names import Cell
+from attention.formula.names import WEIGHTS, Cell
 from attention.formula.steps import HEAD_AXES, Parameter, Step, declared, find_step, is_step
 from attention.trace.layer import Layer
+from attention.trace.trace import Trace
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-TOLERANCE = 1e-4
-"""The tolerance of arithmetic in double precision against the tensor's number, relative to the summands."""
+_TOLERANCE = 1e-4  # of arithmetic in double precision against the tensor's number, relative to the summands
 _SAME = 1e-6  # the relative tolerance of equality in single precision
 _OVERFLOW = 65504.0  # the largest number in half precision; beyond that a dtype may give infinity
 
@@ -49,8 +54,6 @@ class Explanation:
     """The derivation of one number of a trace.
 
     Attributes:
-        step: the step it belongs to.
-        cell: its address.
         value: the tensor's own number, −∞ for a hidden masked score.
         operation: how the terms combine: their "sum", or the "quotient" of the first by the second.
         terms: the `MAX_TERMS` largest summands and one term for the rest; or numerator and denominator. A number
@@ -80,7 +83,7 @@ class Explanation:
     came_from: tuple[Cell, ...] = ()
     short: str = ""
     sign: Literal["=", "≈"] = "="
-    tolerance: float = field(default=TOLERANCE, repr=False)
+    tolerance: float = field(default=_TOLERANCE, repr=False)
 
     def __post_init__(self) -> None:
         if not _matches_value([term.value for term in self.terms], self.operation, self.value, self.tolerance):
@@ -119,12 +122,9 @@ class Explanation:
 
 
 def _matches_value(
-    values: Sequence[float], operation: Literal["sum", "quotient"], value: float, near: float = TOLERANCE
+    values: Sequence[float], operation: Literal["sum", "quotient"], value: float, near: float = _TOLERANCE
 ) -> bool:
-    """Whether the sum or quotient of `values` equals the tensor's `value` within the relative tolerance `near`.
-
-    A number outside the range of the tensor's dtype is infinite there.
-    """
+    """Whether the sum or quotient of `values` equals the tensor's `value`, which is infinite outside the range of its dtype."""
     computed = _result(values, operation)
     if math.isnan(computed) or math.isnan(value):
         return math.isnan(computed) and math.isnan(value)
@@ -166,9 +166,10 @@ def tolerance_of(tensor: Tensor) -> float:
     """The tolerance of the arithmetic against a number of this tensor, relative to the summands."""
     import torch
 
-    return max(TOLERANCE, 16 * torch.finfo(tensor.dtype).eps) if tensor.dtype.is_floating_point else TOLERANCE
+    return max(_TOLERANCE, 16 * torch.finfo(tensor.dtype).eps) if tensor.dtype.is_floating_point else _TOLERANCE
 
 
+_POSITION = re.compile(r"\b(query|key) (\d+)\b")  # of a query or a key, in words
 _FEWEST = 3  # significant digits in the one-line arithmetic, where they suffice
 _SHORT = 70  # the longest one-line arithmetic, in characters
 _PRINTED = 1e-2  # the tolerance of a printed line of at most nine digits, relative to the value
@@ -264,19 +265,8 @@ class ExplanationBuilder:
         lines = self._align([("=", side) if isinstance(side, str) else side for side in right_sides])
         available = tuple(cell for cell in came_from if self.layer.has(cell.step))
         return Explanation(
-            self.step,
-            self.cell,
-            self.value,
-            operation,
-            terms,
-            lines,
-            words,
-            parts,
-            available,
-            short,
-            sign,
-            self._tolerance,
-        )
+            self.step, self.cell, self.value, operation, terms, lines, words, parts, available, short, sign, self._tolerance
+        )  # fmt: skip
 
     def _unknown_origin(self) -> str:
         """A sentence for a number of unknown origin. Note that the inputs named by `Step.unknown` may exist and still not give the number."""
@@ -367,6 +357,8 @@ class ExplanationBuilder:
 
     @property
     def _tolerance(self) -> float:
+        if not is_step(self.step.name):  # a derived map
+            return _TOLERANCE
         return tolerance_of(self.layer.matrix(self.step.name, self.cell.head))
 
     def _align(self, right_sides: Sequence[tuple[str, str]]) -> tuple[str, ...]:
@@ -378,3 +370,87 @@ class ExplanationBuilder:
 def _terms(expression: Printed, values: Sequence[float]) -> tuple[Term, ...]:
     parts = expression.parts or (expression,)
     return tuple(Term(part.tex, value) for part, value in zip(parts, values, strict=True))
+
+
+def explain(trace: Trace, step: str, layer: int = 0, head: int = 0, q: int = 0, k: int = 0) -> Explanation:
+    """The arithmetic behind the number in row `q` and column `k` of a step.
+
+    In maps of scores and weights the row is query_pos and the column key_pos; in other steps they follow the step's axes,
+    such as key_pos and d_v for `value`. The number is given as recorded if its inputs are not available, or if the arithmetic
+    does not reproduce it: `ExplanationBuilder` checks every statement. A patch of a picture is named with its place.
+
+    Raises:
+        MissingError: the trace has no such layer, step, head or cell.
+    """
+    definition, source = find_step(step), trace.layer(layer)
+    matrix = source.matrix(step, head)
+    for axis, index, size in ((definition.row_axis, q, matrix.shape[0]), (definition.column_axis, k, matrix.shape[1])):
+        check_index(f"{axis} of {step}", index, size, "counts")
+    value = float(matrix[q, k]) + 0.0  # −0 is 0
+    work = ExplanationBuilder(
+        source.for_head(head) if definition.per_head else source, definition, Cell(layer, step, head, q, k), value
+    )
+    explanation = _explained(work, source)
+    words = _with_places(explanation.words, source)
+    return explanation if words == explanation.words else replace(explanation, words=words)
+
+
+def _explained(work: ExplanationBuilder, source: Layer) -> Explanation:
+    """The explanation as the source of the numbers allows it."""
+    if source.wrapped is not source:
+        return _explain_merged(work)
+    if source.formula is None and work.step.by_formula:
+        return work.as_recorded()
+    if source.formula is not None and (explanation := explain_edit(work)) is not None:
+        return explanation
+    if work.step.name in source.provenance:  # the source changed the step further, which not all of its numbers reveal
+        return work.as_recorded()
+    return work.step.explain(work)
+
+
+def _with_places(words: str, layer: Layer) -> str:
+    """The words, with the place of each patch that they count: "key 80 (patch row 5, column 9)"."""
+
+    def name(match: re.Match[str]) -> str:
+        tokens, position = layer.labels_of(f"{match[1]}_pos") or (), int(match[2])
+        token = tokens[position] if position < len(tokens) else ""
+        if not isinstance(token, Patch):
+            return match[0]
+        return f"{match[0]} ({place_label(token, shows_several_pictures(tokens))})"
+
+    return _POSITION.sub(name, words)
+
+
+def _explain_merged(work: ExplanationBuilder) -> Explanation:
+    """The subword weights, summed over the key's tokens and averaged over the query's, or divided by their total."""
+    layer, cell = work.layer, work.cell
+    assert isinstance(layer, MergedLayer)
+    rows, columns = layer.queries.spans[cell.row], layer.keys.spans[cell.column]
+    (pieces,) = layer.original.blocks(WEIGHTS, heads=slice(cell.head, cell.head + 1), rows=slice(*rows))
+    values = pieces[0, :, slice(*columns)].double().flatten().tolist()
+    left = math.fsum(float(pieces[0, :, slice(*span)].double().sum()) for span in layer.keys.spans)
+    if layer.renormalised and not left:
+        words = "These queries give no weight to any visible token, so there is nothing to normalize."
+        return work.from_claim(0.0, words, "no visible token gets any weight")
+    below = left if layer.renormalised else float(rows[1] - rows[0])
+    parts, above = Summands(values), math.fsum(values)
+
+    def line(digits: int) -> Printed:
+        summands = parts.printed(lambda i: printed.bracketed(values[i], digits), digits)
+        return printed.quotient(printed.sum_of(summands, per_line=99), number(below, digits))
+
+    def short(digits: int) -> Printed:
+        return printed.quotient(number(above, digits), number(below, digits))
+
+    words = f"{_count(columns)} of the key, {_count(rows)} of the query: the weights are summed over the key"
+    words += (
+        ", and divided by the total that these queries give to visible tokens."
+        if layer.renormalised
+        else ", and averaged over the query."
+    )
+    tex = r"\frac{\sum_{i,j} A_{ij}}{" + (r"\sum_{i,l} A_{il}" if layer.renormalised else "n") + "}"
+    return work.from_arithmetic(Arithmetic(tex, [line, short], [short], words, [above, below], "quotient"))
+
+
+def _count(span: tuple[int, int]) -> str:
+    return "1 piece" if span[1] - span[0] == 1 else f"{span[1] - span[0]} pieces"

@@ -11,7 +11,7 @@ from attention.trace.layer import Layer
 if TYPE_CHECKING:
     import pandas as pd
 
-Entry = Step | Parameter | Axis
+_Entry = Step | Parameter | Axis
 _NOTEBOOK = "notebook "
 KINDS = {"signed": "signed: lies around 0", "probability": "probability: 0 … 1, rows sum to 1"}
 
@@ -52,7 +52,7 @@ def frame(layer: Layer) -> pd.DataFrame:
     """Every step and parameter in a row: symbol, shape in this layer, formula, kind, and its names elsewhere."""
     entries: list[tuple[Step | Parameter, str, str]] = [(step, step.formula, KINDS[step.kind]) for step in STEPS]
     entries += [(parameter, parameter.meaning, "parameter") for parameter in PARAMETERS]
-    among: tuple[Entry, ...] = (*STEPS, *PARAMETERS)
+    among: tuple[_Entry, ...] = (*STEPS, *PARAMETERS)
     return _table(
         (entry, among, {**_symbol_and_axes(entry, layer), "how it is made": formula, "kind": kind})
         for entry, formula, kind in entries
@@ -76,14 +76,14 @@ def _symbol_and_axes(entry: Step | Parameter, layer: Layer) -> dict[str, str]:
     return {"symbol": entry.symbol, "axes": shape_text(entry, layer)}
 
 
-def _table(rows: Iterable[tuple[Entry, Iterable[Entry], dict[str, str]]]) -> pd.DataFrame:
+def _table(rows: Iterable[tuple[_Entry, Iterable[_Entry], dict[str, str]]]) -> pd.DataFrame:
     """A row for each entry: its name, its details, and its names elsewhere, in the columns that the entries `among` need."""
     import pandas as pd  # every page imports the glossary, but few show its tables
 
     return pd.DataFrame([{"name": entry.name, **details, **_columns(entry, among)} for entry, among, details in rows])
 
 
-def _columns(entry: Entry, among: Iterable[Entry]) -> dict[str, str]:
+def _columns(entry: _Entry, among: Iterable[_Entry]) -> dict[str, str]:
     """One column for each library or notebook that names any entry of the table, libraries first."""
     places = dict.fromkeys(place for other in among for place, _ in other.elsewhere)
     known = dict(entry.elsewhere)

@@ -11,7 +11,6 @@ from attention.trace.trace import Prediction, Trace
 
 if TYPE_CHECKING:
     import pandas as pd
-    from torch import Tensor
 
 _TOLERANCE = 1e-6
 """The single-precision noise of a log-probability: smaller changes count as none."""
@@ -52,15 +51,8 @@ def _token_prediction(
     log_probability = float(prediction.all_log_probabilities[token])
     rank = 1 + int((prediction.all_logits > logit).sum())
     reference = None if before is None else _token_prediction(before, token, name)
-    return TokenPrediction(
-        name,
-        token,
-        float(prediction.all_log_probabilities[token].exp()),
-        log_probability,
-        float(logit),
-        rank,
-        reference,
-    )
+    probability = float(prediction.all_log_probabilities[token].exp())
+    return TokenPrediction(name, token, probability, log_probability, float(logit), rank, reference)
 
 
 def top_tokens(
@@ -102,15 +94,6 @@ def matching_prediction(prediction: Prediction, now: Trace, unchanged: Trace) ->
     return next((candidate for candidate in unchanged.predictions if candidate.position == prediction.position), None)
 
 
-def _cosines(before: Trace, after: Trace) -> Tensor | None:
-    """The cosine between the vectors of each token before and after, [query_pos]; None if there are no vectors to compare."""
-    if before.vectors is None or after.vectors is None or before.vectors.shape != after.vectors.shape:
-        return None
-    old, new = before.vectors.double(), after.vectors.double()
-    cosine: Tensor = (old * new).sum(-1) / (old.norm(dim=-1) * new.norm(dim=-1)).clamp_min(1e-300)
-    return cosine
-
-
 def summarize(
     prediction: Prediction,
     before: Prediction | None,
@@ -119,10 +102,8 @@ def summarize(
 ) -> tuple[str, ...]:
     """The effect of an intervention on a prediction, in sentences, the most important first."""
     lines: list[str] = []
-    watched = target or (
-        (prediction if before is None else before).ids[0],
-        (prediction if before is None else before).tokens[0],
-    )
+    first = prediction if before is None else before
+    watched = target or (first.ids[0], first.tokens[0])
     if before is not None:
         now = _token_prediction(prediction, *watched, before)
         was = now.before
@@ -173,13 +154,11 @@ class VectorShift(NamedTuple):
 
 def vector_shifts(before: Trace, after: Trace) -> tuple[VectorShift, ...]:
     """How far the vector of each token has moved; empty if there are no vectors to compare."""
-    values = _cosines(before, after)
-    if values is None:
+    if before.vectors is None or after.vectors is None or before.vectors.shape != after.vectors.shape:
         return ()
-    return tuple(
-        VectorShift(position, token, cosine)
-        for position, (token, cosine) in enumerate(zip(after.input_tokens, values.tolist(), strict=True))
-    )
+    old, new = before.vectors.double(), after.vectors.double()
+    cosines = (old * new).sum(-1) / (old.norm(dim=-1) * new.norm(dim=-1)).clamp_min(1e-300)
+    return tuple(map(VectorShift, range(len(cosines)), after.input_tokens, cosines.tolist()))
 
 
 def describe_shifts(moves: Sequence[VectorShift]) -> str:
@@ -196,11 +175,9 @@ def describe_shifts(moves: Sequence[VectorShift]) -> str:
 def summarize_shifts(moves: Sequence[VectorShift]) -> str:
     """How far the vectors have moved on average, in a few words."""
     mean = sum(item.cosine for item in moves) / len(moves)
-    return (
-        "Vectors the same to rounding."
-        if 1 - mean <= _TOLERANCE
-        else f"Vectors moved: cosine {format_near_one(mean)} on average."
-    )
+    if 1 - mean <= _TOLERANCE:
+        return "Vectors the same to rounding."
+    return f"Vectors moved: cosine {format_near_one(mean)} on average."
 
 
 def shifts_frame(moves: Sequence[VectorShift]) -> pd.DataFrame:

@@ -45,8 +45,6 @@ class TokenGroups:
         Args:
             tokens: the pieces, which know their words from their tokenizer; otherwise their marks show them, and without marks each is a word.
             special: for each piece, whether it is a special token.
-            words: whether to merge pieces into words.
-            hide: whether to leave special tokens out.
 
         Raises:
             TextError: all tokens are special, and hidden.
@@ -164,8 +162,6 @@ def merge_tokens(layer: Layer, special: Sequence[str], words: bool, mode: str) -
 
     Args:
         layer: any layer with weights.
-        special: the special tokens.
-        words: whether pieces are merged into words.
         mode: one of `SPECIAL_TOKEN_MODES`.
 
     Raises:

@@ -20,7 +20,7 @@ from attention.base.errors import AttentionError
 from attention.base.knobs import Choice, Integer
 from attention.base.tokens import Patch, any_patch, place_label, shows_several_pictures
 from attention.explanation import tables
-from attention.explanation.explain import explain
+from attention.explanation.explanation import explain
 from attention.export.states import LIMITS, State
 from attention.formula import override
 from attention.formula.config import SOURCES_WITH_FORMULA, TEMPERATURE

@@ -64,7 +64,7 @@ def of(trace: Trace) -> MetricsTable:
 
 def of_layer(layer: Layer) -> tuple[Any, Any, Any]:
     """The metrics of one layer: values and counts [head metric], and the values under uniform attention [metric]."""
-    return cache.memoize(layer.uid, "metrics", layer.formula, lambda: _of_layer(layer))
+    return cache.memoize(layer.uid, "metrics", layer.formula, lambda: measure(layer, tuple(all_metrics().values())))
 
 
 def is_cached(layer: Layer) -> bool:
@@ -76,7 +76,3 @@ def estimated_seconds(trace: Trace) -> float:
     """The estimated time of `of` on one thread, without the cached layers."""
     cells = (math.prod(layer.shape(WEIGHTS)) for layer in trace.layers if layer.has(WEIGHTS) and not is_cached(layer))
     return sum(cells) / CELLS_PER_SECOND + sum(metric.estimate(trace) for metric in all_metrics().values())
-
-
-def _of_layer(layer: Layer) -> tuple[Any, Any, Any]:
-    return measure(layer, tuple(all_metrics().values()))

@@ -70,11 +70,10 @@ def _path(trace: Trace, layer: int) -> tuple[int, ...]:
             f"Rollout follows one text through layers of self-attention; {target.name or f'layer {layer}'} attends from one text "
             "to another: choose mean or max, or another layer."
         )
-    weighted_layers = (
-        (i, candidate) for i, candidate in enumerate(trace.layers[: layer + 1]) if candidate.has(WEIGHTS)
-    )
     return tuple(
-        i for i, candidate in weighted_layers if not is_cross_attention(candidate) and candidate.tokens == target.tokens
+        i
+        for i, each in enumerate(trace.layers[: layer + 1])
+        if each.has(WEIGHTS) and not is_cross_attention(each) and each.tokens == target.tokens
     )
 
 
@@ -116,22 +115,15 @@ def _warning(trace: Trace, layer: int) -> str:
 def _explain_mean(work: ExplanationBuilder, _: Trace) -> Explanation:
     values = _head_weights(work)
     row, column, n_heads = work.cell.row, work.cell.column, len(values)
-    parts, sum_of_all, count = (
-        Summands(values),
-        math.fsum(values),
-        Printed(f"{n_heads}", f"{n_heads}", Decimal(n_heads)),
-    )
+    parts, sum_of_all = Summands(values), math.fsum(values)
+    count = Printed(f"{n_heads}", f"{n_heads}", Decimal(n_heads))
 
     def full(digits: int) -> Printed:
         sum_of_weights = sum_of(parts.printed(lambda i: bracketed(values[i], digits), digits))
         if n_heads <= 4:
             return quotient(sum_of(sum_of_weights.parts, per_line=99), count)
-        return Printed(
-            rf"\big({sum_of_weights.tex}\big) \;\big/\; {n_heads}",
-            "",
-            sum_of_weights.value / count.value,
-            (sum_of_weights, count),
-        )
+        tex = rf"\big({sum_of_weights.tex}\big) \;\big/\; {n_heads}"
+        return Printed(tex, "", sum_of_weights.value / count.value, (sum_of_weights, count))
 
     def short(digits: int) -> Printed:
         return quotient(number(sum_of_all, digits), count)
@@ -173,11 +165,8 @@ def _explain_rollout(work: ExplanationBuilder, trace: Trace) -> Explanation:
             rf"\frac{{\bar A_{{{row},{column}}} + I_{{{row},{column}}}}}{{\sum_m (\bar A_{{{row},m}} + I_{{{row},m}})}}"
         )
         return work.from_arithmetic(Arithmetic(tex, [line], [line], words, [weight + identity, row_sum], "quotient"))
-    mixing, previous = (
-        _mixed(trace, layer)[row].double().tolist(),
-        _rollout(trace, path[-2])[:, column].double().tolist(),
-    )
-    pairs = list(zip(mixing, previous, strict=True))
+    previous = _rollout(trace, path[-2])[:, column].double().tolist()
+    pairs = list(zip(_mixed(trace, layer)[row].double().tolist(), previous, strict=True))
     words = (
         f"Half of query {row}'s mean weights in layer {layer} and half of itself (the residual stream), times the share of key {column} "
         f"at each position after layer {path[-2]}."

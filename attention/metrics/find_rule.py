@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import math
 import re
+import time
 import unicodedata
-from collections.abc import Hashable
+from collections.abc import Callable, Collection, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import regex
@@ -28,34 +30,358 @@ import regex
 from attention.base import cache
 from attention.base.errors import ConfigError
 from attention.base.printed import format_number
+from attention.base.tokens import NO_PATCH, Patch, patch_places
+from attention.explanation.subwords import TokenGroups
 from attention.formula.names import WEIGHTS
-from attention.metrics.find_targets import (
-    RELATIONS,
-    SIDES,
-    Offset,
-    Patches,
-    Relation,
-    Side,
-    Target,
-    TextWords,
-    WordList,
-    WordPattern,
-)
 from attention.metrics.metric import BY_DISTANCE, NULLS, UNIFORM, CellWeights, Metric, measure
-from attention.metrics.patch_box import PATTERN, PatchBox
-from attention.metrics.patterns import CELLS_PER_SECOND, PATCH
+from attention.metrics.patterns import CELLS_PER_SECOND, PATCH, REGISTER, WORD, is_punctuation, is_special, kind_of
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
+    from attention.formula.tensor_types import Visible
     from attention.metrics.patterns import Pattern
     from attention.trace.layer import Layer
     from attention.trace.trace import Trace
 
 
-_CELLS_PER_SECOND = (
-    CELLS_PER_SECOND / 4
-)  # one metric instead of fifteen, but the weights and its null are computed as well
+# One metric instead of fifteen, but the weights and its null are computed as well.
+_CELLS_PER_SECOND = CELLS_PER_SECOND / 4
+
+_REGEX_SECONDS = 0.12  # of processor for all words of a text; a rule has at most two expressions
+_HELD_SECONDS = 0.005  # of a search that holds the interpreter's lock, as long as Python lets any thread hold it
+
+
+@dataclass(frozen=True)
+class _WordKind:
+    """Every word; or those of a kind, by its keyword: words are no special tokens, patches or registers; those of a text are of a pair."""
+
+    text: str
+
+    def of_words(self, words: _TextWords) -> NDArray[np.bool_]:
+        import numpy as np
+
+        if self.text == _ANY:
+            return np.ones(len(words.names), bool)
+        if self.text in _TEXTS:
+            return np.array([of == _TEXTS[self.text] for of in words.texts], bool)
+        if self.text in _KINDS:
+            return np.array([kind == _KINDS[self.text] for kind in words.kinds], bool)
+        if self.text == _SPECIAL:
+            return np.array(words.is_special, bool)
+        pairs = zip(words.names, words.is_special, strict=True)
+        return np.array([not special and is_punctuation(name) for name, special in pairs], bool)
+
+
+@dataclass(frozen=True)
+class _WordList:
+    """Some words. One without a capital matches whatever the case; one with a capital matches exactly."""
+
+    words: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        if len(self.words) == 1:
+            return _quoted(self.words[0])
+        return f"[{', '.join(word if _is_plain(word) else _quoted(word) for word in self.words)}]"
+
+    def of_words(self, words: _TextWords) -> NDArray[np.bool_]:
+        import numpy as np
+
+        exact = {word for word in self.words if word != word.lower()}
+        folded = set(self.words) - exact
+        return np.array([name in exact or name.lower() in folded for name in words.names], bool)
+
+
+@dataclass(frozen=True)
+class _WordPattern:
+    pattern: str
+    ignores_case: bool = False
+
+    @property
+    def text(self) -> str:
+        return f"/{self.pattern}/{'i' if self.ignores_case else ''}"
+
+    def of_words(self, words: _TextWords) -> NDArray[np.bool_]:
+        import numpy as np
+
+        found = None
+        with suppress(TimeoutError, MemoryError):
+            found = _is_found(self, words.names)
+        if found is None:
+            raise ConfigError(
+                f"A regular expression may take {_REGEX_SECONDS:g} s of processor for the words of a text; {self.text[:60]} takes longer: "
+                "write one without a repetition inside or behind another, such as (a+)+ or a*a*."
+            )
+        return np.array(found, bool)
+
+
+@lru_cache(maxsize=32)  # every run of a page asks again, and every layer of a text
+def _is_found(pattern: _WordPattern, names: tuple[str, ...]) -> tuple[bool, ...] | None:
+    """Whether the expression is found in each word; None if that takes too long.
+
+    TimeoutError where other threads, whose time the library counts too, had most of the processor: it may be tried again.
+    """
+    compiled = regex.compile(pattern.pattern.replace(r"\/", "/"), regex.IGNORECASE if pattern.ignores_case else 0)
+    end = time.thread_time() + _REGEX_SECONDS
+    found: dict[str, bool] = {}
+    try:
+        for name in dict.fromkeys(names):
+            if (left := end - time.thread_time()) <= 0:
+                return None
+            try:
+                match = compiled.search(name, timeout=min(_HELD_SECONDS, left), concurrent=False)
+            except TimeoutError:  # on without the lock, for which every short search would wait among the threads
+                match = compiled.search(name, timeout=left, concurrent=True)
+            found[name] = match is not None
+    except TimeoutError:
+        if end - time.thread_time() > _REGEX_SECONDS / 2:
+            raise
+        return None
+    return tuple(found[name] for name in names)
+
+
+NEAR = 1
+"""How many rows and columns away a patch is a neighbour."""
+
+
+# The name of a patch is a rectangle, too.
+_PATCHES = re.compile(
+    r"(?:patch(?:es)?\s+)?rows?\s+(\d{1,4})(?:\s*[-–]\s*(\d{1,4}))?\s*,?\s*col(?:umn)?s?\s+(\d{1,4})(?:\s*[-–]\s*(\d{1,4}))?(?!\w)"
+    r"(?:\s*(?:,\s*|of\s+)?picture\s+(\d{1,4})(?!\w))?",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class PatchBox:
+    """A rectangle of patches, as it is written in find rules and masks: "row 3, column 7" or "row 2-4, column 3-7 of picture 1".
+
+    Attributes:
+        rows: the first and the last row, both inside.
+        columns: the first and the last column, both inside.
+        picture: the index of their picture; None: of every picture.
+    """
+
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    picture: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> PatchBox:
+        """The rectangle of a text.
+
+        Raises:
+            ConfigError: the text is no such rectangle.
+        """
+        match = _PATCHES.fullmatch(text.strip())
+        if match is None:
+            raise ConfigError(
+                f"Patches are written as row 3, column 7 or row 2-4, column 3-7; got {text[:40]!r}: write rows, then columns."
+            )
+        return cls.of(match)
+
+    @classmethod
+    def of(cls, match: re.Match[str]) -> PatchBox:
+        """The rectangle of a match of its pattern; its ends may be in either order."""
+        top, bottom, left, right, picture = match.groups()
+        rows, columns = ((int(first), int(last or first)) for first, last in ((top, bottom), (left, right)))
+        return cls((min(rows), max(rows)), (min(columns), max(columns)), None if picture is None else int(picture))
+
+    @property
+    def text(self) -> str:
+        """The rectangle as it is written, with one form for equal rectangles."""
+        of_picture = "" if self.picture is None else f" of picture {self.picture}"
+        return f"patch row {_range(self.rows)}, column {_range(self.columns)}{of_picture}"
+
+    def __contains__(self, token: object) -> bool:
+        """Whether a token is one of these patches."""
+        return (
+            isinstance(token, Patch)
+            and self.rows[0] <= token.row <= self.rows[1]
+            and self.columns[0] <= token.column <= self.columns[1]
+            and self.picture in (None, token.picture)
+        )
+
+    def hide_from(self, visible: Visible, key_tokens: Sequence[str]) -> Tensor:
+        """A mask [query_pos key_pos] with these patches hidden from every query.
+
+        Raises:
+            ConfigError: none of the tokens is one of these patches.
+        """
+        import torch
+
+        is_hidden = torch.tensor([token in self for token in key_tokens])
+        if not is_hidden.any():
+            raise ConfigError(f"No key is {self.text}: choose rows and columns of this picture.")
+        return visible & ~is_hidden
+
+    def of_words(self, words: _TextWords) -> NDArray[np.bool_]:
+        """Whether each word of a text is one of these patches, [word]."""
+        import numpy as np
+
+        pictures, rows, columns = words.places.T
+        is_of_picture = (pictures != NO_PATCH) if self.picture is None else (pictures == self.picture)
+        is_inside: NDArray[np.bool_] = np.logical_and.reduce([
+            is_of_picture, rows >= self.rows[0], rows <= self.rows[1], columns >= self.columns[0], columns <= self.columns[1]
+        ])  # fmt: skip
+        return is_inside
+
+
+def _range(ends: tuple[int, int]) -> str:
+    return str(ends[0]) if ends[0] == ends[1] else f"{ends[0]}-{ends[1]}"
+
+
+@dataclass(frozen=True)
+class _Relation:
+    """The words that are in a relation, `cells` [word of the query, word], to the word of the query; `meaning` has these keys in words."""
+
+    text: str
+    meaning: str
+    cells: Callable[[_TextWords], NDArray[np.bool_]]
+
+
+@dataclass(frozen=True)
+class _Offset:
+    """The key at one offset from the query, in tokens; patches of a picture follow nothing, and nothing follows them."""
+
+    offset: int
+
+    @property
+    def text(self) -> str:
+        return f"offset {self.offset}"
+
+
+_Side = _WordKind | _WordList | _WordPattern | PatchBox
+_Target = _Side | _Relation | _Offset
+
+
+def _same_word(words: _TextWords) -> NDArray[np.bool_]:
+    import numpy as np
+
+    numbers: dict[str, int] = {}
+    of_words = np.array([numbers.setdefault(name.lower(), len(numbers)) for name in words.names], np.int64)
+    is_word = np.array([kind != PATCH for kind in words.kinds], bool)
+    found: NDArray[np.bool_] = np.equal.outer(of_words, of_words) & is_word
+    return found
+
+
+def _within_picture(
+    is_related: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]],
+) -> Callable[[_TextWords], NDArray[np.bool_]]:
+    """The patches of the same picture in a relation, which is given the differences of rows and of columns."""
+
+    def cells(words: _TextWords) -> NDArray[np.bool_]:
+        pictures, rows, columns = words.places.T
+        same = (pictures[:, None] == pictures) & (pictures != NO_PATCH)
+        found: NDArray[np.bool_] = same & is_related(rows - rows[:, None], columns - columns[:, None])
+        return found
+
+    return cells
+
+
+def _in_sentence(difference: int) -> Callable[[_TextWords], NDArray[np.bool_]]:
+    """The words of the sentence that many sentences later."""
+
+    def cells(words: _TextWords) -> NDArray[np.bool_]:
+        sentences = words.sentence_of
+        is_text = sentences >= 0
+        found: NDArray[np.bool_] = (sentences[None, :] - sentences[:, None] == difference) & is_text & is_text[:, None]
+        return found
+
+    return cells
+
+
+_ANY, _PUNCTUATION, _SPECIAL = "any", "punctuation", "special"
+_KINDS = {"picture": PATCH, "registers": REGISTER, "words": WORD}
+_TEXTS = {"text A": "A", "text B": "B"}
+_SIDES = {keyword: _WordKind(keyword) for keyword in (_ANY, _PUNCTUATION, _SPECIAL, *_KINDS, *_TEXTS)}
+_RELATIONS: dict[str, _Relation] = {
+    relation.text: relation
+    for relation in (
+        _Relation("same word", "other occurrences of its word, whatever the case", _same_word),
+        _Relation("previous sentence", "words of the sentence before its own", _in_sentence(-1)),
+        _Relation("same sentence", "other words of its sentence", _in_sentence(0)),
+        _Relation("next sentence", "words of the sentence after its own", _in_sentence(1)),
+        _Relation(
+            "near patches",
+            "other patches of its picture at most one row and one column away",
+            _within_picture(lambda down, right: (abs(down) <= NEAR) & (abs(right) <= NEAR)),
+        ),
+        _Relation("same row", "other patches in its row of the picture", _within_picture(lambda down, _: down == 0)),
+        _Relation(
+            "same column", "other patches in its column of the picture", _within_picture(lambda _, right: right == 0)
+        ),
+    )
+}
+
+
+def _is_plain(word: str) -> bool:
+    return not any(character in ',[]"\\' for character in word)
+
+
+def _quoted(word: str) -> str:
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+_MARKERS = "·▁ ⏎"  # a blank or a new line in readable tokens
+_ENDS = frozenset(".!?…。！？")
+_CLOSERS = frozenset("\"')]}”’»")
+
+
+@dataclass(frozen=True, eq=False)
+class _TextWords:
+    """The words of a text, for each of its tokens.
+
+    The pieces of a word are joined by `TokenGroups`: as the tokenizer cuts words, or by the marks of the tokens. Of a language without
+    spaces, Chinese and Japanese words are as long as their pieces; Thai, Khmer, Lao and Burmese ones reach to the next blank where the
+    tokenizer does not say otherwise.
+    """
+
+    names: tuple[str, ...]  # without the mark of a leading blank
+    word_of: NDArray[np.int64]  # the index of the word of each token
+    is_special: tuple[bool, ...]
+    kinds: tuple[str, ...]
+    places: NDArray[np.int64]  # the picture, row and column of each word that is a patch, [word 3]; −1 for others
+    texts: tuple[str, ...]  # of a pair: "A" or "B"; empty for others
+
+    @classmethod
+    def of(cls, tokens: Sequence[str], special: Collection[str] = ()) -> _TextWords:
+        import numpy as np
+
+        are_special = [is_special(token, special) for token in tokens]
+        groups = TokenGroups.of(tokens, are_special, words=True, hide=False)
+        starts, stops = zip(*groups.spans, strict=True)
+        return cls(
+            tuple(str(name).strip(_MARKERS) for name in groups.names),
+            np.repeat(np.arange(len(starts)), np.subtract(stops, starts)),
+            tuple(are_special[start] for start in starts),
+            tuple(kind_of(tokens[start], special) for start in starts),
+            patch_places([tokens[start] for start in starts]).numpy(),
+            tuple(getattr(tokens[start], "of", "") for start in starts),
+        )
+
+    @cached_property
+    def sentence_of(self) -> NDArray[np.int64]:
+        """The index of the sentence of each word, [word]; −1 for a special token and for a patch.
+
+        A sentence ends at a word that ends with . ! ? or …, with the marks that close it; abbreviations such as "Dr." end one, too.
+        """
+        import numpy as np
+
+        result, sentence, has_ended = np.full(len(self.names), -1), 0, False
+        for index, name in enumerate(self.names):
+            if self.is_special[index] or self.kinds[index] == PATCH:
+                continue
+            closes = all(character in _ENDS or character in _CLOSERS for character in name)
+            if has_ended and not closes:
+                sentence, has_ended = sentence + 1, False
+            result[index] = sentence
+            has_ended = has_ended or name.rstrip("\"')]}”’»")[-1:] in _ENDS
+        return result
 
 
 _ONE = {
@@ -100,8 +426,8 @@ class FindRule:
         keys: Y, the words at which it looks, or their place relative to the query.
     """
 
-    queries: Side
-    keys: Target
+    queries: _Side
+    keys: _Target
 
     @classmethod
     def parse(cls, text: str) -> FindRule:
@@ -143,9 +469,9 @@ class FindRule:
         import numpy as np
         import torch
 
-        words = TextWords.of(tokens, special)
+        words = _TextWords.of(tokens, special)
         rows = self.queries.of_words(words)[words.word_of]
-        if isinstance(self.keys, Offset):
+        if isinstance(self.keys, _Offset):
             places = np.arange(len(tokens))
             follows = places - places[:, None] == self.keys.offset
             if self.keys.offset:
@@ -154,7 +480,7 @@ class FindRule:
             return torch.from_numpy(rows[:, None] & follows)
         of_words = (
             self.keys.cells(words)
-            if isinstance(self.keys, Relation)
+            if isinstance(self.keys, _Relation)
             else np.tile(self.keys.of_words(words), (len(words.names), 1))
         )
         np.fill_diagonal(of_words, False)
@@ -163,7 +489,7 @@ class FindRule:
     @property
     def _query_words(self) -> str:
         match self.queries:
-            case WordList() | WordPattern():
+            case _WordList() | _WordPattern():
                 return f"a word that matches {self.queries.text}"
             case _:
                 return _ONE.get(self.queries.text, self.queries.text)
@@ -171,13 +497,13 @@ class FindRule:
     @property
     def _key_words(self) -> str:
         match self.keys:
-            case Offset(offset):
+            case _Offset(offset):
                 if not offset:
                     return "itself"
                 return f"the token {abs(offset)} position{'s' * (abs(offset) > 1)} {'before' if offset < 0 else 'after'} it"
-            case Relation():
+            case _Relation():
                 return self.keys.meaning
-            case WordList() | WordPattern():
+            case _WordList() | _WordPattern():
                 return f"other words that match {self.keys.text}"
             case _:
                 return _OTHERS.get(self.keys.text, f"other patches of {self.keys.text}")
@@ -187,8 +513,6 @@ class FoundHead(NamedTuple):
     """How much a head looks from X to Y.
 
     Attributes:
-        layer: the layer of the head.
-        head: the head.
         value: the weight on Y, the mean over the queries of X that see a Y; NaN if there is none.
         uniform: the same if all visible keys had the same weight: the share of Y.
         queries: the number of these queries.
@@ -276,8 +600,8 @@ def _measured(layer: Layer, rule: FindRule) -> tuple[Any, Any, Any, list[float],
 MAX_RULE, _MAX_ITEMS, _MAX_REGEX, _MAX_OFFSET = 1000, 100, 200, 4096
 """The characters of a rule, the words of a list, the characters of a regular expression, the distance of an offset."""
 _CLOSING = {'"': '"', "'": "'", "“": "”", "„": "“", "«": "»"}
-_SIDE_WORDS = '"it", [he, she, it], /^[A-Z]/, ' + ", ".join(SIDES)
-_TARGET_WORDS = f"{_SIDE_WORDS}, {', '.join(RELATIONS)}, offset -1"
+_SIDE_WORDS = '"it", [he, she, it], /^[A-Z]/, ' + ", ".join(_SIDES)
+_TARGET_WORDS = f"{_SIDE_WORDS}, {', '.join(_RELATIONS)}, offset -1"
 # Recursion, counted repetition and fuzzy matching could take any memory; without them, time is the only limit.
 _REFUSED = (
     (re.compile(r"\((?!\?:)\?|\(\*"), "groups are ( ) and (?: )"),
@@ -287,22 +611,10 @@ _REFUSED = (
 
 
 class _RuleParser:
-    """The parser of one rule.
-
-    Attributes:
-        text: the rule.
-        place: the index of the next character.
-    """
-
     def __init__(self, text: str) -> None:
-        self.text, self.place = text, 0
+        self.text, self.place = text, 0  # the index of the next character
 
-    def rule(self) -> tuple[Side, Target]:
-        """Both sides of the rule.
-
-        Raises:
-            ConfigError: the text is no rule.
-        """
+    def rule(self) -> tuple[_Side, _Target]:
         if len(self.text) > MAX_RULE:
             raise ConfigError(
                 f"A rule has at most {MAX_RULE:,} characters; got {len(self.text):,}: write a shorter one."
@@ -320,9 +632,9 @@ class _RuleParser:
             raise self._error("the end of the rule", "remove the rest, or put several words into a list")
         return left, right
 
-    def _target(self) -> Target:
+    def _target(self) -> _Target:
         self._skip_blanks()
-        for keywords, relation in RELATIONS.items():
+        for keywords, relation in _RELATIONS.items():
             if match := re.compile(keywords.replace(" ", r"\s+") + r"(?!\w)", re.IGNORECASE).match(
                 self.text, self.place
             ):
@@ -338,27 +650,27 @@ class _RuleParser:
                 f"an integer from −{_MAX_OFFSET:,} to {_MAX_OFFSET:,}", "write offset -1 for the token before the query"
             )
         self.place = match.end()
-        return Offset(offset)
+        return _Offset(offset)
 
-    def _side(self, choices: str) -> Side:
+    def _side(self, choices: str) -> _Side:
         self._skip_blanks()
-        for keyword, side in SIDES.items():
+        for keyword, side in _SIDES.items():
             if self._accept(keyword):
                 return side
-        if match := PATTERN.match(self.text, self.place):
+        if match := _PATCHES.match(self.text, self.place):
             self.place = match.end()
-            return Patches(PatchBox.of(match))
+            return PatchBox.of(match)
         character = self.text[self.place : self.place + 1]
         if character in _CLOSING:
             word = self._word()
-            return Patches(PatchBox.of(match)) if (match := PATTERN.fullmatch(word)) else WordList((word,))
+            return PatchBox.of(match) if (match := _PATCHES.fullmatch(word)) else _WordList((word,))
         if character == "[":
             return self._list()
         if character == "/":
             return self._regex()
         raise self._error(f"one of {choices}", "put a word into quotes")
 
-    def _list(self) -> WordList:
+    def _list(self) -> _WordList:
         self.place += 1
         words: list[str] = []
         while True:
@@ -371,7 +683,7 @@ class _RuleParser:
             self._skip_blanks()
             character, self.place = self.text[self.place : self.place + 1], self.place + 1
             if character == "]":
-                return WordList(tuple(dict.fromkeys(words)))
+                return _WordList(tuple(dict.fromkeys(words)))
             if character != ",":
                 self.place -= 1
                 raise self._error("a comma or ] after a word of a list", "write [he, she, it]")
@@ -395,7 +707,7 @@ class _RuleParser:
             characters.append(self.text[self.place])
             self.place += 1
         word = "".join(characters)
-        is_patch = PATTERN.fullmatch(word) is not None  # the name of a patch has blanks
+        is_patch = _PATCHES.fullmatch(word) is not None  # the name of a patch has blanks
         if not word or (any(character.isspace() for character in word) and not is_patch):
             self.place = start
             raise self._error(
@@ -404,7 +716,7 @@ class _RuleParser:
         self.place += 1
         return word
 
-    def _regex(self) -> WordPattern:
+    def _regex(self) -> _WordPattern:
         start = self.place
         match = re.compile(r"/((?:\\.|[^/\\])+)/(\w*)").match(self.text, self.place)
         if match is None:
@@ -424,7 +736,7 @@ class _RuleParser:
         except (regex.error, ValueError, KeyError, TypeError, OverflowError, RecursionError, MemoryError) as error:
             raise self._error("a regular expression", f"correct it ({error})") from None
         self.place = match.end()
-        return WordPattern(pattern, flags == "i")
+        return _WordPattern(pattern, flags == "i")
 
     def _accept(self, keyword: str) -> bool:
         """Whether the keyword is next; then it is read."""
@@ -442,7 +754,6 @@ class _RuleParser:
             self.place += 1
 
     def _error(self, expected: str, to_do: str) -> ConfigError:
-        """The error that something else is expected at this place."""
         rest = self.text[self.place : self.place + 20]
         got = repr(rest) if rest else "the end"
         return ConfigError(f"A find rule needs {expected} at character {self.place + 1}; got {got}: {to_do}.")

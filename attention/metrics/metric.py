@@ -140,11 +140,7 @@ def _norm_first(pattern: Pattern) -> Tensor:
 
 
 def _offset(offset: int) -> CellWeights:
-    """The weight of the key at this offset from its query."""
-    return CellWeights(
-        lambda pattern: pattern.offsets == offset,
-        lambda pattern: pattern.weight_at_offset(offset),
-    )
+    return CellWeights(lambda pattern: pattern.offsets == offset, lambda pattern: pattern.weight_at_offset(offset))
 
 
 def _first_key(pattern: Pattern) -> Tensor:

@@ -217,9 +217,8 @@ class Pattern:
     @cached_property
     def follows_earlier_occurrence(self) -> Tensor:
         """Whether each key directly follows an earlier occurrence of the query's token: [text 1 query_pos key_pos]."""
-        return self.is_earlier_occurrence.roll(
-            1, dims=-1
-        )  # the last key never precedes its query, so nothing wraps around
+        # The last key never precedes its query, so nothing wraps around.
+        return self.is_earlier_occurrence.roll(1, dims=-1)
 
     @cached_property
     def offsets(self) -> Tensor:
@@ -251,10 +250,7 @@ class Pattern:
         first = self.visible[..., :1, :, :]
         visible = first.to(self.weights.dtype)
         return replace(
-            self,
-            weights=visible / visible.sum(-1, keepdim=True).clamp_min(1),
-            visible=first,
-            contribution_lengths=None,
+            self, weights=visible / visible.sum(-1, keepdim=True).clamp_min(1), visible=first, contribution_lengths=None
         )
 
 
@@ -346,9 +342,8 @@ class DistanceProfile:
         of_texts = torch.arange(n_texts, device=cells.device)[:, None, None] * self._n_places + self._places
         picked = cells.flatten().nonzero()[:, 0]
         places, size = of_texts.flatten()[picked], n_texts * self._n_places
-        sums = [
-            torch.bincount(places, self._weights[:, head].flatten()[picked].double(), size) for head in range(n_heads)
-        ]
+        of_heads = (self._weights[:, head].flatten()[picked].double() for head in range(n_heads))
+        sums = [torch.bincount(places, weights, size) for weights in of_heads]
         return torch.stack(sums).view(n_heads, n_texts, self._n_places).transpose(0, 1)
 
     def _expected(self, incidence: Tensor) -> Tensor:
@@ -395,13 +390,9 @@ def iterate_patterns(layer: Layer) -> Iterator[tuple[slice, slice, Pattern]]:
             if causal:
                 visible = visible & (torch.arange(n_keys) <= positions[:, None])
         block_lengths = None if lengths is None else lengths[heads]
-        yield (
-            heads,
-            rows,
-            Pattern(
-                weights, visible, positions, (rows_of[rows], keys_of), counted[rows], crossed, block_lengths, texts
-            ),
-        )
+        ids = rows_of[rows], keys_of
+        pattern = Pattern(weights, visible, positions, ids, counted[rows], crossed, block_lengths, texts)
+        yield heads, rows, pattern
 
 
 def _identity(token: str) -> Hashable:
@@ -410,7 +401,6 @@ def _identity(token: str) -> Hashable:
 
 
 def _words(tokens: tuple[str, ...]) -> Tensor:
-    """Whether each token is a word, [pos]."""
     import torch
 
     return torch.tensor([kind_of(token) == WORD for token in tokens])

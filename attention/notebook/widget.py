@@ -8,8 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from attention.base.errors import AttentionError, MissingError
-from attention.explanation.explain import explain
-from attention.explanation.explanation import Explanation
+from attention.explanation.explanation import Explanation, explain
 from attention.export.packing import MAX_BYTES, pack_trace
 from attention.formula.names import WEIGHTS, Cell
 from attention.formula.override import SOURCE_MASK, Override

@@ -13,8 +13,7 @@ from attention.base.errors import AttentionError
 from attention.base.tokens import any_patch, pair_spans
 from attention.explanation import tables
 from attention.explanation.derived import DerivedMap, DerivedView, derived_views
-from attention.explanation.explain import explain
-from attention.explanation.explanation import Explanation
+from attention.explanation.explanation import Explanation, explain
 from attention.formula.names import HEAD_OUTPUT, SCORES, WEIGHTS, Cell
 from attention.formula.positions import paired_column
 from attention.formula.steps import MAP_AXES, Factor, Step, declared, find_step, is_step

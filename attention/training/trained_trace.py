@@ -17,9 +17,8 @@ from attention.formula.formula import Formula
 from attention.formula.functions import generator
 from attention.formula.mask import Mask
 from attention.formula.names import EMBEDDING, INPUT, KEY, MEMORY, QUERY, VALUE, WEIGHTS
-from attention.patching.forward import AttentionCall, PatchedForward
+from attention.patching.forward import AttentionCall, PatchedForward, describe
 from attention.patching.intervention import Intervention
-from attention.patching.validate import describe
 from attention.trace.layer import Layer
 from attention.trace.linear_run import LinearRun
 from attention.trace.model_run import FinalNorm, LayerMatrices, VocabularyWeights

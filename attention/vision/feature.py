@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from attention.features import Feature
+from attention.metrics.find_rule import NEAR
 from attention.metrics.metric import CellWeights, Metric
-from attention.metrics.patch_box import NEAR
 from attention.metrics.patterns import CLS, PATCH, REGISTER, WORD
 from attention.vision import places
 

@@ -10,7 +10,7 @@ from attention.base import cache
 from attention.base.tokens import any_patch
 from attention.formula.mask import Mask
 from attention.formula.names import WEIGHTS
-from attention.metrics.patch_box import NEAR, PatchBox
+from attention.metrics.find_rule import NEAR, PatchBox
 from attention.metrics.patterns import CELLS_PER_SECOND, PATCH, Pattern, iterate_patterns, kind_of
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from test_model import CAT, OWL, TWO_TEXTS
 from tiny_models import TinyModels
 
 from attention import Cell, File, Intervention, MissingError, Model, TextError, Trace, TypedText, circuits, metrics
-from attention.circuits import circuits_program, direct_effects
-from attention.circuits.score_terms import estimate_seconds
+from attention.circuits import direct_effects
+from attention.circuits.direct_effects import estimate_seconds
 from attention.models.library import LIBRARY, Settings
 from attention.pictures import steps_view
 from attention.trace.residual_parts import LOGITS
@@ -223,7 +223,7 @@ def test_saved_trace_has_no_model(tiny: TinyModels, tmp_path: object) -> None:
 def test_program_computes_the_same_numbers(tiny: TinyModels, capsys: pytest.CaptureFixture[str]) -> None:
     trace = trace_of(tiny, "Llama", interventions=(Intervention(0, 1, "mean"),))
     readout = direct_effects.find_readout(trace, trace.predictions[-1].ids[1])
-    text = circuits_program.python(trace, Cell(1, "weights", 2, 5, 3), readout)
+    text = direct_effects.python(trace, Cell(1, "weights", 2, 5, 3), readout)
     scope: dict[str, object] = {}
     exec(text, scope)
     writes = scope["writes"]
@@ -292,9 +292,9 @@ def test_direct_effect_is_a_metric_of_the_heads(tiny: TinyModels) -> None:
 
 def test_estimate_falls_to_zero_once_the_run_is_cached(tiny: TinyModels) -> None:
     trace = Model("GPT-2", "the owl asked the moon").trace()
-    assert direct_effects.estimate_seconds(trace) > 0
+    assert direct_effects.find_run(trace).estimate_seconds() > 0
     circuits.writes(trace, 1, 0)
-    assert direct_effects.estimate_seconds(trace) == 0
+    assert direct_effects.find_run(trace).estimate_seconds() == 0
     assert estimate_seconds(trace, 1, 0, 3, 1) > 0
     circuits.score_terms(trace, 1, 0, 3, 1)
     assert estimate_seconds(trace, 1, 0, 3, 1) == 0

@@ -74,7 +74,7 @@ def test_long_runs_wait_for_a_click(tiny: TinyModels, monkeypatch: pytest.Monkey
 
 def test_lab_refuses_a_long_run_in_a_sentence(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny("Llama")
-    monkeypatch.setattr(direct_effects, "MAX_SECONDS", 0.0)
+    monkeypatch.setattr(direct_effects, "_MAX_SECONDS", 0.0)
     CACHE.reset(2**28)
     app = opened("app.py", **LINK, view="writes")
     assert not app.exception

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attention import ConfigError, MissingError, Model, ModelError, TextError, TypedText, circuits, metrics
 from attention.circuits import copying, figures
-from attention.circuits.copying import matrices_of
+from attention.circuits.copying import _matrices_of
 from attention.metrics.table import describe_head, describe_metric, frame, heading, rank_words
 from attention.models.model_matrices import _NO_ROTATION_REASON, ModelMatrices, _find_change
 from attention.pictures import charts
@@ -71,7 +71,7 @@ def test_copying_scores_and_spectra_equal_those_of_transformer_lens(formula: dic
 def test_copying_score_equals_the_eigenvalues_of_the_whole_matrix(formula: dict[str, Model]) -> None:
     for model in formula.values():
         loaded, _ = model.load_inputs()
-        matrices = matrices_of(model)
+        matrices = _matrices_of(model)
         layer = matrices.layer(1)
         assert layer.w_v is not None
         assert layer.w_o is not None
@@ -90,7 +90,7 @@ def test_copying_score_equals_the_eigenvalues_of_the_whole_matrix(formula: dict[
 def test_ov_and_qk_spectra_equal_those_of_the_whole_matrices(tiny: TinyModels) -> None:
     for family in ("Llama", "GPT-2", "Gemma 2"):
         model = Model(str(tiny(family)), TEXT)
-        layer = matrices_of(model).layer(1)
+        layer = _matrices_of(model).layer(1)
         w_q, w_k, w_v, w_o = (w[3].double() for w in (layer.w_q, layer.w_k, layer.w_v, layer.w_o) if w is not None)
         ov, qk = circuits.ov_spectrum(model, 1, 3), circuits.qk_spectrum(model, 1, 3)
         for spectrum, whole in ((ov, w_v @ w_o), (qk, w_q @ w_k.T)):
@@ -104,7 +104,7 @@ def test_rotated_matrices_give_the_scores_that_the_model_computes(tiny: TinyMode
     """Two texts of one token would all be at position 0, so the scores of a text are compared, up to the scales and biases left out."""
     model = Model(str(tiny(family)), TEXT)
     loaded, inputs = model.load_inputs()
-    layer, recorded = matrices_of(model).layer(0), model.trace().layers[0]
+    layer, recorded = _matrices_of(model).layer(0), model.trace().layers[0]
     assert layer.rotations is not None
     assert layer.w_q is not None
     assert layer.w_k is not None
@@ -134,7 +134,7 @@ def test_rotated_matrices_give_the_scores_that_the_model_computes(tiny: TinyMode
 def test_norms_of_queries_and_keys_are_folded_in(tiny: TinyModels, family: str) -> None:
     model = Model(str(tiny(family)), TEXT)
     loaded, inputs = model.load_inputs()
-    layer, recorded = matrices_of(model).layer(0), model.trace().layers[0]
+    layer, recorded = _matrices_of(model).layer(0), model.trace().layers[0]
     assert layer.rotations is not None
     assert layer.w_q is not None
     assert layer.w_k is not None
@@ -220,7 +220,7 @@ def test_cross_attention_is_refused_with_a_reason(tiny: TinyModels) -> None:
 
 def test_unknown_rotation_is_refused_with_a_reason(tiny: TinyModels) -> None:
     model = Model(str(tiny("Llama")), TEXT)
-    matrices = matrices_of(model)
+    matrices = _matrices_of(model)
     assert isinstance(matrices, ModelMatrices)
     call, named = matrices.run.calls[0], dict(model.load_inputs()[0].sites[0].parameters)
     assert _find_change(call, named, None) == _NO_ROTATION_REASON  # no rotary module was found
@@ -298,16 +298,16 @@ def test_smollm2_induction_head_scores_low_and_name_mover_copies(smollm2: Model)
 def test_charts_show_every_number_and_describe_it() -> None:
     trace = Trained("induction", text="an owl asked the moon").trace()
     copied, spectrum = circuits.copied_tokens(trace, 1, 0, key=3), circuits.ov_spectrum(trace, 1, 0)
-    bars = figures.token_bars_json(
-        [item.token for item in copied.raised], [item.effect for item in copied.raised], True, "L1 H0", "the"
-    )
+    bars = figures.token_bars_json(copied, raised=True)
     assert list(bars["data"][0]["x"]) == [item.effect for item in copied.raised]
     assert "raised most after reading “the”: the " in bars["layout"]["meta"]["alt"]
-    assert spectrum.token_eigenvalues is not None
-    points = figures.eigenvalues_json(spectrum.token_eigenvalues, "L1 H0", spectrum.copying_score, "W")
+    points = figures.eigenvalues_json(spectrum)
     assert len(points["data"][0]["x"]) == len(spectrum.frame()) == 64
     assert "56 of 64 to the right of 0" in points["layout"]["meta"]["alt"]
-    line, heat = figures.qk_by_offset_json((0, 1, 2), np.ones((3, 8)), (0.1, 0.5, -0.2), "L1 H0")
+    line, heat = figures.qk_by_offset_json([
+        circuits.QKSpectrum(1, 0, offset, True, torch.tensor([1 + score, score - 1]), torch.ones(8))
+        for offset, score in enumerate((0.1, 0.5, -0.2))
+    ])  # fmt: skip
     assert "from −0.2 to 0.5, largest at offset 1" in line["layout"]["meta"]["alt"]
     assert heat["data"][0]["z"].shape == (3, 8)
 

@@ -9,7 +9,7 @@ from test_exports import (
 )
 
 from attention import Cell, circuits
-from attention.circuits import circuits_program, direct_effects
+from attention.circuits import direct_effects
 from attention.explanation import tables
 from attention.training import Trained
 
@@ -27,7 +27,7 @@ def test_files_of_circuits_equal_the_library(client: TestClient) -> None:  # noq
     terms = circuits.score_terms(trace, 1, 0, 20, 7)
     assert answers["score-terms.csv"].text == terms.frame().to_csv(index=False)
     readout = direct_effects.find_readout(trace, target)
-    assert answers["circuits.py"].text == circuits_program.python(trace, Cell(1, "weights", 0, 20, 7), readout)
+    assert answers["circuits.py"].text == direct_effects.python(trace, Cell(1, "weights", 0, 20, 7), readout)
     derived = tables.derived_csv(trace, direct_effects.writes_map(readout), 1, 0)
     assert answers["logit-effect.csv"].text == "".join(derived)
     refused = client.get("/export/logit-parts.csv", params={"text": "a b"})

@@ -19,8 +19,14 @@ from tiny_models import TinyModels
 from attention import ConfigError, Intervention, Model
 from attention.base.printed import format_number
 from attention.circuits import batched_heads
-from attention.circuits.head_importance import SATURATION_CAVEAT, SWEEP_KINDS, HeadSweep, rank_correlation
-from attention.circuits.sweep import _other_run, sweep_heads
+from attention.circuits.sweep import (
+    SATURATION_CAVEAT,
+    SWEEP_KINDS,
+    HeadSweep,
+    _other_run,
+    rank_correlation,
+    sweep_heads,
+)
 from attention.formula.edit_kinds import PATCH_CODES
 from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, VALUE, WEIGHTS
 from attention.models import forward_pass

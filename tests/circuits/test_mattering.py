@@ -16,9 +16,8 @@ from tiny_models import TinyModels
 
 from attention import ConfigError, Intervention, Model
 from attention.base.cache import CACHE
-from attention.circuits import batched_heads
-from attention.circuits.head_importance import HeadSweep
-from attention.circuits.sweep import _N_RANDOM_GROUPS, ablate_group, estimated_seconds, sweep_heads
+from attention.circuits import sweep
+from attention.circuits.sweep import _N_RANDOM_GROUPS, HeadSweep, estimated_seconds, sweep_heads, together
 from attention.models import forward_pass, linearize
 from attention.models.library import LIBRARY, Settings
 from attention.models.lm_head import Measurement
@@ -206,7 +205,7 @@ def test_headless_model_reports_how_far_its_vectors_moved(tiny: TinyModels) -> N
 def test_joint_ablation_is_compared_with_random_heads_in_every_run(tiny: TinyModels) -> None:
     source = model(tiny, "GPT-2")
     heads = ((0, 1), (1, 3))
-    joint = ablate_group(source, heads)
+    joint = together(source, heads)
     target = source.trace().predictions[-1].ids[0]
     ablations = tuple(Intervention(*head, "zero") for head in heads)
     ablated = Model(source.name, source.text, interventions=ablations).trace().predictions[-1]
@@ -220,10 +219,10 @@ def test_joint_ablation_is_compared_with_random_heads_in_every_run(tiny: TinyMod
     assert conditional.baseline == pytest.approx(single.baseline + single.change[0, 1], abs=1e-5)
     assert conditional.change[0, 1] == 0
     assert conditional.baseline + conditional.change[1, 3] == pytest.approx(joint.ablated, abs=1e-5)
-    assert math.isnan(ablate_group(source, tuple((0, head) for head in range(4))).random_median)
+    assert math.isnan(together(source, tuple((0, head) for head in range(4))).random_median)
     # Interventions that ablate these heads already are not counted twice; others stay.
     hot = Intervention(0, 2, temperature=9.0)
-    silent = ablate_group(Model(source.name, source.text, interventions=(*ablations, hot)), heads)
+    silent = together(Model(source.name, source.text, interventions=(*ablations, hot)), heads)
     assert silent.baseline == pytest.approx(
         ablation_sweep(Model(source.name, source.text, interventions=(hot,))).baseline, abs=1e-5
     )
@@ -242,7 +241,7 @@ def test_ablation_sweep_is_budgeted_interruptible_and_cached(tiny: TinyModels, m
     complete = ablation_sweep(source)
     assert [state.done for state in sweep_heads(source)] == [8]
     assert ablation_sweep(source) is complete
-    monkeypatch.setattr(batched_heads, "MAX_SECONDS", 0)
+    monkeypatch.setattr(sweep, "_MAX_SECONDS", 0)
     with pytest.raises(ConfigError, match="choose a shorter text, or a smaller model"):
         estimated_seconds(source)
 
@@ -256,7 +255,7 @@ def test_missing_heads_tokens_and_positions_are_reported(tiny: TinyModels) -> No
         with pytest.raises(ConfigError, match=sentence):
             ablation_sweep(source, **more)
     with pytest.raises(ConfigError, match="layers count from 0 to 1; got 9"):
-        ablate_group(source, ((9, 0),))
+        together(source, ((9, 0),))
     tiny("Bloom")
     with pytest.raises(ConfigError, match="cannot be ablated"):
         ablation_sweep(Model("Bloom", OWL))

@@ -22,8 +22,7 @@ from tiny_models import TinyModels
 from attention import ConfigError, Intervention, Model, Trace, circuits
 from attention.base.cache import CACHE
 from attention.circuits import path_patching
-from attention.circuits.path_patching import MODES, PathRequest, _both_parts
-from attention.circuits.path_runs import LogitMeasurement, PathRuns
+from attention.circuits.path_patching import MODES, PathRequest, _both_parts, _LogitMeasurement, _PathRuns
 from attention.models.library import LIBRARY, Settings
 from attention.training import Trained
 
@@ -108,7 +107,7 @@ def test_direct_paths_into_linear_logits_sum_to_the_whole(name: str) -> None:
     last: list[torch.Tensor] = []
     hook = norm.register_forward_pre_hook(lambda _, args: last.append(args[0][0, -1].detach()))
     run_a, run_b = _both_parts(a.trace().model_run, b.trace().model_run)
-    runs = PathRuns(run_a.runner(6), run_b.runner(6))
+    runs = _PathRuns(run_a.runner(6), run_b.runner(6))
     hook.remove()
     x_a, x_b = last[-2:]  # of the recorded runs
     factor = (
@@ -122,8 +121,9 @@ def test_direct_paths_into_linear_logits_sum_to_the_whole(name: str) -> None:
         return (x - x.mean(-1, keepdim=True) if name == "GPT-2" else x) * factor
 
     hook = norm.register_forward_hook(lambda _, args, __: linear(args[0]))
-    measurement = LogitMeasurement(reference.TARGET, reference.DISTRACTOR)
-    changes = [change for batch in runs.changes_at_logits(runs.parts, "direct", measurement) for _, change in batch]
+    measurement = _LogitMeasurement(reference.TARGET, reference.DISTRACTOR)
+    batches = runs.changes(runs.parts, (), "direct", measurement)
+    changes = [change for _, batch in batches for _, _, change in batch]
     hook.remove()
     w_u = network.lm_head.weight.detach()
     whole = float((linear(x_b) - linear(x_a)) @ (w_u[reference.TARGET] - w_u[reference.DISTRACTOR]))
@@ -327,7 +327,7 @@ def test_errors_say_what_to_do(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch
     for trace, other, options, message in cases:
         with pytest.raises(ConfigError, match=message):
             circuits.paths(trace, other, **options)
-    monkeypatch.setattr(path_patching, "MAX_SECONDS", 1e-9)
+    monkeypatch.setattr(path_patching, "_MAX_SECONDS", 1e-9)
     with pytest.raises(ConfigError, match=r"paths in turn would take about .* choose one receiving head"):
         circuits.estimated_seconds_of_paths(a, b, PathRequest())
 

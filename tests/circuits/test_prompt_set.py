@@ -13,7 +13,7 @@ from conftest import ROOT
 from tiny_models import TinyModels
 
 from attention import ConfigError, FileError, Model, circuits
-from attention.circuits import prompt_sweep, prompts
+from attention.circuits import prompts
 from attention.circuits.prompts import ABLATION, DIRECT, ESTIMATE, PATCH
 from attention.models.library import LIBRARY, Settings
 from attention.sources.link import source_of
@@ -136,7 +136,7 @@ def test_prompts_that_cannot_run_are_named(monkeypatch: pytest.MonkeyPatch) -> N
         circuits.over_prompts(model, circuits.PromptSet.from_rows(rows[1:2]))
     with pytest.raises(ConfigError, match="The patched step is one of"):
         circuits.over_prompts(model, circuits.PromptSet.from_rows(rows), "output")
-    monkeypatch.setattr(prompt_sweep, "MAX_SECONDS", 0)
+    monkeypatch.setattr(prompts, "_MAX_SECONDS", 0)
     with pytest.raises(ConfigError, match="choose fewer or shorter prompts, or only the estimates"):
         circuits.over_prompts(model, circuits.PromptSet.from_rows(rows))
 

@@ -196,7 +196,7 @@ def test_bad_requests_are_refused_in_one_sentence(tiny: TinyModels, monkeypatch:
     with pytest.raises(ConfigError, match="AttnLRP may take at most 0 MB; the gradients of 9 tokens in 2 layers take"):
         relevance_pass.token_relevance(loaded, inputs, 8, 7, max_bytes=needed - 1)
     assert relevance_pass.token_relevance(loaded, inputs, 8, 7, max_bytes=needed).logit
-    monkeypatch.setattr(relevance_pass, "MAX_SECONDS", 1e-9)
+    monkeypatch.setattr(relevance_pass, "_MAX_SECONDS", 1e-9)
     with pytest.raises(ConfigError, match="may take at most 0 s here; 9 tokens take about 0 s: choose a shorter text"):
         relevance_pass.gradient_maps(loaded, inputs, 8, 7)
 

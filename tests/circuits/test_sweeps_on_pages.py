@@ -13,9 +13,8 @@ from test_pages import drawn, opened, said
 from tiny_models import TinyModels
 
 from attention import Model, circuits
-from attention.circuits.head_importance import SweepProgress
-from attention.circuits.prompt_sweep import PromptProgress
-from attention.circuits.prompts import ABLATION, DIRECT, ESTIMATE, PATCH
+from attention.circuits.prompts import ABLATION, DIRECT, ESTIMATE, PATCH, PromptSweep
+from attention.circuits.sweep import HeadSweep, Progress
 from attention.models.library import LIBRARY, Settings
 from attention.sources.second_state import second_state
 from pages.ui.circuits import ablation
@@ -109,9 +108,9 @@ def test_prompt_set_shows_means_and_a_link_for_each_prompt(model: Model, exact: 
 def test_prompt_sweep_stops_at_its_button(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def sweep(*_: object, **__: object) -> Iterator[PromptProgress]:
+    def sweep(*_: object, **__: object) -> Iterator[Progress[PromptSweep]]:
         calls.append(True)
-        yield PromptProgress(3, 16, 5.0, 1)
+        yield Progress(3, 16, 5.0)
         st.stop()  # as a click stops a run in progress
 
     app = with_prompts(CSV)
@@ -148,9 +147,9 @@ def test_examples_fill_the_field_and_errors_are_sentences(tiny: TinyModels) -> N
 def test_ablation_sweep_stops_at_its_button(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def sweep(*_: object) -> Iterator[SweepProgress]:
+    def sweep(*_: object) -> Iterator[Progress[HeadSweep]]:
         calls.append(True)
-        yield SweepProgress(3, 8, 5.0)
+        yield Progress(3, 8, 5.0)
         st.stop()  # as a click stops a run in progress
 
     app = opened("pages/heads.py", **LINK)

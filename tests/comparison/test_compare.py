@@ -6,9 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attention import AttentionConfig, Cell, Layer, MissingError, ShapeError, Trace, TypedText, paper
-from attention.comparison import figures, summary
-from attention.comparison.comparison import HeadIndex, compare
-from attention.comparison.summary import color_limit
+from attention.comparison import figures
+from attention.comparison.comparison import (
+    HeadIndex,
+    alignment_notes,
+    color_limit,
+    compare,
+    describe_change,
+    explain_difference,
+)
 from attention.explanation import tables
 from attention.explanation.alignment import align
 from attention.pictures.message import to_plotly
@@ -55,10 +61,8 @@ def test_pieces_sum_over_keys_average_over_queries_and_leave_gaps():
     assert torch.allclose(comparison.a[1:, 1:], torch.tensor([[(0.3 + 0.5) / 2, 0.2], [0.5, 0.25]]))
     expected = torch.tensor([[NAN, NAN, NAN], [NAN, 0.5 - 0.4, 0.5 - 0.2], [NAN, 0.1 - 0.5, 0.9 - 0.25]])
     assert torch.allclose(comparison.matrix, expected, equal_nan=True)
-    assert summary._unmatched_tokens(comparison.rows, ("[CLS]", "un", "##do", "it"), ("undo", "it")) == (
-        ["0 [CLS]"],
-        [],
-    )
+    (notes,) = alignment_notes(comparison)
+    assert notes.endswith("Without a partner: 0 [CLS] in A.")
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.integers(0, 2**16))
@@ -133,18 +137,14 @@ def test_largest_cells_are_words_with_positions_only_for_repeated_tokens():
     a = given_weights(["it", "animal"], torch.tensor([[0.5, 0.5], [0.5, 0.5]]))
     b = given_weights(["it", "animal"], torch.tensor([[0.3, 0.71], [0.5, 0.5]]))
     comparison = compare(a, b)
-    assert [
-        summary.describe_change(comparison, a.layers[0], b.layers[0], change) for change in comparison.largest_changes()
-    ] == [
-        "`it` → `animal` +0.21",
-        "`it` → `it` −0.20",
-    ]
+    words = [describe_change(comparison, change) for change in comparison.largest_changes()]
+    assert words == ["`it` → `animal` +0.21", "`it` → `it` −0.20"]
     twice = compare(A, OTHER)
-    words = summary.describe_change(twice, A.layers[0], OTHER.layers[0], twice.largest_changes()[0])
-    assert words.startswith("`")
-    assert " → `" in words
+    repeated = describe_change(twice, twice.largest_changes()[0])
+    assert repeated.startswith("`")
+    assert " → `" in repeated
     query = compare(A, TypedText(TEXT, AttentionConfig(seed=1)).trace(), "query")
-    assert " → d_k " in summary.describe_change(query, A.layers[0], A.layers[0], query.largest_changes()[0])
+    assert " → d_k " in describe_change(query, query.largest_changes()[0])
 
 
 def test_comparison_maps_share_scales_clicks_files_and_alt_texts():
@@ -163,18 +163,18 @@ def test_comparison_maps_share_scales_clicks_files_and_alt_texts():
     # The target of a click on each of the maps.
     row, column = comparison.rows.group_index("a", 2), comparison.columns.group_index("a", 4)
     assert figures.cell_of_click(comparison, cell, "weights", 2, 4) == cell
-    cell_b = figures.aligned_cell_of_b(comparison, cell, HeadIndex(0, 1))
+    cell_b = figures.aligned_cell_of_b(comparison, cell)
     assert OTHER.tokens[cell_b.row] == "sat"
     assert figures.cell_of_click(comparison, cell, figures._b_map_name("weights"), cell_b.row, cell_b.column) == cell
     assert figures.cell_of_click(comparison, cell, maps[2]["layout"]["meta"]["step"], row, column) == cell
     dog = OTHER.tokens.index("dog")
     assert figures.cell_of_click(comparison, cell, figures._b_map_name("weights"), dog, 0) is None
-    assert figures.aligned_cell_of_b(comparison, Cell(0, "weights", 1, A.tokens.index("cat"), 0), HeadIndex()) is None
+    assert figures.aligned_cell_of_b(comparison, Cell(0, "weights", 1, A.tokens.index("cat"), 0)) is None
     # The arithmetic, the table and the picture show the same number.
-    explanation = summary.explain_difference(comparison, cell)
+    explanation = explain_difference(comparison, cell)
     assert explanation.value == float(comparison.matrix[row, column])
     assert math.isclose(explanation.result, explanation.value, abs_tol=1e-7)
-    assert summary.explain_difference(comparison, Cell(0, "weights", 1, A.tokens.index("cat"), 0)) is None
+    assert explain_difference(comparison, Cell(0, "weights", 1, A.tokens.index("cat"), 0)) is None
     frame = comparison.frame()
     assert frame.to_numpy()[row, column] == explanation.value
     assert len("".join(tables.csv_chunks(frame)).splitlines()) == len(comparison.rows.groups) + 1

@@ -26,7 +26,7 @@ IMAGE = Image.fromarray(noise())
 def drawn(a: Trace, b: Trace, cell: Cell, reads: str = "row", colors: str = "stretched") -> list[Spec]:
     other = HeadIndex(cell.layer, cell.head)
     difference = compare(a, b, cell.step, other, other)
-    return compared_pictures(a, b, cell, other, difference, colors, OverPicture(reads))
+    return compared_pictures(a, b, cell, difference, colors, OverPicture(reads))
 
 
 @pytest.mark.parametrize("reads", ["row", "column"])
@@ -99,7 +99,7 @@ def test_override_is_compared_and_text_has_no_pictures(picture_models: TinyPictu
     a, b = source.trace(), replace(source, config=Override(temperature=0.5)).trace()
     assert len(drawn(a, b, Cell(0, "weights", 0, 1, 1), colors="log")) == 3
     assert drawn(a, b, Cell(len(a.layers) - 1, "weights", 0, 1, 1)) == []
-    alone = compared_pictures(a, b, Cell(0, "weights", 0, 1, 1), HeadIndex(0, 0), None, "fixed", OverPicture())
+    alone = compared_pictures(a, b, Cell(0, "weights", 0, 1, 1), None, "fixed", OverPicture())
     assert [figure["layout"]["title"]["text"] for figure in alone] == ["<b>A</b>  weights over the picture"]
 
 

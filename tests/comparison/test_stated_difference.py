@@ -8,8 +8,7 @@ from test_explain import plain_value
 from test_stated import altered, near, some_cells, traced
 
 from attention import Cell, Layer, Trace
-from attention.comparison import summary
-from attention.comparison.comparison import compare
+from attention.comparison.comparison import compare, explain_difference
 
 
 @pytest.mark.parametrize("name", ["default", "causal, sinusoidal", "dropout"])
@@ -24,7 +23,7 @@ def test_difference_equals_the_arithmetic_of_its_line(name: str) -> None:
         ):
             comparison = compare(a, b, one)
             for q, k in some_cells(a.layers[0], one, 0):
-                explanation = summary.explain_difference(comparison, Cell(0, one, 0, q, k))
+                explanation = explain_difference(comparison, Cell(0, one, 0, q, k))
                 number_a, number_b = (float(trace.layers[0].matrix(one)[q, k]) for trace in (a, b))
                 if explanation is not None:
                     assert [term.value for term in explanation.terms] == [number_b, -number_a]
@@ -40,6 +39,6 @@ def test_difference_of_few_digits_is_rounded_like_its_dtype() -> None:
         for by in (1, 1.07)
     )
     comparison = compare(Trace(("a", "b"), (a,)), Trace(("a", "b"), (b,)), "scores")
-    explanation = summary.explain_difference(comparison, Cell(0, "scores", 0, 1, 1))
+    explanation = explain_difference(comparison, Cell(0, "scores", 0, 1, 1))
     assert explanation is not None
     assert explanation.result == pytest.approx(explanation.value, rel=0.02)

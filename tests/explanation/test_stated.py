@@ -643,7 +643,7 @@ def test_explanations_are_created_in_one_place_and_never_modified() -> None:
     assert (
         {("explanation.py", "_build")}
         <= set(calls)
-        <= {("explanation.py", "_build"), ("summary.py", "explain_difference")}
+        <= {("explanation.py", "_build"), ("comparison.py", "explain_difference")}
     )
 
 

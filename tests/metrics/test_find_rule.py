@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from attention import ConfigError, Layer, Trace
-from attention.metrics import FindRule, find_heads, find_targets
-from attention.metrics.find_rule import EXAMPLES
-from attention.metrics.find_targets import TextWords
+from attention.metrics import FindRule, find_heads, find_rule
+from attention.metrics.find_rule import EXAMPLES, _TextWords
 
 WORDPIECES = ("[CLS]", "the", "anim", "##al", "was", "tired", ".", "it", "slept", "!", '"', "The", "[SEP]")
 
@@ -87,27 +86,27 @@ def test_slow_regular_expression_is_refused_once(monkeypatch: pytest.MonkeyPatch
     rule, words = FindRule.parse("from any to /(a|a)*$/"), ("a" * 60 + "b",)
     with pytest.raises(ConfigError, match=r"0.12 s .* /\(a\|a\)\*\$/ takes longer: write one without"):
         rule._of_text(words, frozenset())
-    assert rule.keys.of_words(TextWords.of(("aa",)))  # refused for that text alone
-    monkeypatch.setattr(find_targets.regex, "compile", lambda *_: pytest.fail("a page asks again in every run"))
+    assert rule.keys.of_words(_TextWords.of(("aa",)))  # refused for that text alone
+    monkeypatch.setattr(find_rule.regex, "compile", lambda *_: pytest.fail("a page asks again in every run"))
     with pytest.raises(ConfigError, match="takes longer"):
         rule._of_text(words, frozenset())
 
 
 def test_an_expression_stopped_by_others_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(find_targets.time, "thread_time", lambda: 0.0)  # other threads have the processor
-    rule, remembered = FindRule.parse("from /(b|b)*$/ to any"), find_targets._is_found.cache_info().currsize
+    monkeypatch.setattr(find_rule.time, "thread_time", lambda: 0.0)  # other threads have the processor
+    rule, remembered = FindRule.parse("from /(b|b)*$/ to any"), find_rule._is_found.cache_info().currsize
     with pytest.raises(ConfigError, match="takes longer"):
         rule._of_text(("b" * 60 + "a",), frozenset())
-    assert find_targets._is_found.cache_info().currsize == remembered
+    assert find_rule._is_found.cache_info().currsize == remembered
 
 
 def test_words_join_pieces_and_end_sentences() -> None:
-    words = TextWords.of(WORDPIECES)
+    words = _TextWords.of(WORDPIECES)
     assert words.names[2] == "animal"
     assert words.word_of.tolist() == [0, 1, 2, 2, *range(3, 12)]
     assert words.sentence_of.tolist() == [-1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, -1]
-    assert TextWords.of(("Hel", "lo", "·wor", "ld", ",", "·x")).names == ("Hello", "world", ",", "x")
-    assert TextWords.of(("an", "owl")).names == ("an", "owl")
+    assert _TextWords.of(("Hel", "lo", "·wor", "ld", ",", "·x")).names == ("Hello", "world", ",", "x")
+    assert _TextWords.of(("an", "owl")).names == ("an", "owl")
 
 
 @pytest.mark.parametrize(

@@ -103,10 +103,11 @@ def test_ranks_differences_and_distances_match_direct_computation():
     )
     assert predictions.summarize(base, base)[0] == "The prediction is the same to rounding."
     moved_traces = (
-        Trace(("x",), (), vectors=torch.tensor([[0.0, 2.0]])),
-        Trace(("x",), (), vectors=torch.tensor([[1.0, 1.0]])),
+        Trace(("x",), (), vectors=torch.tensor([[0.0, 2.0]]), input_tokens=("x",)),
+        Trace(("x",), (), vectors=torch.tensor([[1.0, 1.0]]), input_tokens=("x",)),
     )
-    assert predictions._cosines(*moved_traces).tolist() == pytest.approx([math.sqrt(1 / 2)])
+    (shift,) = predictions.vector_shifts(*moved_traces)
+    assert shift.cosine == pytest.approx(math.sqrt(1 / 2))
     movements = predictions.VectorShift(0, "x", 1 - 3e-5), predictions.VectorShift(1, "y", 1 - 5e-5)
     assert predictions.summarize_shifts(movements) == "Vectors moved: cosine 1 − 4e−5 on average."
     assert "a cosine of 1 − 5e−5 with the unchanged one" in predictions.describe_shifts(movements)

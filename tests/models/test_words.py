@@ -22,7 +22,7 @@ from attention.base.pieces import WordRule, join_pieces
 from attention.base.tokens import Generated, Patch, Piece, tokenize
 from attention.explanation.subwords import TokenGroups, words_rule
 from attention.files.array_writer import npz, safetensors
-from attention.metrics.find_targets import TextWords
+from attention.metrics.find_rule import _TextWords
 from attention.models.token_pieces import readable_tokens, vocabulary_names, word_rule
 from attention.sources.file import File
 
@@ -229,7 +229,7 @@ def test_bytes_of_a_cut_character_stay_together() -> None:
     ],
 )  # fmt: skip
 def test_tokens_without_a_tokenizer_say_their_rule(tokens: tuple[str, ...], words: tuple[str, ...], rule: str) -> None:
-    assert TextWords.of(tokens).names == words
+    assert _TextWords.of(tokens).names == words
     assert words_rule(tokens).startswith(rule)
 
 

@@ -18,7 +18,7 @@ from attention.base.tokens import Patch, patch_places
 from attention.formula import mask_tensor
 from attention.formula.formula import Formula
 from attention.formula.mask import Mask
-from attention.metrics.patch_box import PatchBox
+from attention.metrics.find_rule import PatchBox
 from attention.patching.intervention import parse_codes
 from attention.pictures.live_inputs import _mask_rule
 from attention.vision.places import hide_patches, mask_near_patches

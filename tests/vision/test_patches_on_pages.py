@@ -13,7 +13,7 @@ from tiny_pictures import TinyPictureModels
 
 from attention import Model
 from attention.formula import mask_tensor
-from attention.metrics.patch_box import PatchBox
+from attention.metrics.find_rule import PatchBox
 from attention.models.library import LIBRARY
 from attention.vision.examples import example_picture
 from attention.vision.heads_over_picture import default_query

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attention import circuits
-from attention.circuits import circuits_program, direct_effects, token_relevance
+from attention.circuits import direct_effects, token_relevance
 from attention.pictures.view import DISTRACTOR, TARGET
 from attention.trace.readout import Readout
 from attention.trace.trace import Trace
@@ -39,7 +39,7 @@ def _score_terms(request: Request) -> ExportFile:
 
 def _circuits_program(request: Request) -> ExportFile:
     trace = request.trace
-    return ExportFile("circuits.py", [circuits_program.python(trace, request.cell(trace), _readout(request, trace))])
+    return ExportFile("circuits.py", [direct_effects.python(trace, request.cell(trace), _readout(request, trace))])
 
 
 _GRADIENT = token_relevance.STEP

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -14,8 +14,16 @@ from attention.base.errors import ConfigError
 from attention.base.knobs import Choice, Knob
 from attention.base.printed import format_number
 from attention.circuits import figures
-from attention.circuits.head_importance import CAVEAT, STEP_WORDS, SWEEP_KINDS, GroupAblation, HeadSweep, SweepProgress
-from attention.circuits.sweep import ablate_group, estimated_seconds, sweep_heads
+from attention.circuits.sweep import (
+    CAVEAT,
+    STEP_WORDS,
+    SWEEP_KINDS,
+    HeadSweep,
+    Progress,
+    estimated_seconds,
+    sweep_heads,
+    together,
+)
 from attention.formula.edit_kinds import ABLATIONS
 from attention.formula.override import Override
 from attention.pictures.view import DISTRACTOR, TARGET
@@ -44,37 +52,8 @@ _NAMES = {
 _HOW = Knob("matters_silence", "zero", Choice(SWEEP_KINDS, tuple(_NAMES[kind] for kind in SWEEP_KINDS)), "Each head gets", "What replaces a part of each head in turn. B is the second state, as on the page Compare: the same model with another text.")  # fmt: skip
 
 
-@dataclass(frozen=True)
-class SweepRequest:
-    """The request for a sweep over heads.
-
-    Attributes:
-        model: the model with its interventions, and with B as its other run.
-        position: the position of the prediction; None if the model predicts nothing.
-        target: the id of the target token; None for the likeliest.
-        distractor: the id of the token to compare with; None for none.
-        kind: what each head gets, one of `SWEEP_KINDS`.
-    """
-
-    model: Model
-    position: int | None
-    target: int | None
-    distractor: int | None
-    kind: str
-
-    @property
-    def arguments(self) -> tuple[Model, int | None, int | None, int | None, str]:
-        """Those of `sweep_heads`, which changes each head in turn in the model with its interventions."""
-        return self.model, self.position, self.target, self.distractor, self.kind
-
-    @property
-    def words(self) -> str:
-        """What the sweep does to each head: "Ablate" or "Patch"."""
-        return "Ablate" if self.kind in ABLATIONS else "Patch"
-
-    def run_together(self, heads: tuple[tuple[int, int], ...]) -> GroupAblation:
-        """Ablates several heads at the same time."""
-        return ablate_group(self.model, heads, self.position, self.target, self.distractor, self.kind)
+_Arguments = tuple[Model, int | None, int | None, int | None, str]
+"""Those of `sweep_heads`: the model with its interventions, and B as its other run; position, target, distractor; what each head gets."""
 
 
 def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> Callable[..., pd.DataFrame] | None:
@@ -88,21 +67,21 @@ def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> 
     st.caption(f"Each head is ablated (silenced), or patched from another run, in turn, and the model predicts again.{existing} {CAVEAT}")  # fmt: skip
     try:
         with st.container(horizontal=True, width=840, vertical_alignment="bottom"):
-            request = _request(page, knobs, knobs.value(_HOW))
-        if request.kind not in ABLATIONS:
-            request = replace(request, model=replace(request.model, other=_second_state(knobs, request.model), align=True))  # fmt: skip
-        seconds = estimated_seconds(request.model, request.kind)
+            model, position, target, distractor, kind = _arguments(page, knobs, knobs.value(_HOW))
+        if kind not in ABLATIONS:
+            model = replace(model, other=_second_state(knobs, model), align=True)
+        request = model, position, target, distractor, kind
+        seconds = estimated_seconds(model, kind)
         if interventions:
-            seconds += estimated_seconds(replace(request.model, interventions=(), frozen=False), request.kind)  # fmt: skip
+            seconds += estimated_seconds(replace(model, interventions=(), frozen=False), kind)
         place = st.empty()
         n_heads = sum(layer.n_heads for layer in page.trace.layers)
-        words = f"{request.words} each of {n_heads} heads in turn (about {seconds:.0f} s)"
+        verb = "Ablate" if kind in ABLATIONS else "Patch"
+        words = f"{verb} each of {n_heads} heads in turn (about {seconds:.0f} s)"
         if not long_run.is_requested(place, _NAME, request, words):
             return None
-        sweep = _finish(place, f"{request.words.removesuffix('e')}ing each head in turn", *request.arguments)
-        unchanged = (
-            _finish(place, "The same in the unchanged model", *request.arguments, True) if interventions else None
-        )
+        sweep = _finish(place, f"{verb.removesuffix('e')}ing each head in turn", *request)
+        unchanged = _finish(place, "The same in the unchanged model", *request, True) if interventions else None
     except AttentionError as error:
         show_error(str(error))
         return None
@@ -113,11 +92,7 @@ def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> 
 
 
 def _second_state(knobs: Knobs, model: Model) -> Model:
-    """B, the run to patch from: the second state of Compare. Draws a field for its text.
-
-    Raises:
-        AttentionError: B is another model, or the same text.
-    """
+    """B, the run to patch from: the second state of Compare. Draws a field for its text."""
     knobs.value(SECOND)
     b = model.other if isinstance(model.other, Model) else link.read_source(knob_state.reader(session().state.other))
     text = b.text if isinstance(b, Model) else ""
@@ -135,7 +110,7 @@ def _second_state(knobs: Knobs, model: Model) -> Model:
     return b
 
 
-def _request(page: Page, knobs: Knobs, kind: str) -> SweepRequest:
+def _arguments(page: Page, knobs: Knobs, kind: str) -> _Arguments:
     """The sweep for the prediction that the Lab shows. Draws the fields for its target and distractor."""
     source = page.source
     assert isinstance(source, Model)
@@ -144,31 +119,21 @@ def _request(page: Page, knobs: Knobs, kind: str) -> SweepRequest:
         None if prediction is None else token_field(source, prediction, knobs, knob) for knob in (TARGET, DISTRACTOR)
     )
     model = replace(source, config=type(source.config)(), words=False, special="show")
-    return SweepRequest(
-        model,
-        None if prediction is None else prediction.position,
-        target and target[0],
-        distractor[0] if target and distractor else None,
-        kind,
-    )
+    position = None if prediction is None else prediction.position
+    return model, position, target and target[0], distractor[0] if target and distractor else None, kind
 
 
 def _finish(place: DeltaGenerator, label: str, *arguments: Any) -> HeadSweep | None:
-    """Runs the sweep to its end; None if the user stopped it."""
-    last: SweepProgress | None = long_run.finish(
-        place,
-        lambda progress: f"{label}: {progress.done} of {progress.total} heads",
-        _NAME,
-        f"matters_stop_{label}",
-        sweep_heads,
-        *arguments,
-    )
+    def words(progress: Progress[HeadSweep]) -> str:
+        return f"{label}: {progress.done} of {progress.total} heads"
+
+    last = long_run.finish(place, words, _NAME, f"matters_stop_{label}", sweep_heads, *arguments)
     return None if last is None else last.result
 
 
 def _draw(
     page: Page,
-    request: SweepRequest,
+    request: _Arguments,
     sweep: HeadSweep,
     unchanged: HeadSweep | None,
     open_head: Callable[[int, int], None],
@@ -190,10 +155,10 @@ def _draw(
         st.caption(f"Direct effect: the head's contribution to the logit through W_O and the later norms, which are frozen at their values in this run. Everything else in the model contributes {format_number(sweep.remainder)}.")  # fmt: skip
     else:
         st.caption(f"Direct effects are not available: {sweep.no_direct_reason}")
-    ablated = tuple(dict.fromkeys(change.ablated_head for change in request.model.interventions if change.ablated_head))
+    ablated = tuple(dict.fromkeys(change.ablated_head for change in request[0].interventions if change.ablated_head))
     if ablated and sweep.is_ablation:
         with scheduler.without_turn():
-            joint = request.run_together(ablated)
+            joint = together(request[0], ablated, *request[1:])
         st.markdown(f"**Ablated at the same time.** {plain(joint.description)}")
     if unchanged is not None:
         show.figures([figures.head_effect_scatter_json(unchanged, sweep, chosen)], "heads_step_in")

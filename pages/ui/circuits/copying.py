@@ -7,9 +7,7 @@ import streamlit as st
 from attention import circuits
 from attention.base.errors import AttentionError
 from attention.base.knobs import Choice, Knob, Text
-from attention.base.tokens import label
-from attention.circuits import copying, figures, spectra, token_relevance
-from attention.circuits.figures import head_relevance_json, token_row_html
+from attention.circuits import copying, figures, token_relevance
 from attention.explanation.derived import DerivedMap
 from attention.formula.names import WEIGHTS, Cell
 from attention.pictures.charts import head_map_json
@@ -59,24 +57,10 @@ def _tokens(page: Page, knobs: Knobs, layer: int, head: int) -> None:
     with st.container(width=320):
         typed = knobs.value(_TOKEN)
     with scheduler.without_turn():
-        copied = (
-            circuits.copied_tokens(page.trace, layer, head, typed)
-            if typed
-            else circuits.copied_tokens(page.trace, layer, head, key=page.cell.column)
-        )
+        copied = circuits.copied_tokens(page.trace, layer, head, typed or None, None if typed else page.cell.column)
     st.markdown(plain(copied.description))
     st.caption(copying.TOKENS_CAVEAT)
-    name, read = f"L{layer} H{head}", label(copied.own.token, 20)
-    lists = ((copied.raised, True), (copied.lowered, False))
-    show.figures(
-        [
-            figures.token_bars_json(
-                [label(item.token, 16) for item in items], [item.effect for item in items], raised, name, read
-            )
-            for items, raised in lists
-        ],
-        "circuits_copied",
-    )
+    show.figures([figures.token_bars_json(copied, raised) for raised in (True, False)], "circuits_copied")
     show.chart_table(copied.frame(), "copied-tokens", "The tokens as a table")
 
 
@@ -93,13 +77,7 @@ def _scores(page: Page, _: Knobs, layer: int, head: int) -> None:
     if not spectrum.no_score_reason:
         words = "Computing the copying scores"
         scores = heavy.run(circuits.CopyingScores.of, page.trace, seconds=seconds, words=words)
-    name = f"L{layer} H{head}"
-    values, of = (
-        (spectrum.eigenvalues, "W_V W_O")
-        if spectrum.token_eigenvalues is None
-        else (spectrum.token_eigenvalues, "W_E W_V W_O W_U")
-    )
-    charts = [figures.eigenvalues_json(values, name, spectrum.copying_score, of)]
+    charts = [figures.eigenvalues_json(spectrum)]
     if scores is None:
         st.caption(plain(f"There is no copying score: {spectrum.no_score_reason}"))
     else:
@@ -125,17 +103,10 @@ def _matching(page: Page, _: Knobs, layer: int, head: int) -> None:
     st.markdown("#### What it matches")
     with scheduler.without_turn():
         found = circuits.qk_spectra(page.trace, layer, head)
-    frame: pd.DataFrame = spectra.qk_frame(found)
-    st.caption(plain(spectra.describe(found)))
+    st.caption(plain(copying.describe_qk(found)))
     if found[0].rotated:
-        import pandas as pd  # the first picture does not wait for it
-
-        values = pd.DataFrame([each.singular_values.tolist() for each in found]).to_numpy()
-        charts = figures.qk_by_offset_json(
-            [each.offset for each in found], values, [each.matching_score for each in found], f"L{layer} H{head}"
-        )
-        show.figures(charts, "circuits_matching")
-    show.chart_table(frame, "qk-spectrum", "The QK spectrum as a table")
+        show.figures(figures.qk_by_offset_json(found), "circuits_matching")
+    show.chart_table(copying.qk_frame(found), "qk-spectrum", "The QK spectrum as a table")
 
 
 def relevance_section(page: Page, knobs: Knobs) -> None:
@@ -171,14 +142,9 @@ def gradient_map(page: Page) -> DerivedMap | None:
 
 
 def _chosen_relevance(page: Page, method: str, key: str) -> token_relevance.Relevance | None:
-    """The relevance for the shown prediction and the chosen target; None, with a button, if it takes long and is not requested.
-
-    Raises:
-        AttentionError: as for `token_relevance.relevance`.
-    """
-    trace, position = page.trace, None
-    if trace.predictions:
-        position = shown_prediction(trace).position
+    """The relevance for the shown prediction and the chosen target; None, with a button, if it takes long and is not requested."""
+    trace = page.trace
+    position = shown_prediction(trace).position if trace.predictions else None
     seconds = token_relevance.estimate_seconds(trace, method)
     if seconds > METRIC_SECONDS and not st.button(
         f"Compute the relevance (about {seconds:.0f} s)", key=f"relevance_{key}"
@@ -190,7 +156,7 @@ def _chosen_relevance(page: Page, method: str, key: str) -> token_relevance.Rele
 
 def _draw_relevance(page: Page, result: token_relevance.Relevance) -> None:
     cell, is_attnlrp = page.cell, result.method is token_relevance.ATTNLRP
-    st.html(token_row_html(result.tokens, result.values.tolist(), result.position))
+    st.html(figures.token_row_html(result.tokens, result.values.tolist(), result.position))
     st.markdown(plain(result.summary))
     st.caption(plain(f"{result.method.caveat} {result.method.paper}."))
     show.chart_table(result.frame(), f"relevance-{result.method.name}")
@@ -202,7 +168,9 @@ def _draw_relevance(page: Page, result: token_relevance.Relevance) -> None:
         knob_state.choose_cell(Cell(y, WEIGHTS, x, cell.row, cell.column), page.trace.layers[y])
 
     show.figures(
-        [head_relevance_json(result.heads, result.target_token, (cell.layer, cell.head))], "relevance_heads", choose
+        [figures.head_relevance_json(result.heads, result.target_token, (cell.layer, cell.head))],
+        "relevance_heads",
+        choose,
     )
     st.caption(plain(result.summary_of_heads))
     show.chart_table(result.frame_of_heads(), "relevance-of-heads", "The heads as a table")

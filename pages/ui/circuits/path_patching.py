@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from attention import AttentionError, Model
 from attention.base.knobs import Choice, Knob, Text
@@ -25,7 +24,6 @@ from attention.formula.names import Cell
 from attention.pictures.view import DISTRACTOR, TARGET
 from attention.sources import Patchable, link
 from attention.sources.second_state import SECOND
-from attention.trace.model_run import ModelRun
 from pages.ui.page import long_run, show
 from pages.ui.page.interventions import shown_prediction
 from pages.ui.page.predictions_panel import typed_token
@@ -44,24 +42,6 @@ _NAME = "paths"  # of the request
 _N_LARGEST = 3  # paths that are described in words
 
 
-@dataclass(frozen=True)
-class PathsRequest:
-    """The request of a user: run A, run B, and which paths."""
-
-    a: Patchable
-    b: Patchable
-    request: PathRequest
-
-    @property
-    def arguments(self) -> tuple[ModelRun, ModelRun, PathRequest]:
-        """Those of `patch_paths`, which patches each path in turn.
-
-        Raises:
-            AttentionError: as for a trace.
-        """
-        return self.a.run(), self.b.run(), self.request
-
-
 def paths_section(page: Page, knobs: Knobs) -> None:
     """Draws path patching, folded; nothing if the source has no model that can run again."""
     if not isinstance(page.source, Patchable) or not page.trace.predictions:
@@ -76,20 +56,22 @@ def paths_section(page: Page, knobs: Knobs) -> None:
             place = st.empty()
             if request is None:
                 return
-            seconds = estimate_seconds(*request.arguments)
+            a, b, paths = request
+            arguments = a.run(), b.run(), paths
+            seconds = estimate_seconds(*arguments)
             words = f"Patch each path in turn (about {seconds:.0f} s)"
             if not long_run.is_requested(place, _NAME, request, words):
                 return
-            result = _finish(place, request)
+            last = long_run.finish(place, _done, _NAME, "paths_stop", patch_paths, *arguments)
         except AttentionError as error:
             show_error(str(error))
             return
-        if result is not None:
-            _draw(page, result)
+        if last is not None and last.result is not None:
+            _draw(page, last.result)
 
 
-def _request(page: Page, knobs: Knobs) -> PathsRequest | None:
-    """What the fields describe; None until there is a run B."""
+def _request(page: Page, knobs: Knobs) -> tuple[Patchable, Patchable, PathRequest] | None:
+    """Run A, run B and which paths, as the fields describe them; None until there is a run B."""
     source, prediction = page.source, shown_prediction(page.trace)
     assert isinstance(source, Patchable)
     typed = str(knobs.value(OTHER)).strip()
@@ -107,7 +89,11 @@ def _request(page: Page, knobs: Knobs) -> PathsRequest | None:
     request = PathRequest(
         receiver, layer, head, None, mode, target and target[0], distractor and distractor[0], prediction.position
     )
-    return PathsRequest(a, b, request)
+    return a, b, request
+
+
+def _done(progress: PathProgress) -> str:
+    return f"{progress.done} of {progress.total} runs"
 
 
 def _plain(source: Any) -> Any:
@@ -117,7 +103,6 @@ def _plain(source: Any) -> Any:
 
 
 def _typed_state(a: Any, text: str) -> Patchable:
-    """The same model, with its interventions, on another text."""
     same: Patchable = replace(a, text=text, **({"input_ids": ()} if isinstance(a, Model) else {}))
     return same
 
@@ -132,16 +117,6 @@ def _second_state(a: Patchable) -> Patchable | None:
     st.caption("Run B is the second state of Compare.")
     second: Patchable = _plain(b)
     return second
-
-
-def _finish(place: DeltaGenerator, request: PathsRequest) -> PathPatching | None:
-    """Patches all paths; None if the user stopped it."""
-
-    def label(progress: PathProgress) -> str:
-        return f"{progress.done} of {progress.total} runs"
-
-    last = long_run.finish(place, label, _NAME, "paths_stop", patch_paths, *request.arguments)
-    return None if last is None else last.result
 
 
 def _draw(page: Page, result: PathPatching) -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from attention import AttentionError, Model, circuits
 from attention.base.knobs import Choice, Knob, Switch
 from attention.base.printed import format_number
-from attention.circuits import prompt_sweep, prompts
-from attention.circuits.head_importance import SATURATION_CAVEAT, STEP_WORDS
-from attention.circuits.prompt_sweep import PromptProgress
+from attention.circuits import prompts
 from attention.circuits.prompts import ABLATION, DIRECT, ESTIMATE, PATCH, PromptSweep, number_words
+from attention.circuits.sweep import SATURATION_CAVEAT, STEP_WORDS, Progress
 from attention.formula.edit_kinds import PATCH_CODES
 from attention.formula.names import HEAD_OUTPUT
 from attention.pictures.charts import head_map_json
@@ -42,28 +40,6 @@ class _Typed:
     """The CSV text of a tab's prompts; empty for the examples."""
 
     csv: str = ""
-
-
-@dataclass(frozen=True)
-class PromptRequest:
-    """The request for a set of prompts.
-
-    Attributes:
-        model: the model.
-        prompt_set: the prompts.
-        patch: the step that is patched.
-        exact: whether each head is ablated and patched, instead of estimated.
-    """
-
-    model: Model
-    prompt_set: prompts.PromptSet
-    patch: str
-    exact: bool
-
-    @property
-    def arguments(self) -> tuple[Model, prompts.PromptSet, str, str, bool]:
-        """Those of `sweep_prompts`."""
-        return self.model, self.prompt_set, self.patch, "zero", self.exact
 
 
 def prompt_set_section(page: Page, knobs: Knobs) -> None:
@@ -99,17 +75,23 @@ def _draw_section(page: Page, model: Model, knobs: Knobs) -> None:
     ours.csv = st.session_state[_TEXT]
     prompt_set = prompts.PromptSet.from_text(ours.csv)
     with st.container(horizontal=True, width=560, vertical_alignment="bottom"):
-        request = PromptRequest(_plain(model), prompt_set, knobs.value(_TAKEN), knobs.value(_EXACT))
-    seconds = prompt_sweep.estimated_seconds(request.model, prompt_set, request.exact)
+        plain_model, patch, exact = _plain(model), knobs.value(_TAKEN), knobs.value(_EXACT)
+    request = plain_model, prompt_set, patch, "zero", exact  # the arguments of `sweep_prompts`
+    seconds = prompts.estimated_seconds(plain_model, prompt_set, exact)
     place = st.empty()
-    verb = "Ablate and patch" if request.exact else "Estimate"
+    verb = "Ablate and patch" if exact else "Estimate"
     words = f"{verb} all heads in {len(prompt_set)} prompts (about {seconds:.0f} s)"
     if not long_run.is_requested(place, _NAME, request, words):
         for problem in prompt_set.problems:
             st.caption(plain(problem))
         return
-    if (sweep := _finish(place, request)) is not None:
-        _draw(page, sweep, knobs)
+
+    def label(progress: Progress[PromptSweep]) -> str:
+        return f"Prompt {progress.prompt} of {len(prompt_set)}"
+
+    last = long_run.finish(place, label, _NAME, "prompts_stop", circuits.sweep_prompts, *request)
+    if last is not None and last.result is not None:
+        _draw(page, last.result, knobs)
 
 
 def _plain(model: Model) -> Model:
@@ -129,17 +111,6 @@ def _uploaded() -> None:
     st.session_state[_TEXT] = content.decode("utf-8-sig", errors="replace")
 
 
-def _finish(place: DeltaGenerator, request: PromptRequest) -> PromptSweep | None:
-    """Runs the sweep to its end; None if the user stopped it."""
-    count = len(request.prompt_set)
-
-    def label(progress: PromptProgress) -> str:
-        return f"Prompt {progress.prompt} of {count}"
-
-    last = long_run.finish(place, label, _NAME, "prompts_stop", circuits.sweep_prompts, *request.arguments)
-    return None if last is None else last.result
-
-
 def _draw(page: Page, sweep: PromptSweep, knobs: Knobs) -> None:
     with st.container(width=280):
         within = Choice(tuple(name for name in (ESTIMATE, PATCH, ABLATION, DIRECT) if name in sweep.numbers))
@@ -156,23 +127,12 @@ def _draw(page: Page, sweep: PromptSweep, knobs: Knobs) -> None:
         if head in sweep.heads:
             st.markdown(plain(f"L{head[0]} H{head[1]}: {name}, mean {format_number(float(mean[head]))}, standard deviation {format_number(float(spread[head]))}, over {int(count[head])} prompts."))  # fmt: skip
     description = f"mean over {len(sweep.prompts)} prompts: {name}"
-    titles = {"mean": f"Mean {name}", "spread": "Standard deviation over the prompts"}
-    show.figures(
-        [
-            head_map_json(mean, titles["mean"], "mean", description, chosen, spread, "prompts"),
-            head_map_json(
-                spread,
-                titles["spread"],
-                "spread",
-                f"standard deviation: {name}",
-                chosen,
-                name="prompts",
-                is_signed=False,
-            ),
-        ],
-        "prompts_map",
-        click,
-    )
+    of_spread = "Standard deviation over the prompts", "spread", f"standard deviation: {name}"
+    maps = [
+        head_map_json(mean, f"Mean {name}", "mean", description, chosen, spread, "prompts"),
+        head_map_json(spread, *of_spread, chosen, name="prompts", is_signed=False),
+    ]
+    show.figures(maps, "prompts_map", click)
     st.caption(plain(f"{number_words(name, sweep)} Measured: {sweep.quantity}."))
     correlation = f" Rank correlation of the mean estimate with the mean exact change (Spearman): {format_number(sweep.rank_correlation)}." if PATCH in sweep.numbers else ""  # fmt: skip
     st.caption(plain(f"{SATURATION_CAVEAT.replace('It is', 'The estimate by attribution patching is')}{correlation}"))
@@ -183,7 +143,6 @@ def _draw(page: Page, sweep: PromptSweep, knobs: Knobs) -> None:
 
 
 def _prompts_table(sweep: PromptSweep, chosen: tuple[int, int]) -> None:
-    """Draws the prompts, each with a link to the page Compare."""
     head = chosen if chosen in sweep.heads else None
     rows = sweep.prompt_frame(head=head)
     st.markdown("**The prompts**, each with a link that opens its clean text as A and its corrupted text as B")

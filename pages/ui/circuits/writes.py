@@ -10,8 +10,8 @@ import streamlit as st
 from attention import circuits
 from attention.base.errors import AttentionError
 from attention.base.printed import format_number
-from attention.circuits import circuits_program, direct_effects, figures
-from attention.circuits.score_terms import CAVEAT, GROUP, ScoreTerms, estimate_seconds
+from attention.circuits import direct_effects, figures
+from attention.circuits.direct_effects import GROUP, SCORE_CAVEAT, ScoreTerms, estimate_seconds
 from attention.explanation import tables
 from attention.formula.names import WEIGHTS, Cell
 from attention.formula.steps import find_step
@@ -49,7 +49,7 @@ def writes_section(page: Page, knobs: Knobs) -> None:
         return
     try:
         readout = _readout(page, knobs)
-        seconds = direct_effects.estimate_seconds(page.trace)
+        seconds = direct_effects.find_run(page.trace).estimate_seconds()
         if not _is_requested(seconds, "Compute what each part of the model adds", "circuits_ask"):
             _weights(page)
             return
@@ -63,7 +63,7 @@ def writes_section(page: Page, knobs: Knobs) -> None:
 
     with st.expander("The same in Python", key="circuits_python", on_change="rerun") as unfolded:
         if unfolded.open:
-            st.code(circuits_program.python(page.trace, page.cell, readout), language="python")
+            st.code(direct_effects.python(page.trace, page.cell, readout), language="python")
             st.caption("With this package installed, and a name of a model or a folder that your program can read.")
 
 
@@ -100,7 +100,6 @@ def _readout(page: Page, knobs: Knobs) -> Readout:
 
 
 def _weights(page: Page) -> None:
-    """Draws the weights alone."""
     show.figures(_weights_map(page), "circuits_map", _choose(page), page.around(line=True), knob_state.apply_controls)
 
 
@@ -168,7 +167,7 @@ def score_terms_section(page: Page, _: Knobs) -> None:
     cell = page.cell
     st.markdown("### Why this score")
     try:
-        if direct_effects.estimate_seconds(page.trace) > METRIC_SECONDS:
+        if direct_effects.find_run(page.trace).estimate_seconds() > METRIC_SECONDS:
             st.caption("The terms of the score need the same run as what the parts of the model add, above.")
             return
         seconds = estimate_seconds(page.trace, cell.layer, cell.head, cell.row, cell.column)
@@ -194,12 +193,13 @@ def score_terms_section(page: Page, _: Knobs) -> None:
     title = f"Score of L{cell.layer} H{cell.head}, query {cell.row}, key {cell.column}"
     show.figures([figures.score_terms_map_json(grouped, title)], "circuits_terms", click)
     st.caption(
-        plain(f"{CAVEAT} Click a cell to open its layers, and a part of an opened layer to close it. {_later(terms)}")
+        plain(
+            f"{SCORE_CAVEAT} Click a cell to open its layers, and a part of an opened layer to close it. {_later(terms)}"
+        )
     )
     show.chart_table(terms.frame(_LISTED), "circuits-score-terms", "The largest terms as a table")
 
 
 def _later(terms: ScoreTerms) -> str:
-    """What the steps after the score make of it, in words."""
     names = " + ".join(f"{format_number(value)} ({find_step(name).symbol})" for name, value in terms.later)
     return f"The softmax gets {names}." if names else ""
