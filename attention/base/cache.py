@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Set
 from itertools import count
-from threading import Condition
+from threading import Condition, local
 from typing import Any, TypeVar, cast
 
 from cachetools import LRUCache, cached
@@ -22,6 +22,13 @@ def _entry_bytes(value: Any) -> int:
     return _ENTRY_BYTES + int(getattr(value, "nbytes", 0))
 
 
+class _Computing(local):
+    keys: frozenset[Hashable] = frozenset()  # what this thread is computing
+
+
+_computing = _Computing()
+
+
 class _Cache:
     def __init__(self, max_bytes: int) -> None:
         self.changed = Condition()  # notified when a value was stored, or could not be computed
@@ -34,7 +41,18 @@ class _Cache:
         )
 
     def get_or_compute(self, key: Hashable, compute: Callable[[], _T]) -> _T:
-        return cast(_T, self._get_or_compute(key, compute))
+        outer = _computing.keys
+        if key in outer:  # the thread would wait for itself
+            raise RecursionError("a matrix is computed from itself")
+
+        def compute_inside() -> _T:
+            _computing.keys = outer | {key}
+            try:
+                return compute()
+            finally:
+                _computing.keys = outer
+
+        return cast(_T, self._get_or_compute(key, compute_inside))
 
     def get(self, key: Hashable) -> Any:
         with self.changed:

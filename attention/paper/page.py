@@ -112,7 +112,7 @@ class Page:
             return
         weight, points = "bold" if bold else "normal", round(size * self._points, 3)
         self._figure.add_artist(Text(
-            self._scaled(x), self._scaled(y), text, fontproperties=FontProperties(self._family, weight=weight, size=points),
+            self._scaled(x), self._scaled(y), text, fontproperties=FontProperties(family=self._family, weight=weight, size=points),
             color=color, horizontalalignment=align, verticalalignment="baseline",
             rotation=90 if upright else 0, rotation_mode="anchor",
             parse_math=False,  # "$" is an ordinary character

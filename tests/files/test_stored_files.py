@@ -14,8 +14,12 @@ import torch
 from safetensors.torch import save
 from test_code import run
 
-from attention import AttentionError, Cell, File
+from attention import AttentionError, Cell, File, Trace
+from attention.base.cache import CACHE
 from attention.export.program import python
+from attention.files import array_writer
+from attention.formula.formula import Formula
+from attention.trace.attend import attend
 
 RANDOM = np.random.default_rng(3)
 
@@ -302,3 +306,25 @@ def test_hostile_names_are_read_within_a_bound() -> None:
 def test_same_length_keeps_both_lists() -> None:
     trace = npz(weights=drawn(1, 2, 2), tokens=["a", "b"], key_tokens=["c", "d"]).trace()
     assert (trace.tokens, trace.key_tokens) == (("a", "b"), ("c", "d"))
+
+
+def test_formula_without_its_bias_shows_what_was_recorded() -> None:
+    layer = attend(*torch.ones(3, 1, 3, 4), formula=Formula(divisor=2.0, bias="given")).with_tensors(
+        bias=torch.eye(3)[None]
+    )
+    arrays = dict(np.load(io.BytesIO(array_writer.npz(Trace(tuple("abc"), (layer,))))))
+    del arrays["L0.bias"]
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    trace = File.of("a.npz", content.getvalue()).trace()
+    assert trace.notes == (
+        "Its formula adds a bias that the file lacks, so the numbers are shown as recorded: save bias, too.",
+    )
+    assert trace.layers[0].formula is None
+    assert trace.layers[0]["weights"].equal(torch.from_numpy(arrays["L0.weights"]))
+
+
+def test_value_computed_from_itself_is_an_error() -> None:
+    with pytest.raises(RecursionError, match="from itself"):
+        CACHE.get_or_compute("a", lambda: CACHE.get_or_compute("b", lambda: CACHE.get_or_compute("a", int)))
+    assert CACHE.get_or_compute("a", int) == 0, "it can be computed later"
