@@ -285,7 +285,8 @@ class Knob:
         range: the accepted values.
         label: the label of its widget or control. An inline knob without a label is changed in the figure itself.
         help: a sentence that explains it.
-        sources: the sources that have it, by their names in links; empty: all sources.
+        sources: the sources that have it, by their names in links, or `attention.formula.config.WITH_FORMULA`; empty: all sources. Those of a feature
+            name it themselves (`SourceKind.shared`).
         after_scores: whether it only affects steps after the scores, so that the scores need not be recomputed.
         inline: whether it is in the row above the maps, where maps update while the user drags. Otherwise it is a
             widget of the sidebar.

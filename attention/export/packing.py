@@ -23,7 +23,7 @@ from attention.explanation import tables
 from attention.explanation.explanation import explain
 from attention.export.states import LIMITS, State
 from attention.formula import override
-from attention.formula.config import SOURCES_WITH_FORMULA, TEMPERATURE
+from attention.formula.config import TEMPERATURE
 from attention.formula.mask import KNOB_RULES
 from attention.formula.names import HEAD_OUTPUT, KEY, MASKED_SCORES, OUTPUT, QUERY, SCALED_SCORES, SCORES, WEIGHTS, Cell
 from attention.formula.override import SOURCE_MASK
@@ -41,7 +41,7 @@ from attention.pictures.view import FACTORS, HEAD, LAYER, OVERVIEW, clamp_cell, 
 from attention.sources import Source
 from attention.sources.layer_knobs import inline_knobs
 from attention.sources.link import source_of
-from attention.sources.registry import source_kinds
+from attention.sources.registry import has_formula, source_kinds
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 from attention.vision.over_picture import TokenGrid, layout_images, over_picture_json
@@ -179,7 +179,7 @@ class _StatePacker:
             "numbers": numbers, "factors": self.factors, "formula": _describe_formula(layer),
             "heads": list(self.heads), "d_k": layer.sizes.get("d_k", 0), "before": _before_mask(layer) if MASKED_SCORES in self.names else "",
             # What fixes the formula, in a word; empty if the controls do.
-            "source_label": source_kinds()[source].label if source in SOURCES_WITH_FORMULA else "", "link": dict(state.link), "about": _describe_trace(self.trace), "outline": CHOSEN_COLOR,
+            "source_label": source_kinds()[source].label if has_formula(source) else "", "link": dict(state.link), "about": _describe_trace(self.trace), "outline": CHOSEN_COLOR,
             "initial": {
                 "view": state.view, "step": state.step, "layer": str(state.layer), "head": str(state.head),
                 "q": str(state.q), "k": str(state.k),
@@ -210,7 +210,7 @@ class _StatePacker:
 
     def _controls(self, head: int, view: str) -> list[Control]:
         state, layer = self.state, self.layer
-        known = {knob.key: knob for knob in inline_knobs(state.link.get("source", "typed text"))}
+        known = {knob.key: knob for knob in inline_knobs(source_kinds()[state.link.get("source", "typed text")])}
         offered = [(known[key], known[key].on_pages(LIMITS)) for key in state.knobs]
         offered = [(knob, Choice(_MASKS) if knob.key == "mask" else allowed) for knob, allowed in offered]
         values = {

@@ -24,9 +24,9 @@ MAX_WIDTH = 4096  # columns of Q, K or V in all heads together, if d_model is sm
 
 _RANDOM_WEIGHTS = ("typed text",)
 _COMPUTED = ("typed text", "matrices")  # sources whose steps the package computes
-SOURCES_WITH_FORMULA = ("notebook", "model", "file", "trained")
-"""Sources with a formula of their own; users override it with `attention.formula.override.Override`."""
-_ALL_SOURCES = (*_COMPUTED, *SOURCES_WITH_FORMULA)
+WITH_FORMULA = "with a formula"
+"""In `Knob.sources`: every source with a formula of its own, which users override with `attention.formula.override.Override`."""
+_ALL_SOURCES = (*_COMPUTED, WITH_FORMULA)
 _MORE_KNOBS = "More knobs"
 # The others need a learned parameter.
 _NORMALIZERS_WITHOUT_PARAMETER = {
@@ -117,7 +117,7 @@ class AttentionConfig:
         _RANDOM_WEIGHTS, section=_MORE_KNOBS, order=10)
     seed: int = knob(
         0, Integer(0, 2**32 - 1), "Seed", "Seed of the random weights: the same seed always gives the same weights.",
-        (*_RANDOM_WEIGHTS, "trained"), inline=True, order=70)
+        _RANDOM_WEIGHTS, inline=True, order=70)
     prefix: int = knob(
         1, Integer(0, limit="tokens"), "first", "How many leading keys every query sees.",
         _ALL_SOURCES, after_scores=True, inline=True, order=22, applies_with=("mask", ("prefix",)))

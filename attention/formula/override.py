@@ -17,8 +17,7 @@ SOURCE_MASK = "own"
 def _knob_of_config(name: str, **changes: Any) -> Any:
     """A field that repeats a knob of `AttentionConfig` for the sources with their own formula, with `changes`."""
     declaration = next(knob for knob in config.KNOBS if knob.name == name)
-    sources = tuple(source for source in config.SOURCES_WITH_FORMULA if source in declaration.sources)
-    knob = replace(declaration, name="", sources=sources, **changes)
+    knob = replace(declaration, name="", **changes)
     return field(default=knob.default, metadata={"knob": knob})
 
 

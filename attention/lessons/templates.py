@@ -15,7 +15,7 @@ from attention.formula.steps import STEPS, Step, find_step, is_step
 from attention.lessons.grading import MAX_SIDE
 from attention.lessons.lesson import KINDS, Lesson, Part
 from attention.sources.layer_knobs import INTERVENTIONS, layer_knobs
-from attention.sources.registry import SOURCE
+from attention.sources.registry import SOURCE, has_knob, source_kinds
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 
@@ -186,10 +186,10 @@ class _CellTopic(NamedTuple):
     def change_questions(self) -> Iterator[_Template]:
         """More, less or the same: a question for each setting that the source has and that would change."""
         source = self.state[SOURCE.key]
-        settings = {knob.key: knob for knob in layer_knobs(source)}
+        settings = {knob.key: knob for knob in layer_knobs(source_kinds()[source])}
         current = {key: self.state.get(key, to_text(knob.default)) for key, knob in settings.items()}
         turns = [turn for turn in _CHANGES if current.get(turn.key, turn.value) != turn.value]
-        if source in INTERVENTIONS.sources and self.cell.layer and not self.state.get(INTERVENTIONS.key):
+        if has_knob(source, INTERVENTIONS) and self.cell.layer and not self.state.get(INTERVENTIONS.key):
             turns.append(_Change(*(words.format(self.cell.layer - 1) for words in _ABLATION)))
         if self.layer.mask is not None and not self.layer.mask.triu(1).any():
             turns = [turn for turn in turns if turn.value != "causal"]  # the mask is causal already

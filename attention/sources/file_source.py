@@ -50,10 +50,10 @@ def read(reader: Reader) -> File:
     names: tuple[str, ...] = ()
     with suppress(AttentionError):  # the trace says what is wrong
         names = file.sequences
-    return replace(file, sequence=read_sequence(reader, names), config=read_override(reader, NAME))
+    return replace(file, sequence=read_sequence(reader, names), config=read_override(reader, KIND))
 
 
-KIND = SourceKind(NAME, read)
+KIND = SourceKind(NAME, read, has_formula=True)
 
 
 def link_name(file: File) -> str:

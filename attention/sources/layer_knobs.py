@@ -11,24 +11,24 @@ from attention.formula import config, override
 from attention.formula.config import AttentionConfig
 from attention.formula.override import Override
 from attention.patching.intervention import InterventionCodes
-from attention.sources.reader import Divisors, Reader
+from attention.sources.reader import Divisors, Reader, SourceKind
 
 # fmt: off
 INTERVENTIONS = Knob("interventions", "", InterventionCodes(4000), help="The interventions on heads inside the model, such as 17.3.zero;5.*.t0.2.",
-    sources=("model", "trained"), inline=True)
+    sources=("model",), inline=True)
 FROZEN = Knob(
     "frozen", False, Switch(), help="Frozen attention: later layers use the weights A of the unchanged model and the values V of the changed one.",
-    sources=("model", "trained"), inline=True)
+    sources=("model",), inline=True)
 OTHER = Knob(
     "other", "", Text(limit="characters"),
     help="Activation patching: the text of the other run, with the same number of tokens. Interventions patch activations from that run.",
-    sources=("model", "trained"), inline=True)
+    sources=("model",), inline=True)
 PREFIX_LEN = Knob(
     "prefix_len", None, Integer(0, optional=True), help="How many of the generated tokens the model reads, or which of its predictions is shown.",
-    sources=("model", "trained"), inline=True)
+    sources=("model",), inline=True)
 SEQUENCE = Knob(
     "sequence", 0, Integer(0), "Sequence", "Each line, each row of a batch, or each sentence of a file is one sequence.",
-    ("typed text", "notebook", "file"))
+    ("typed text", "file"))
 TEXT = Knob(
     "text", "the owl asked the moon and the moon blinked", Text(limit="characters", lines=3), "Text",
     "Each word and each punctuation mark becomes a token, and each line is a separate sequence; a model uses its own tokenizer. "
@@ -51,25 +51,24 @@ def read_sequence(reader: Reader, names: Sequence[str]) -> int:
 
 
 @cache
-def layer_knobs(source: str) -> tuple[Knob, ...]:
+def layer_knobs(kind: SourceKind) -> tuple[Knob, ...]:
     """The layer knobs of a source. Those of a source with its own formula are the overrides, whose defaults change nothing."""
-    declared = override.KNOBS if source in config.SOURCES_WITH_FORMULA else config.KNOBS
-    return tuple(knob for knob in declared if source in knob.sources)
+    return tuple(knob for knob in (override.KNOBS if kind.has_formula else config.KNOBS) if kind.has(knob))
 
 
 @cache
-def inline_knobs(source: str) -> tuple[Knob, ...]:
-    """The knobs on the page above the maps: those of the source's layer, and the other layer knobs that name the source."""
-    layer = layer_knobs(source)
+def inline_knobs(kind: SourceKind) -> tuple[Knob, ...]:
+    """The knobs on the page above the maps: those of the source's layer, and the other layer knobs that it has."""
+    layer = layer_knobs(kind)
     known = {knob.key for knob in layer}
-    others = (knob for knob in config.KNOBS if source in knob.sources and knob.key not in known)
+    others = (knob for knob in config.KNOBS if kind.has(knob) and knob.key not in known)
     return tuple(knob for knob in (*layer, *others) if knob.inline and knob.label)
 
 
-def read_config(reader: Reader, source_name: str) -> AttentionConfig:
+def read_config(reader: Reader, kind: SourceKind) -> AttentionConfig:
     """The config of the layer knobs of a source. Knobs on the page come before those in the sidebar, since heads must divide d_model."""
     values: dict[str, Any] = {}
-    declared = {knob.name: knob for knob in layer_knobs(source_name)}
+    declared = {knob.name: knob for knob in layer_knobs(kind)}
     identity = "init" in declared and reader.texts.get(declared["init"].key) == "identity"
     fixed_values = {"n_heads": "1", "n_kv_heads": "1", "d_k": "d_model", "d_v": "d_model"} if identity else {}
     for knob in sorted(declared.values(), key=lambda knob: (not knob.inline, knob.order)):
@@ -85,6 +84,6 @@ def read_config(reader: Reader, source_name: str) -> AttentionConfig:
     return AttentionConfig(**{**values, **({"d_k": None, "d_v": None} if identity else {})})
 
 
-def read_override(reader: Reader, source_name: str) -> Override:
+def read_override(reader: Reader, kind: SourceKind) -> Override:
     """The override of the formula that comes with the source."""
-    return Override(**{knob.name: reader.knob(knob) for knob in layer_knobs(source_name)})
+    return Override(**{knob.name: reader.knob(knob) for knob in layer_knobs(kind)})

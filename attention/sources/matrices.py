@@ -365,7 +365,7 @@ def read(reader: Reader) -> Matrices:
     """The user's matrices with their config."""
     kind = reader.knob(MATRIX_KIND)
     labels = reader.knob(LABELS)
-    config = read_config(reader, NAME)
+    config = read_config(reader, KIND)
     n_heads, divisor, valid, mask_means = (
         reader.knob(knob) for knob in (MATRIX_HEADS, DIVISOR, VALID_KEYS, MASK_MEANS)
     )

@@ -561,7 +561,7 @@ def read(reader: Reader) -> Model:
         name,
         text,
         text2,
-        read_override(reader, NAME),
+        read_override(reader, KIND),
         words,
         special,
         max_tokens,
@@ -580,4 +580,4 @@ def read(reader: Reader) -> Model:
     )
 
 
-KIND = SourceKind(NAME, read)
+KIND = SourceKind(NAME, read, has_formula=True)

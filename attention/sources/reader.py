@@ -9,7 +9,7 @@ from typing import Any
 from attention.base.errors import ConfigError
 from attention.base.knobs import MAX_QUOTED, Choice, EncodedText, Knob, Limits, NameOrText, Range, Text, to_text
 from attention.files.picture import Picture
-from attention.formula.config import divisors
+from attention.formula.config import WITH_FORMULA, divisors
 from attention.sources import Source
 from attention.sources.file import File
 
@@ -144,12 +144,21 @@ class SourceKind:
             raises AttentionError if the knobs contradict each other, or if a value that is not in the link is missing.
         noun: what texts call its model or layer, such as "trained model"; empty: the name.
         knobs: of a source that a feature brings, the knobs that no other source has.
+        shared: of such a source, the keys of the trunk's knobs that it has, besides those of every source.
+        has_formula: whether it has a formula of its own, which users override.
     """
 
     name: str
     read: Callable[[Reader], Source]
     noun: str = ""
     knobs: tuple[Knob, ...] = ()
+    shared: tuple[str, ...] = ()
+    has_formula: bool = False
+
+    def has(self, knob: Knob) -> bool:
+        """Whether the source has this knob."""
+        by_formula = self.has_formula and WITH_FORMULA in knob.sources
+        return not knob.sources or by_formula or self.name in knob.sources or knob.key in self.shared
 
     @property
     def label(self) -> str:

@@ -27,6 +27,16 @@ def source_kinds() -> dict[str, SourceKind]:
     return {kind.name: kind for kind in (*_KINDS, *(kind for feature in features() for kind in feature.sources))}
 
 
+def has_formula(source: str) -> bool:
+    """Whether a source, by its name in a link, has a formula of its own; the name may be one that does not exist."""
+    return source in source_kinds() and source_kinds()[source].has_formula
+
+
+def has_knob(source: str, knob: Knob) -> bool:
+    """Whether a source, by its name in a link, has this knob; the name may be one that does not exist."""
+    return source_kinds()[source].has(knob) if source in source_kinds() else not knob.sources
+
+
 SOURCE = Knob(
     "source",
     "typed text",

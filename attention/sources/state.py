@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from attention.formula import override
-from attention.formula.config import SOURCES_WITH_FORMULA
 from attention.sources.matrices import UPLOADED, uploaded_sizes
-from attention.sources.registry import SOURCE, all_knobs
+from attention.sources.registry import SOURCE, all_knobs, has_formula, has_knob
 from attention.sources.second_state import EQUAL, KEY, compared_state, differences, opening_differences, second_state
 
 Texts = Mapping[str, str]
@@ -202,10 +201,10 @@ def _set_first(state: State, changes: Mapping[str, str | None]) -> State:
 def _of_source(state: State, source: str) -> State:
     """The state with the knobs that another source has. One with a formula of its own begins as published."""
     before, texts, aside = state.texts.get(SOURCE.key, SOURCE.default), dict(state.texts), state.aside
-    if (before in SOURCES_WITH_FORMULA) != (source in SOURCES_WITH_FORMULA):
+    if has_formula(before) != has_formula(source):
         aside = {key: texts.pop(key) for key in _AFTER_SCORES if key in texts}
         texts |= state.aside
-    others = {knob.key for knob in all_knobs() if knob.sources and source not in knob.sources} - state.unread
+    others = {knob.key for knob in all_knobs() if not has_knob(source, knob)} - state.unread
     waiting = {**state.waiting, **{key: text for key, text in texts.items() if key in others}}
     texts = {**{key: text for key, text in waiting.items() if key not in others}, **texts}
     return replace(

@@ -242,7 +242,7 @@ def read(reader: Reader) -> TypedText:
     """The text with its config."""
     text = reader.knob(TEXT)
     sequence = read_sequence(reader, TypedText(text).sequences)
-    config = read_config(reader, NAME)
+    config = read_config(reader, KIND)
     text2, lowercase, pad = (reader.knob(knob) for knob in (TEXT2, LOWERCASE, PAD))
     return TypedText(text, config, text2, lowercase, reader.limits.tokens, sequence, pad, reader.limits.trace_bytes)
 

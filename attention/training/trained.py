@@ -413,7 +413,7 @@ def read(reader: Reader) -> Trained:
     _ = reader.knob(PREFIX_LEN)  # only the page uses it
     return replace(
         trained,
-        config=read_override(reader, _NAME),
+        config=read_override(reader, KIND),
         interventions=interventions,
         frozen=reader.knob(FROZEN),
         other=replace(trained, text=other) if other.strip() else None,
@@ -434,4 +434,5 @@ def _slider_for_task(task: Task, key: str) -> tuple[Knob, Range, str]:
 
 
 _KNOBS = (TASK, TASK_INPUT, _AT_STEP, _CONTROL, _TRAINING_STEPS, *SLIDERS.values())
-KIND = SourceKind(_NAME, read, noun="trained model", knobs=_KNOBS)
+_SHARED = ("interventions", "frozen", "other", "prefix_len", "seed")
+KIND = SourceKind(_NAME, read, noun="trained model", knobs=_KNOBS, shared=_SHARED, has_formula=True)

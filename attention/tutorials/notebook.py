@@ -176,7 +176,7 @@ _NOTEBOOK = Knob(
 def read(reader: Reader) -> Notebook:
     """One sequence of the notebook, with overrides of its formula."""
     name = reader.knob(_NOTEBOOK)
-    return Notebook(name, read_sequence(reader, Notebook(name).sequences), read_override(reader, _NAME))
+    return Notebook(name, read_sequence(reader, Notebook(name).sequences), read_override(reader, KIND))
 
 
-KIND = SourceKind(_NAME, read, knobs=(_NOTEBOOK,))
+KIND = SourceKind(_NAME, read, knobs=(_NOTEBOOK,), shared=("sequence",), has_formula=True)

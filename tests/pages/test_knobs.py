@@ -18,7 +18,7 @@ from attention.base.knobs import Text
 from attention.sources.file_source import link_name
 from attention.sources.link import source_of
 from attention.sources.reader import Uploads
-from attention.sources.registry import source_kinds
+from attention.sources.registry import has_knob, source_kinds
 from pages.ui.server.limits import LIMITS
 from pages.ui.state import control_row, knob_state, sidebar
 from pages.ui.state.knob_table import COMPARE_KEYS, KNOBS
@@ -72,7 +72,7 @@ def test_every_source_knob_reports_invalid_values(source: str, monkeypatch: pyte
     expected = {
         key
         for key, knob in KNOBS.items()
-        if source in (knob.sources or source_kinds()) and key not in COMPARE_KEYS and not isinstance(knob.range, Text)
+        if has_knob(source, knob) and key not in COMPARE_KEYS and not isinstance(knob.range, Text)
     }
     app = opened("app.py", **{**dict.fromkeys(expected, "½"), "source": source, "file": link_name(weights)})
     assert not app.exception
@@ -143,7 +143,7 @@ from streamlit.testing.v1 import AppTest
 from attention import AttentionConfig, ConfigError
 from attention.base.knobs import Text
 from attention.sources.file_source import link_name
-from attention.sources.registry import source_kinds
+from attention.sources.registry import has_knob, source_kinds
 from attention.sources.link import source_of
 from attention.sources.reader import Uploads
 from pages.ui.server.limits import LIMITS

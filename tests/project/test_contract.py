@@ -38,7 +38,7 @@ from attention.explanation.derived import NORMS
 from attention.export.program import ipynb
 from attention.files import array_writer
 from attention.formula import edit_kinds, names, steps
-from attention.formula.config import MASKS, SOURCES_WITH_FORMULA
+from attention.formula.config import MASKS
 from attention.formula.edit_kinds import KINDS, InterventionKind
 from attention.formula.explainer import E_co
 from attention.formula.formula import _CHECKS, Formula
@@ -197,9 +197,9 @@ def test_source_reads_exactly_the_knobs_that_name_it(kind: SourceKind, monkeypat
         more = {"matrix_kind": fields} if kind.name == "matrices" else {}
         reader = Reader({"source": kind.name, "file": link_name(file), **more}, LIMITS, Uploads(file))
         config = getattr(read_source(reader), "config", None)
-        assert isinstance(config, Override if kind.name in SOURCES_WITH_FORMULA else AttentionConfig)
+        assert isinstance(config, Override if kind.has_formula else AttentionConfig)
         read |= reader.fields.keys()
-    assert read == {knob.key for knob in registry.all_knobs() if kind.name in (knob.sources or source_kinds())}
+    assert read == {knob.key for knob in registry.all_knobs() if kind.has(knob)}
     assert not list(contract.missing_words(kind.name, label=kind.label))
 
 

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attention.base.knobs import Limits
-from attention.formula.config import SOURCES_WITH_FORMULA
 from attention.sources.link import read_source
 from attention.sources.reader import Reader
+from attention.sources.registry import has_formula
 from attention.sources.second_state import KEY, compared_state
 from attention.sources.state import Go, Open, Restore, Set, Settle, State, apply
 
@@ -89,7 +89,7 @@ def test_changing_one_state_on_compare_keeps_the_other(history, values):
 def test_way_to_a_source_and_back_restores_its_formula(history, other):
     before = after([*history, Go("Lab"), Set({"source": None, "mask": "causal", "text": "x", "d_model": "60"})])
     there = apply(before, Set({"source": other}))
-    waiting = before.aside if other in SOURCES_WITH_FORMULA else before.texts
+    waiting = before.aside if has_formula(other) else before.texts
     assert there.texts.get("mask") == waiting.get("mask")
     assert not [
         key for key in ("d_model", "heads") if key in there.texts.keys() - there.unread and other != "typed text"

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from attention import Cell, Layer
 from attention.base.knobs import Choice, Knob, to_text
 from attention.formula import override
-from attention.formula.config import SOURCES_WITH_FORMULA
 from attention.formula.names import WEIGHTS
 from attention.pictures import view
 from attention.pictures.message_contract import Control, OverrideNote
 from attention.pictures.view import HEAD, HEAT, LAYER, OVER, PAIR, describe_control, has_patches
-from attention.sources.registry import source_kinds
+from attention.sources.registry import has_formula, has_knob, source_kinds
 from attention.sources.state import State
 from pages.ui.server.limits import LIMITS
 from pages.ui.state.knob_state import current_value, open_knobs, standing
@@ -47,7 +46,7 @@ def control_row(
     """
     source = (of.texts if of else session().state.texts).get("source", "")
     drawn = [(knob, knob.on_pages(LIMITS), current_value(knob.key, of)) for knob in knobs_above_maps(source)]
-    if layer is not None and source in SOURCES_WITH_FORMULA:
+    if layer is not None and has_formula(source):
         fixed = {knob.key for knob in override.KNOBS if knob.name not in layer.overridable_knobs}
         drawn = [entry for entry in drawn if entry[0].key not in fixed]
     if len(layers) > 1:
@@ -81,7 +80,7 @@ def override_line(layer: Layer, where: str = "", changed: str = "") -> OverrideN
     is_overridden = bool(view.override_words(layer))
     sentence = (
         view.override_line(layer, f"the {source_kinds()[current_value('source')].label}'s", where)
-        if standing("source") in SOURCES_WITH_FORMULA and (is_overridden or not changed)
+        if has_formula(standing("source")) and (is_overridden or not changed)
         else ""
     )
     if not (sentence or changed):
@@ -93,7 +92,7 @@ def override_line(layer: Layer, where: str = "", changed: str = "") -> OverrideN
 def defaults(more: Sequence[Knob] = ()) -> dict[str, str]:
     """The URL defaults of the inline knobs and of `more`; the page itself writes their changes into the address."""
     known, chosen = knobs_of(standing("source")), current_value("source")
-    keys = [key for key in INLINE_KEYS if key not in COMPARE_KEYS and chosen in (known[key].sources or (chosen,))]
+    keys = [key for key in INLINE_KEYS if key not in COMPARE_KEYS and has_knob(chosen, known[key])]
     return {key: to_text(known[key].default) for key in (*keys, *(knob.key for knob in more))}
 
 
@@ -108,7 +107,7 @@ def with_buttons(controls: Sequence[Control], name: str, buttons: list[str] | No
 def with_mask_buttons(controls: Sequence[Control]) -> list[Control]:
     """The controls with the usual masks as buttons; custom only if cells were clicked, and always the current mask."""
     usual = [
-        *[override.SOURCE_MASK] * (standing("source") in SOURCES_WITH_FORMULA),
+        *[override.SOURCE_MASK] * (has_formula(standing("source"))),
         "none",
         "causal",
         "window",

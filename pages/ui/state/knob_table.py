@@ -11,6 +11,7 @@ from attention.base.knobs import Choice, Knob, Switch
 from attention.pictures import scales, view
 from attention.sources import layer_knobs as declared
 from attention.sources import registry
+from attention.sources.reader import SourceKind
 from attention.sources.second_state import SECOND
 
 COLORS = Knob(
@@ -47,23 +48,23 @@ INLINE_KEYS = tuple(key for key, knob in KNOBS.items() if knob.inline)
 
 def knobs_of(source: str) -> dict[str, Knob]:
     """Every knob by key, with the ranges and defaults of a source; an unknown name means the default source."""
-    return _knobs_of_known(_known_source(source))
+    return _knobs_of_kind(_kind(source))
 
 
 def layer_knobs(source: str) -> tuple[Knob, ...]:
     """The knobs of the source's layer."""
-    return declared.layer_knobs(_known_source(source))
+    return declared.layer_knobs(_kind(source))
 
 
 def knobs_above_maps(source: str) -> tuple[Knob, ...]:
     """The knobs of the source that are drawn above the maps."""
-    return declared.inline_knobs(_known_source(source))
+    return declared.inline_knobs(_kind(source))
 
 
-def _known_source(source: str) -> str:
-    return source if source in registry.source_kinds() else str(DEFAULTS["source"])
+def _kind(source: str) -> SourceKind:
+    return registry.source_kinds().get(source) or registry.source_kinds()[DEFAULTS["source"]]
 
 
 @cache
-def _knobs_of_known(source: str) -> dict[str, Knob]:
-    return KNOBS | {knob.key: knob for knob in declared.layer_knobs(source)}
+def _knobs_of_kind(kind: SourceKind) -> dict[str, Knob]:
+    return KNOBS | {knob.key: knob for knob in declared.layer_knobs(kind)}

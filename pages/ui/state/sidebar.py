@@ -24,7 +24,7 @@ from attention.sources.link import read_source
 from attention.sources.matrices import MATRICES
 from attention.sources.model import IMAGE
 from attention.sources.reader import Field
-from attention.sources.registry import SOURCE
+from attention.sources.registry import SOURCE, has_knob
 from attention.sources.split_heads import SYMBOLS
 from pages.ui.features import panels
 from pages.ui.server import scheduler, uploads
@@ -104,7 +104,7 @@ def _is_only_one(field: Field) -> bool:
 def _folds(chosen: str) -> dict[str, DeltaGenerator]:
     """The expanders of the sidebar. One with a single knob is open if that knob has a value."""
     texts = session().state.texts
-    folded = [knob for knob in KNOBS.values() if knob.section and chosen in knob.sources]
+    folded = [knob for knob in KNOBS.values() if knob.section and knob.sources and has_knob(chosen, knob)]
     titles = dict.fromkeys(knob.section for knob in folded)
     keys_by_title = {title: [knob.key for knob in folded if knob.section == title] for title in titles}
     return {
