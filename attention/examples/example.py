@@ -1,0 +1,170 @@
+"""Source "example": one layer of a trained model for one text, stored with the package.
+
+`python -m attention.examples` makes the stored layers from the models; a test compares them where the models are.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from attention.base.errors import ConfigError
+from attention.base.knobs import Choice, Knob
+from attention.formula.override import Override
+from attention.sources.file import File
+from attention.sources.layer_knobs import read_override
+from attention.sources.reader import Reader, SourceKind
+
+if TYPE_CHECKING:
+    from attention.program.literals import Snippet
+    from attention.trace.trace import Trace
+
+DATA = Path(__file__).parent / "data"
+TRAINED = "a tiny model, trained here"
+
+
+class Stored(NamedTuple):
+    """What an example shows.
+
+    Attributes:
+        model: the name of its model; `TRAINED` for one that the source "trained" trains.
+        text: the input of the model.
+        layer: the layer, counted from 0.
+        head: the head, counted from 0.
+        row: the position of the query.
+        column: the position of the key that it looks at.
+        why: a sentence that says why it may look there. What it says is in the text: a test checks it.
+    """
+
+    model: str
+    text: str
+    layer: int
+    head: int
+    row: int
+    column: int
+    why: str
+
+    @property
+    def title(self) -> str:
+        """Its line in menus."""
+        return f"{self.text} · {self.model}"
+
+
+_SMOLLM2, _MINILM = "SmolLM2-135M-Instruct", "all-MiniLM-L6-v2"
+
+# The names are part of links: add names, but never change one.
+# fmt: off
+EXAMPLES = {
+    "names": Stored(
+        _SMOLLM2, "When Mary and John went to the store, John gave a drink to Mary.", 24, 4, 13, 1,
+        "“John” came twice, “Mary” once: she is the one who can get the drink."),
+    "copper": Stored(
+        _SMOLLM2, "The quiet harbor watched the copper moon. The quiet harbor watched the copper moon.", 18, 6, 12, 5,
+        "Earlier, “copper” followed “watched the”."),
+    "capital": Stored(
+        _SMOLLM2, "Paris is the capital of France and Rome is the capital of Italy.", 23, 4, 11, 7,
+        "What is asked for belongs to “Rome”; “Paris” came earlier."),
+    "pronoun": Stored(
+        _MINILM, "the cat sat on the mat because it was tired", 5, 11, 8, 2,
+        "“it” could be the “cat” or the “mat”: the “cat” gets more."),
+    "owl": Stored(
+        TRAINED, "an owl asked the moon why", 1, 0, 7, 2,
+        "Earlier, “asked” followed “owl”."),
+}
+"""The examples by their names in links; the first one is what the bare address opens on."""
+# fmt: on
+
+
+@dataclass(frozen=True)
+class Example:
+    """A layer of a trained model for one text, which needs no model: its queries, keys and values are stored.
+
+    Attributes:
+        name: one of `EXAMPLES`.
+        config: overrides of the formula; with the defaults the numbers are those of the model.
+
+    Raises:
+        ConfigError: the example does not exist.
+    """
+
+    name: str
+    config: Override = Override()
+
+    def __post_init__(self) -> None:
+        if self.name not in EXAMPLES:
+            raise ConfigError(f"An example is one of {', '.join(EXAMPLES)}; got {self.name!r}: choose one of them.")
+
+    @property
+    def file(self) -> File:
+        """The stored layer, as an export of the Lab."""
+        return File.of(f"{self.name}.npz", (DATA / f"{self.name}.npz").read_bytes())
+
+    def trace(self) -> Trace:
+        """One layer with every head of it; the first steps of the model are not stored."""
+        return self.file.trace().with_config(self.config)
+
+    @property
+    def base(self) -> Example:
+        """The example as the model computed it: this trace is the trace of the base, with `config` applied."""
+        return replace(self, config=Override())
+
+    def memory_bytes(self) -> int:
+        """The bytes of its steps; an example has at most a few dozen tokens."""
+        return self.file.memory_bytes()
+
+    def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
+        """The beginning of a Python program that computes the layer: it loads the stored file."""
+        return self.file.snippet(trace, layer)
+
+
+NAME = "example"
+_EXAMPLE = Knob(
+    "example", next(iter(EXAMPLES)), Choice(tuple(EXAMPLES), tuple(stored.title for stored in EXAMPLES.values())),
+    "Example", "A head of a trained model that shows something. Its queries, keys and values are stored: no model is loaded.", (NAME,))  # fmt: skip
+
+
+def read(reader: Reader) -> Example:
+    """The example, with overrides of its formula."""
+    return Example(reader.knob(_EXAMPLE), read_override(reader, NAME))
+
+
+KIND = SourceKind(NAME, read, knobs=(_EXAMPLE,))
+
+
+def run(example: Stored, models: Path) -> Trace:
+    """What the model of an example computes for its text.
+
+    Args:
+        example: the example.
+        models: the folder in which the models lie, each under its name.
+
+    Raises:
+        ModelError: the model is not there.
+    """
+    if example.model == TRAINED:
+        from attention.training import Trained
+
+        return Trained("induction", text=example.text).trace()
+    from attention.sources.model import Model
+
+    return Model(str(models / example.model), example.text).trace()
+
+
+def stored(trace: Trace, layer: int) -> bytes:
+    """One layer of a trace as a file, from its queries, keys and values on: from these the formula computes all else to the same digits."""
+    import numpy as np
+
+    from attention.files import array_writer
+
+    before = ("input", "w_", "b_")  # what gives the queries, keys and values, and W_O
+    kept = {f"L{layer}.{name}" for name in trace.layers[layer].recorded if not name.startswith(before)}
+    arrays = np.load(io.BytesIO(array_writer.npz(replace(trace, notes=()), layers=(layer,))))
+    file = io.BytesIO()
+    np.savez_compressed(
+        file,
+        allow_pickle=False,
+        **{name: arrays[name] for name in arrays.files if name in kept | {"about", "tokens", "key_tokens"}},
+    )
+    return file.getvalue()

@@ -1,0 +1,83 @@
+"""Every stored example says what its numbers show, and has the numbers of its model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+from conftest import ROOT
+
+from attention import ConfigError, Trace
+from attention.examples import EXAMPLES, Example
+from attention.examples.example import DATA, TRAINED, run, stored
+
+
+def words(trace: Trace) -> list[str]:
+    return [token.strip("·") for token in trace.tokens]
+
+
+def weight(name: str, trace: Trace, word: str) -> float:
+    row = trace.layers[0]["weights"][EXAMPLES[name].head, EXAMPLES[name].row]
+    return float(row[words(trace).index(word)])
+
+
+def follows(name: str, trace: Trace, n: int) -> bool:
+    """Whether the n tokens before the key are the query and those before it, as for an induction head."""
+    said, example = words(trace), EXAMPLES[name]
+    return said[example.column - n : example.column] == said[example.row - n + 1 : example.row + 1]
+
+
+# What each sentence claims beyond its words.
+CLAIMS: dict[str, Callable[[Trace], bool]] = {
+    "names": lambda trace: (
+        words(trace)[: EXAMPLES["names"].row].count("John") == 2
+        and words(trace)[: EXAMPLES["names"].row].count("Mary") == 1
+    ),
+    "copper": lambda trace: follows("copper", trace, 2),
+    "capital": lambda trace: (
+        words(trace).index("Paris") < words(trace).index("Rome")
+        and weight("capital", trace, "Rome") > weight("capital", trace, "Paris")
+    ),
+    "pronoun": lambda trace: weight("pronoun", trace, "cat") > weight("pronoun", trace, "mat"),
+    "owl": lambda trace: follows("owl", trace, 1),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_sentence_of_an_example_is_true(name: str) -> None:
+    example, trace = EXAMPLES[name], Example(name).trace()
+    row = trace.layers[0]["weights"][example.head, example.row]
+    assert int(row.argmax()) == example.column
+    assert float(row[example.column]) > 0.5
+    text = " ".join(words(trace))
+    for quoted in re.findall("“(.+?)”", example.why):
+        assert quoted in text
+    assert CLAIMS[name](trace)
+
+
+def test_first_example_has_hidden_keys_in_its_row() -> None:
+    name, example = next(iter(EXAMPLES.items()))  # what a mask does is to be seen on the first screen
+    assert Example(name).trace().layers[0]["masked_scores"][example.head, example.row].isinf().any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example_has_the_numbers_of_its_model(name: str) -> None:
+    example = EXAMPLES[name]
+    if example.model != TRAINED and not (ROOT / "models" / example.model).is_dir():
+        pytest.skip("run make models ALL=1")
+    found, computed = Example(name).trace().layers[0], run(example, ROOT / "models")
+    layer = computed.layers[example.layer]
+    assert found.tokens == layer.tokens
+    for step in found.steps:
+        torch.testing.assert_close(found[step.name], layer[step.name], rtol=1e-3, atol=1e-3)
+    kept = DATA / f"{name}.npz"
+    assert len(stored(computed, example.layer)) == pytest.approx(kept.stat().st_size, rel=0.02)
+    assert kept.stat().st_size < 2**16
+
+
+def test_unknown_example_is_refused() -> None:
+    with pytest.raises(ConfigError, match="An example is one of names, copper"):
+        Example("moon")
