@@ -31,6 +31,7 @@ NAMES = (
     "paper",
     "demo",
     "notebook",
+    "examples",
 )
 """The names of all features, in the order in which what they add appears in menus, links and tables."""
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import io
+from base64 import b64encode
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -115,22 +116,25 @@ class Example:
         return self.file.memory_bytes()
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
-        """The beginning of a Python program that computes the layer: it loads the stored file."""
-        return self.file.snippet(trace, layer)
+        """The beginning of a Python program that computes the layer; it has the stored numbers in it, so that it runs anywhere."""
+        file = self.file
+        of_file = file.snippet(trace, layer)
+        opened = f'file = np.load(io.BytesIO(base64.b64decode("{b64encode(file.content).decode()}")))  # query, key and value'
+        return of_file._replace(about=f"the example {self.name}", lines=(opened, *of_file.lines[1:]))
 
 
-NAME = "example"
+_NAME = "example"
 _EXAMPLE = Knob(
     "example", next(iter(EXAMPLES)), Choice(tuple(EXAMPLES), tuple(stored.title for stored in EXAMPLES.values())),
-    "Example", "A head of a trained model that shows something. Its queries, keys and values are stored: no model is loaded.", (NAME,))  # fmt: skip
+    "Example", "A head of a trained model that shows something. Its queries, keys and values are stored: no model is loaded.", (_NAME,))  # fmt: skip
 
 
 def read(reader: Reader) -> Example:
     """The example, with overrides of its formula."""
-    return Example(reader.knob(_EXAMPLE), read_override(reader, NAME))
+    return Example(reader.knob(_EXAMPLE), read_override(reader, KIND))
 
 
-KIND = SourceKind(NAME, read, knobs=(_EXAMPLE,))
+KIND = SourceKind(_NAME, read, noun="trained model", knobs=(_EXAMPLE,), has_formula=True)
 
 
 def run(example: Stored, models: Path) -> Trace:
@@ -144,9 +148,10 @@ def run(example: Stored, models: Path) -> Trace:
         ModelError: the model is not there.
     """
     if example.model == TRAINED:
-        from attention.training import Trained
+        from attention.export.states import LIMITS
+        from attention.sources.link import source_of
 
-        return Trained("induction", text=example.text).trace()
+        return source_of({"source": "trained", "task": "induction", "input": example.text}, LIMITS)[0].trace()
     from attention.sources.model import Model
 
     return Model(str(models / example.model), example.text).trace()

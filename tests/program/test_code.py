@@ -30,7 +30,7 @@ from attention.program import literals, random_weights
 from attention.program.literals import Snippet
 
 CAT = "the cat sat on the mat"
-ALLOWED = {"base64", "hashlib", "json", "math", "numpy", "pathlib", "plotly", "safetensors", "torch", "zlib"}
+ALLOWED = {"io", "base64", "hashlib", "json", "math", "numpy", "pathlib", "plotly", "safetensors", "torch", "zlib"}
 PARAMETERS = ("w_q", "w_k", "w_v", "w_o", "mask")
 CALLED = {"input": "x", "memory": "x2"}
 NASTY = [

@@ -171,7 +171,7 @@ def test_metric_keeps_the_contract(metric: metrics.Metric) -> None:
 
 
 # A link to each source, except those that need a model on disk or an uploaded file.
-LINKS = {"typed text": {}, "matrices": {}, "notebook": {}, "trained": {"at": "0"}}
+LINKS = {"typed text": {}, "matrices": {}, "notebook": {}, "trained": {"at": "0"}, "example": {}}
 
 
 def test_every_source_is_read_from_a_link() -> None:
