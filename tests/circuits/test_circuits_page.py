@@ -26,7 +26,7 @@ LINK = {"source": "model", "model": "Llama", "text": TEXT, "layer": "1", "head":
 
 @pytest.fixture(autouse=True)
 def library(tiny: TinyModels) -> Iterator[None]:
-    assert traces.MODELS  # importing it gives the library the operator's settings, once
+    assert traces.trace_of  # importing it gives the library the operator's settings, once
     LIBRARY.hold(Settings(tiny.folder))
     yield
     LIBRARY.hold(Settings())

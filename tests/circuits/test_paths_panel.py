@@ -25,7 +25,7 @@ LINK = {"source": "model", "model": "Llama", "text": A, "layer": "1", "head": "2
 
 @pytest.fixture(autouse=True)
 def library(tiny: TinyModels) -> Iterator[None]:
-    assert traces.MODELS  # importing it gives the library the operator's settings, once
+    assert traces.trace_of  # importing it gives the library the operator's settings, once
     tiny("Llama")
     LIBRARY.hold(Settings(tiny.folder))
     yield

@@ -59,7 +59,7 @@ TOKENIZER = byte_level(SENTENCES)  # a trace does not keep it in memory
 
 @pytest.fixture(scope="module", autouse=True)
 def library(tiny: TinyModels) -> Iterator[None]:
-    assert traces.MODELS  # importing it gives the library the operator's settings, once
+    assert traces.trace_of  # importing it gives the library the operator's settings, once
     LIBRARY.hold(Settings(tiny.folder))
     yield
     LIBRARY.hold(Settings())

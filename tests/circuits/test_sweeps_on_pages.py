@@ -27,7 +27,7 @@ CSV = "the owl asked the moon,the moon asked the owl, moon, owl\nkeys and querie
 
 @pytest.fixture(autouse=True)
 def model(tiny: TinyModels) -> Iterator[Model]:
-    assert traces.MODELS  # importing it gives the library the operator's settings, once
+    assert traces.trace_of  # importing it gives the library the operator's settings, once
     tiny("GPT-2")
     LIBRARY.hold(Settings(tiny.folder))
     yield Model("GPT-2", TEXT)

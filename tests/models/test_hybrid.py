@@ -34,7 +34,7 @@ WITH_ATTENTION = {"Jamba": (1, 3), "Qwen3-Next": (3,), "Granite hybrid": (1,), "
 
 @pytest.fixture(scope="module", autouse=True)
 def library(tiny: TinyModels) -> Iterator[None]:
-    assert traces.MODELS  # importing it gives the library the operator's settings, once
+    assert traces.trace_of  # importing it gives the library the operator's settings, once
     for family in HYBRID:
         tiny(family)
     LIBRARY.hold(Settings(tiny.folder))

@@ -26,7 +26,7 @@ SHOWN = ({"lock": "1"}, {"present": "temperature"}, {"embed": "true"}, {"embed":
 
 @pytest.fixture(autouse=True)
 def model(tiny: TinyModels) -> Iterator[Model]:
-    assert traces.MODELS  # importing it gives the library the operator's settings, once
+    assert traces.trace_of  # importing it gives the library the operator's settings, once
     tiny("GPT-2")
     LIBRARY.hold(Settings(tiny.folder))
     yield Model("GPT-2", TEXT)
