@@ -32,6 +32,7 @@ from attention.models.library import LIBRARY, in_job
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes fork on Linux alone")
 
 
+@pytest.mark.long  # jobs of all panels
 @pytest.mark.usefixtures("library")
 def test_pages_read_the_results_of_jobs_without_the_model(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Model(str(tiny("GPT-2")), TEXT)

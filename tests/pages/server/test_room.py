@@ -102,6 +102,7 @@ def weighing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]
     CACHE.reset(limits.TRACE_CACHE_MB * MB)
 
 
+@pytest.mark.long  # a server with little memory
 @pytest.mark.slow
 def test_old_traces_leave_the_cache_when_memory_is_short(weighing: Callable[[int], None]) -> None:
     for number in range(4):
