@@ -66,7 +66,7 @@ sys.path += [str(folder) for folder in Path(__file__).parent.glob("**/") if "__p
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
 
 # No test depends on the speed of the machine: every wait lasts up to a minute and ends as soon as its condition holds.
-PATIENCE = 60_000  # milliseconds
+PATIENCE = 180_000  # milliseconds: a page may train a model first, beside other tests
 expect.set_options(timeout=PATIENCE)
 # The same examples in every run, so that a red test means a change; `--hypothesis-profile=default` looks for others.
 hypothesis.settings.register_profile(
