@@ -55,6 +55,7 @@ def test_sentence_of_an_example_is_true(name: str) -> None:
     for quoted in re.findall("“(.+?)”", example.why):
         assert quoted in text
     assert CLAIMS[name](trace)
+    assert trace.notes[0].endswith(example.why)
 
 
 def test_first_example_has_hidden_keys_in_its_row() -> None:
