@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from attention.base.knobs import Limits
 from attention.sources.link import read_source
 from attention.sources.reader import Reader
-from attention.sources.registry import has_formula
+from attention.sources.registry import has_formula, source_kinds
 from attention.sources.second_state import KEY, compared_state
 from attention.sources.state import Go, Open, Restore, Set, Settle, State, apply
 
 LIMITS = Limits(tokens=512, characters=5000, d_model=512, heads=16, trace_mb=64)
-SOURCES = ("typed text", "model", "notebook", "matrices", "file", "trained")
+SOURCES = tuple(source_kinds())
 PAGES = ("Lab", "Heads", "Compare")
 KEYS = (
     "source",
