@@ -273,6 +273,29 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyModels:
 
 
 @pytest.fixture(scope="session")
+def tokenizer() -> Any:
+    """A byte-level tokenizer, for models in memory."""
+    from tiny_models import SENTENCES, byte_level
+
+    return byte_level(SENTENCES)
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A browser that asks for exports; both lines are new, so that no other test's files wait in them."""
+    from starlette.applications import Starlette
+    from starlette.testclient import TestClient
+
+    from pages.ui.exports import route
+    from pages.ui.server import heavy
+
+    for name, places in (("LINE", 2), ("FILES", 1)):
+        monkeypatch.setattr(heavy, name, heavy._Line(places, lambda _: 2**30))
+    with TestClient(Starlette(routes=route.routes()), headers={"Accept-Encoding": "gzip, br"}) as test_client:
+        yield test_client
+
+
+@pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     with running_server() as address:
         yield address

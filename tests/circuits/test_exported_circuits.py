@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from starlette.testclient import TestClient
-from test_exports import (
-    client,  # noqa: F401  # a fixture
-    trace,  # noqa: F401  # a fixture
-)
 
 from attention import Cell, circuits
 from attention.circuits import direct_effects
@@ -16,9 +12,9 @@ from attention.training import Trained
 OF_MODELS = ("logit-effect.csv", "logit-parts.csv", "score-terms.csv", "circuits.py")
 
 
-def test_files_of_circuits_equal_the_library(client: TestClient) -> None:  # noqa: F811
+def test_files_of_circuits_equal_the_library(client: TestClient) -> None:
     state = {"source": "trained", "task": "induction", "at": "0", "layer": "1", "q": "20", "k": "7"}
-    trace = Trained("induction", at=0).trace()  # noqa: F811
+    trace = Trained("induction", at=0).trace()
     target = trace.predictions[-1].tokens[2]
     parts = circuits.logit_parts(trace, 20, target).frame()
     answers = {name: client.get(f"/export/{name}", params=state | {"target": target}) for name in OF_MODELS}

@@ -16,7 +16,6 @@ from test_model_in_memory import (
     OTHER,
     library,  # noqa: F401  # a fixture
     load,
-    tokenizer,  # noqa: F401  # a fixture
 )
 from test_model_turns import TEXT, recorded_passes, run_together, until_waiting
 from test_model_unchanged import state, used  # noqa: F401  # a fixture
@@ -32,7 +31,7 @@ from attention.models.library import LIBRARY
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 def test_generated_text_and_ablation_sweep_equal_those_of_the_folder(
     tiny: TinyModels,
-    tokenizer: Any,  # noqa: F811
+    tokenizer: Any,
     implementation: str,
 ) -> None:
     model = load(tiny, "Llama", implementation)
@@ -50,7 +49,7 @@ def test_generated_text_and_ablation_sweep_equal_those_of_the_folder(
 
 
 @pytest.mark.parametrize("family", ["Mistral", "Gemma 3", "ModernBERT"])
-def test_fused_attention_with_a_window_is_patched_in_batches(tiny: TinyModels, tokenizer: Any, family: str) -> None:  # noqa: F811
+def test_fused_attention_with_a_window_is_patched_in_batches(tiny: TinyModels, tokenizer: Any, family: str) -> None:
     text = OWL.replace("moon", "<mask>", 1) if family == "ModernBERT" else OWL
     texts = text, text.replace("and", "cat", 1)
     sweeps = []
@@ -64,7 +63,7 @@ def test_fused_attention_with_a_window_is_patched_in_batches(tiny: TinyModels, t
     torch.testing.assert_close(sweeps[1], sweeps[0], rtol=1e-4, atol=1e-4)
 
 
-def test_model_is_freed_with_its_source_and_shares_its_weights(tiny: TinyModels, tokenizer: Any) -> None:  # noqa: F811
+def test_model_is_freed_with_its_source_and_shares_its_weights(tiny: TinyModels, tokenizer: Any) -> None:
     model = load(tiny, "Llama", "sdpa", torch.bfloat16)
     storages = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     other = Model.of(model, tokenizer, OTHER)
@@ -90,7 +89,7 @@ def test_model_is_freed_with_its_source_and_shares_its_weights(tiny: TinyModels,
     assert trace.layers[1]["output"].isfinite().all()
 
 
-def test_sweep_leaves_a_model_in_use_as_it_was(used: Callable[..., Any], tokenizer: Any) -> None:  # noqa: F811
+def test_sweep_leaves_a_model_in_use_as_it_was(used: Callable[..., Any], tokenizer: Any) -> None:  # noqa: F811  # a fixture
     model = used("GPT-2")
     before = state(model)
     assert [*sweep_heads(Model.of(model, tokenizer, OWL))][-1].result is not None

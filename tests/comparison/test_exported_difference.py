@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from starlette.testclient import TestClient
-from test_exports import TEXT, check_files, client, trace  # noqa: F401  # fixtures
+from test_exports import TEXT, check_files, trace  # noqa: F401  # fixtures
 
 from attention import AttentionConfig, Trace, TypedText
 from attention.comparison.comparison import HeadIndex, compare

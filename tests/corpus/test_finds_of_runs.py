@@ -11,7 +11,6 @@ import pytest
 from test_followed import (
     TEXT,
     make,
-    tokenizer,  # noqa: F401  # a fixture
 )
 from tiny_models import TinyModels
 
@@ -65,7 +64,7 @@ def test_run_refuses_bad_and_many_rules(tiny: TinyModels) -> None:
         scan.make_plan(loaded, ("a b",), finds=tuple(f'from "{i}" to any' for i in range(17)))
 
 
-def test_runs_over_many_texts_have_the_same_heads(tokenizer: Any) -> None:  # noqa: F811
+def test_runs_over_many_texts_have_the_same_heads(tokenizer: Any) -> None:
     for family, layers in (("Funnel", [0, 2]), ("SqueezeBert", [0, 1]), ("Longformer", [0, 1])):
         loaded: LoadedModel = Model.of(make(family), tokenizer, TEXT).load()
         assert [(site.layer, site.n_heads) for site in text_sites(loaded)] == [(layer, 4) for layer in layers]

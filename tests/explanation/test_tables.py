@@ -6,7 +6,6 @@ import io
 import json
 import re
 import tracemalloc
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from test_code import run
 
@@ -34,10 +32,8 @@ from attention.formula.steps import MAP_AXES, STEPS
 from attention.metrics import aggregates
 from attention.sources import link
 from pages.ui import process
-from pages.ui.exports import route
 from pages.ui.exports.catalog import exports
 from pages.ui.exports.request import Export
-from pages.ui.server import heavy
 from pages.ui.server.limits import LIMITS
 
 assert process  # imported as in the server
@@ -244,14 +240,6 @@ def test_table_of_every_map_opens_with_the_same_digits(step: str) -> None:
         layer = opened(text, "x.csv").layers[0]
         np.testing.assert_array_equal(layer[read_as(step)].float(), trace.layers[0][step])
         assert layer.tokens == layer.key_tokens == again.tokens
-
-
-@pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
-    for name in ("LINE", "FILES"):
-        monkeypatch.setattr(heavy, name, heavy._Line(2, lambda _: 2**30))
-    with TestClient(Starlette(routes=route.routes())) as test_client:
-        yield test_client
 
 
 TYPED = {"text": 'the [CLS] , "x" ; =1+1 2.5 👩‍👩‍👧 אבג the', "mask": "causal", "heads": "2", "head": "1", "compare": "temperature=0.5"}  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from starlette.testclient import TestClient
-from test_exports import check_files, client, trace  # noqa: F401  # fixtures
+from test_exports import check_files, trace  # noqa: F401  # fixtures
 
 from attention import Trace
 from attention.lessons import mask_examples

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_models import SENTENCES, byte_level
 from torch import Tensor, nn
 
 from attention import Cell, File, MissingError, Model, ModelError, Trace
@@ -63,11 +62,6 @@ def make(family: str, head: str = "Model", **config: Any) -> Any:
             for parameter in model.parameters():
                 parameter.add_(torch.randn(parameter.shape) * 0.2)
     return model.eval()
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    return byte_level(SENTENCES)
 
 
 def maps(trace: Trace) -> dict[str, Tensor]:

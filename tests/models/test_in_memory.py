@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from tiny_models import FAMILIES, NO_TEXT, SENTENCES, TinyModels, byte_level
+from tiny_models import FAMILIES, NO_TEXT, TinyModels
 from torch import nn
 
 from attention import (
@@ -44,11 +44,6 @@ WEIGHTS = torch.softmax(torch.randn(2, 3, 3, generator=N), -1)
 Q, K, V = torch.randn(3, 2, 5, 4, generator=N)
 CAUSAL = torch.ones(5, 5).tril().bool()
 ROWS = ((1.0, 0.5), (0.25, -2.0), (0.0, 1.5))
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    return byte_level(SENTENCES)
 
 
 @pytest.fixture(scope="module")

@@ -21,11 +21,6 @@ TEMPLATE = (
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    return byte_level(SENTENCES)
-
-
-@pytest.fixture(scope="module")
 def gpt2(tiny: TinyModels) -> Any:
     return load(tiny, "GPT-2", "sdpa")
 

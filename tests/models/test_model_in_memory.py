@@ -10,7 +10,7 @@ import torch
 import transformers
 from test_explain import check_printed_lines
 from test_model import CAT, OWL, RECORDED, TWO_TEXTS, WEIGHTS_ONLY
-from tiny_models import FAMILIES, SENTENCES, TinyModels, byte_level
+from tiny_models import FAMILIES, TinyModels
 
 from attention import Cell, ConfigError, Intervention, MissingError, Model, ModelError, Trace, explain
 from attention.export.program import python
@@ -27,11 +27,6 @@ def library(tiny: TinyModels) -> Iterator[None]:
     LIBRARY.hold(Settings(tiny.folder))
     yield
     LIBRARY.hold(Settings())
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    return byte_level(SENTENCES)
 
 
 def load(tiny: TinyModels, family: str, implementation: str = "eager", dtype: torch.dtype = torch.float32) -> Any:

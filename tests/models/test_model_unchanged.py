@@ -11,7 +11,7 @@ import pytest
 import torch
 from test_model import CAT, OWL, TWO_TEXTS
 from test_model_in_memory import check_equal, load
-from tiny_models import SENTENCES, TinyModels, byte_level
+from tiny_models import TinyModels
 from torch import Tensor, nn
 from transformers.utils import logging
 
@@ -25,11 +25,6 @@ HOOKS = (
     "_forward_pre_hooks_with_kwargs",
     "_backward_hooks",
 )
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    return byte_level(SENTENCES)
 
 
 def state(model: Any) -> Any:

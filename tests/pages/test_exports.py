@@ -63,14 +63,6 @@ def trace() -> Trace:
     return SOURCE.trace()
 
 
-@pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
-    for name, places in (("LINE", 2), ("FILES", 1)):
-        monkeypatch.setattr(heavy, name, heavy._Line(places, lambda _: 2**30))
-    with TestClient(Starlette(routes=route.routes()), headers=HTML) as test_client:
-        yield test_client
-
-
 def test_exported_step_equals_the_table_of_the_library(client: TestClient, trace: Trace) -> None:
     layer = trace.layers[0]
     for step in layer.steps:

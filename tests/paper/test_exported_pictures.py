@@ -14,7 +14,6 @@ from test_exports import (
     CELL,
     STATE,
     check_files,
-    client,  # noqa: F401  # a fixture
     trace,  # noqa: F401  # a fixture
 )
 from test_heads import trace as trace_of_seeds

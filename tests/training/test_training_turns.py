@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
-from test_exports import client  # noqa: F401  # a fixture
 from test_turns import in_threads
 
 from attention import ConfigError
@@ -240,7 +239,7 @@ def test_viewer_without_a_session_is_anonymous() -> None:
     assert scheduler.watcher().key is None
 
 
-def test_training_for_a_file_ends_with_its_visitor(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_training_for_a_file_ends_with_its_visitor(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     from attention.base.progress import current_watcher
     from attention.training import jobs
 
