@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -60,13 +61,13 @@ _SMOLLM2, _MINILM = "SmolLM2-135M-Instruct", "all-MiniLM-L6-v2"
 EXAMPLES = {
     "names": Stored(
         _SMOLLM2, "When Mary and John went to the store, John gave a drink to Mary.", 24, 4, 13, 1,
-        "“John” came twice, “Mary” once: she is the one who can get the drink."),
+        "“John” came twice by then, “Mary” once."),
     "copper": Stored(
         _SMOLLM2, "The quiet harbor watched the copper moon. The quiet harbor watched the copper moon.", 18, 6, 12, 5,
         "Earlier, “copper” followed “watched the”."),
     "capital": Stored(
         _SMOLLM2, "Paris is the capital of France and Rome is the capital of Italy.", 23, 4, 11, 7,
-        "What is asked for belongs to “Rome”; “Paris” came earlier."),
+        "“Paris” came first; “Rome” is the city that was named last."),
     "pronoun": Stored(
         _MINILM, "the cat sat on the mat because it was tired", 5, 11, 8, 2,
         "“it” could be the “cat” or the “mat”: the “cat” gets more."),
@@ -106,7 +107,7 @@ class Example:
         """One layer with every head of it; the first steps of the model are not stored. Its note says what to look at."""
         shown, trace = EXAMPLES[self.name], self.file.trace()
         query, key = (trace.tokens[i].strip("·") for i in (shown.row, shown.column))
-        note = f"Head {shown.head}: “{query}” ({shown.row}) looks at “{key}” ({shown.column}). {shown.why}"
+        note = f"{shown.model}, {trace.layers[0].name}, head {shown.head}: “{query}” ({shown.row}) looks at “{key}” ({shown.column}). {shown.why}"
         return replace(trace, notes=(note,)).with_config(self.config)
 
     @property
@@ -137,7 +138,12 @@ def read(reader: Reader) -> Example:
     return Example(reader.knob(_EXAMPLE), read_override(reader, KIND))
 
 
-KIND = SourceKind(_NAME, read, noun="trained model", knobs=(_EXAMPLE,), has_formula=True)
+def _opening(texts: Mapping[str, str]) -> dict[str, str]:
+    shown = EXAMPLES.get(texts.get(_EXAMPLE.key, _EXAMPLE.default))
+    return {"head": str(shown.head), "q": str(shown.row), "k": str(shown.column)} if shown else {}
+
+
+KIND = SourceKind(_NAME, read, noun="trained model", knobs=(_EXAMPLE,), has_formula=True, opening=_opening)
 
 
 def run(example: Stored, models: Path) -> Trace:

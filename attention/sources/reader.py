@@ -146,6 +146,7 @@ class SourceKind:
         knobs: of a source that a feature brings, the knobs that no other source has.
         shared: of such a source, the keys of the trunk's knobs that it has, besides those of every source.
         has_formula: whether it has a formula of its own, which users override.
+        opening: of such a source, a function from the texts of a state to those of the cell on which the source opens when a user chooses it.
     """
 
     name: str
@@ -154,6 +155,7 @@ class SourceKind:
     knobs: tuple[Knob, ...] = ()
     shared: tuple[str, ...] = ()
     has_formula: bool = False
+    opening: Callable[[Mapping[str, str]], Mapping[str, str]] | None = None
 
     def has(self, knob: Knob) -> bool:
         """Whether the source has this knob."""

@@ -8,7 +8,7 @@ from typing import Literal
 
 from attention.formula import override
 from attention.sources.matrices import UPLOADED, uploaded_sizes
-from attention.sources.registry import SOURCE, all_knobs, has_formula, has_knob
+from attention.sources.registry import SOURCE, all_knobs, has_formula, has_knob, source_kinds
 from attention.sources.second_state import EQUAL, KEY, compared_state, differences, opening_differences, second_state
 
 Texts = Mapping[str, str]
@@ -189,6 +189,7 @@ def _set(state: State, action: Set) -> State:
 def _set_first(state: State, changes: Mapping[str, str | None]) -> State:
     """The state with changed knobs of A."""
     state = _of_source(state, changes[SOURCE.key] or SOURCE.default) if SOURCE.key in changes else state
+    changes = {**_opening(_changed(state.texts, changes), changes), **changes}
     return replace(
         state,
         texts=_changed(state.texts, changes),
@@ -196,6 +197,14 @@ def _set_first(state: State, changes: Mapping[str, str | None]) -> State:
         parameters={key: text for key, text in state.parameters.items() if key not in changes},
         wishes={key: text for key, text in state.wishes.items() if key not in changes},
     )
+
+
+def _opening(texts: Texts, changes: Mapping[str, str | None]) -> Texts:
+    """The cell on which a source opens, if the source or one of its own knobs was changed."""
+    kind = source_kinds().get(texts.get(SOURCE.key, SOURCE.default))
+    if kind is None or kind.opening is None or not changes.keys() & {SOURCE.key, *(knob.key for knob in kind.knobs)}:
+        return {}
+    return kind.opening(texts)
 
 
 def _of_source(state: State, source: str) -> State:

@@ -12,6 +12,7 @@ from conftest import ROOT
 from attention import ConfigError, Trace
 from attention.examples import EXAMPLES, Example
 from attention.examples.example import DATA, TRAINED, run, stored
+from attention.sources.state import Set, State, apply
 
 
 def words(trace: Trace) -> list[str]:
@@ -82,3 +83,13 @@ def test_example_has_the_numbers_of_its_model(name: str) -> None:
 def test_unknown_example_is_refused() -> None:
     with pytest.raises(ConfigError, match="An example is one of names, copper"):
         Example("moon")
+
+
+def test_chosen_example_opens_on_its_pair_and_a_link_on_its_own_cell() -> None:
+    opened = apply(State(), Set({"source": "example"}))
+    assert opened.texts == {"source": "example", "head": "4", "q": "13", "k": "1"}
+    other = apply(opened, Set({"example": "copper"}))
+    assert other.texts == {"source": "example", "example": "copper", "head": "6", "q": "12", "k": "5"}
+    assert apply(other, Set({"q": "3"})).texts == {**other.texts, "q": "3"}
+    assert apply(other, Set({"example": "pronoun", "q": "3"})).texts["q"] == "3"
+    assert State.of_link({"source": "example"}).texts == {"source": "example"}
