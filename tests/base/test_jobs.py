@@ -40,7 +40,10 @@ def run(function: Callable[..., Any], *args: Any, **limits: Any) -> Any:
 
 
 def is_alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_job_gives_the_same_numbers_and_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
