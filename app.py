@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import streamlit as st
 
 from attention import AttentionError, explain
@@ -11,7 +13,7 @@ from attention.pictures.steps_view import derived_view, lab_maps
 from attention.pictures.view import PAIR, has_patches, overview_steps
 from pages.ui import application
 from pages.ui.features import panels
-from pages.ui.page import predictions_panel, show
+from pages.ui.page import explore, predictions_panel, show
 from pages.ui.page.start import start
 from pages.ui.state import knob_state
 from pages.ui.state.notices import plain
@@ -29,22 +31,24 @@ def maps() -> None:
     view, colors, pair = map(knob_state.current_value, ("view", "colors", PAIR.key))
     figures = lab_maps(current.trace, current.cell, view, colors, current.over_picture, pair)
     steps = overview_steps(tuple(step.name for step in current.layer.steps))
-    around = current.around(steps=True, line=True, overview=steps, follow=True)
-    show.figures(figures, "lab_maps", pick_cell, around, knob_state.apply_controls, rest=True, export="maps")
+    around = replace(
+        current.around(steps=True, line=True, overview=steps, follow=True), screen=explore.screen(current.trace, current.cell, type(current.source).__name__)
+    )
+    show.figures(figures, "lab_maps", pick_cell, around, explore.apply, rest=True, export="maps")
 
 
 if __name__ == "app":  # imported by the server at its start; each run of the page is "__main__"
     app = st.App(__file__, **application.parts())
 else:
-    page = start("Lab", "Click a cell to see how its number is computed.")
-    with page.about:
+    page = start("Lab", "")
+    maps()
+    with st.container(horizontal=True, gap=None, key="page_about"):
         for feature in panels():
             feature.about_lab()
         if has_patches(page.layer):
             st.caption(
                 "Double-click a patch of the picture, or a token above it, to make it the query.", width="content"
             )
-    maps()
     predictions_panel.panel(page)
     cell = page.cell
     with st.expander("How this number is computed, in full", expanded=True):

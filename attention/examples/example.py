@@ -138,12 +138,30 @@ def read(reader: Reader) -> Example:
     return Example(reader.knob(_EXAMPLE), read_override(reader, KIND))
 
 
+def _shown(texts: Mapping[str, str]) -> Stored:
+    return EXAMPLES.get(texts.get(_EXAMPLE.key, ""), EXAMPLES[_EXAMPLE.default])
+
+
 def _opening(texts: Mapping[str, str]) -> dict[str, str]:
-    shown = EXAMPLES.get(texts.get(_EXAMPLE.key, _EXAMPLE.default))
-    return {"head": str(shown.head), "q": str(shown.row), "k": str(shown.column)} if shown else {}
+    shown = _shown(texts)
+    return {"head": str(shown.head), "q": str(shown.row), "k": str(shown.column)}
 
 
-KIND = SourceKind(_NAME, read, noun="trained model", knobs=(_EXAMPLE,), has_formula=True, opening=_opening)
+def _model(texts: Mapping[str, str]) -> dict[str, str]:
+    shown = _shown(texts)
+    return {"model": shown.model, "layer": str(shown.layer), "head": str(shown.head)}
+
+
+KIND = SourceKind(
+    _NAME,
+    read,
+    noun="trained model",
+    knobs=(_EXAMPLE,),
+    has_formula=True,
+    model=_model,
+    why=lambda texts: _shown(texts).why,
+    opening=_opening,
+)
 
 
 def run(example: Stored, models: Path) -> Trace:

@@ -14,11 +14,11 @@ import plotly.graph_objects as go
 
 from attention.pictures.downsample import MAX_SENT_BLOCKS, MAX_SIDE, keep_only_gaps, pool_for_screen
 from attention.pictures.layout import CHOSEN_COLOR, Spec
-from attention.pictures.message_contract import Control, Line, Live, Message, OverrideNote, StepTab
+from attention.pictures.message_contract import Control, Line, Live, Message, OverrideNote, Screen, StepTab
 
 SCRIPTS_DIR = Path(__file__).parent / "figure"
 """The folder of the scripts that draw a message, their styles (``figure.css``) and Plotly's script (``vendor/``)."""
-CONTAINERS_HTML = "<div class='strip'></div><div class='controls'></div><div class='override'></div><div class='figures'></div><div class='answer-line'></div>"
+CONTAINERS_HTML = "<div class='screen'></div><div class='knobs'><div class='controls'></div><div class='tools'></div></div><div class='override'></div><div class='steps'><div class='strip'></div><div class='figures'></div><div class='answer-line'></div></div>"
 """The elements that these scripts draw into."""
 
 _MAX_SENT_CELLS = 112 * 112  # three maps of this size are 150 kB
@@ -39,6 +39,7 @@ class Surroundings:
         override: the note under that row where the source has its own formula, see `pages.ui.state.control_row.override_line`.
         strip: the steps above that row, see `attention.pictures.steps_view.step_strip`.
         line: the line of the chosen cell under the figures, see `attention.pictures.steps_view.cell_line`.
+        screen: the first screen above all of it, see `attention.pictures.first_screen`.
         defaults: the value of each knob that the address omits. The page then writes the address itself after each
             user action; None on a page whose clicks lead elsewhere.
         large: whether letters are enlarged for a projector.
@@ -49,6 +50,7 @@ class Surroundings:
     override: OverrideNote | None = None
     strip: Sequence[StepTab] | None = None
     line: Line | None = None
+    screen: Screen | None = None
     defaults: Mapping[str, str] | None = None
     large: bool = False
 
@@ -127,6 +129,7 @@ def pack(
         return {**layout, "images": images}
 
     computable = live["computable"] if live else ()
+    screen = append_arrays(surroundings.screen)
     sent_live = append_arrays(live)  # before the maps, which share the remaining bytes
     # Bytes left for maps that the page cannot compute: five bytes a number, with its offset in its block.
     n_server_maps = sum(figure["layout"]["meta"]["step"] not in computable for figure in figures)
@@ -144,6 +147,7 @@ def pack(
         "override": surroundings.override,
         "strip": surroundings.strip,
         "line": surroundings.line,
+        "screen": screen,
         "defaults": None if surroundings.defaults is None else dict(surroundings.defaults),
         "defer_rest": defer_rest,
         "large": surroundings.large,

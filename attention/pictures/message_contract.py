@@ -164,6 +164,96 @@ Line = TypedDict("Line", {
 """The chosen cell in one line: its position, its number, its arithmetic, and the cells that it was computed from."""
 
 
+class Sentence(TypedDict):
+    """The text above a first screen, and what typing into it changes.
+
+    Attributes:
+        text: the text as typed.
+        goes_to: what reads it next, in words; empty where it stays with this source.
+        slow: whether the answer takes longer than a second, so that the page waits for Ctrl+Enter.
+    """
+
+    text: str
+    goes_to: str
+    slow: bool
+
+
+class Change(TypedDict):
+    """A knob that is not as the source opened: its label, and both values."""
+
+    label: str
+    before: str
+    after: str
+
+
+class Term(TypedDict):
+    """A term of the formula: match, scale, hide, share or collect, and the step that it shows.
+
+    Attributes:
+        limit: where its colours end.
+        shown: the number of the chosen pair, as `explain` says it, with its arithmetic in one line (`sign` and `short`).
+        z: its matrix [row column]; of many tokens in blocks of `block` rows and columns, with the offset of each number in its block.
+        row: the row of the chosen query, where `z` has blocks.
+    """
+
+    name: str
+    step: str
+    limit: float
+    shown: str
+    sign: str
+    short: str
+    z: NDArray[Any]
+    offsets: NotRequired[NDArray[Any]]
+    block: NotRequired[list[int]]
+    row: NotRequired[NDArray[Any]]
+
+
+class Screen(TypedDict):
+    """The numbers of one head for the first screen, see `first_screen.first_screen`.
+
+    Attributes:
+        queries: the words of the queries.
+        keys: those of the keys, where they are others.
+        where: the model and the layer, in words.
+        why: why the chosen query may look at the chosen key, in a sentence; empty where nobody said it.
+        random: whether the weights are random.
+        q: the chosen query, and `k` its key, `column` the chosen number of the output.
+        step: the chosen step, which may be none of the terms.
+        show: the moment of the film, from 0 to 5; None for the chosen step at rest.
+        vectors: query, key and value as the scores and the output use them: all `rows`; of many tokens a `strip` of blocks and the rows `at` some positions.
+        hidden: the cells that the mask hides [query_pos key_pos], of few tokens.
+        hides: what hides the chosen key, in words; empty if it is in sight.
+        changes: the knobs that are not as the source opened; `reset` has the values that undo them.
+        fixed: sizes that the model fixes, by label.
+    """
+
+    queries: list[str]
+    keys: list[str]
+    where: str
+    why: str
+    random: bool
+    sentence: Sentence | None
+    layer: int
+    head: int
+    q: int
+    k: int
+    column: int
+    step: str
+    show: float | None
+    terms: list[Term]
+    vectors: dict[str, Any]
+    hidden: NDArray[Any] | None
+    hides: str
+    score: str
+    normalizer: str
+    divisor: float
+    temperature: float
+    mask: str
+    changes: NotRequired[list[Change]]
+    reset: NotRequired[dict[str, Any]]
+    fixed: NotRequired[dict[str, int]]
+
+
 class Message(TypedDict):
     """Everything that one component of a page draws; what is not said here is as in `message.Surroundings` and `message.pack`.
 
@@ -182,6 +272,7 @@ class Message(TypedDict):
     override: OverrideNote | None
     strip: Sequence[StepTab] | None
     line: Line | None
+    screen: Screen | None
     defaults: dict[str, str] | None
     defer_rest: bool
     large: bool

@@ -580,4 +580,10 @@ def read(reader: Reader) -> Model:
     )
 
 
-KIND = SourceKind(NAME, read, has_formula=True)
+KIND = SourceKind(
+    NAME,
+    read,
+    has_formula=True,
+    text=TEXT.key,
+    model=lambda texts: {MODEL.key: texts.get(MODEL.key, MODEL.default)},
+)

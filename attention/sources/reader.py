@@ -146,6 +146,9 @@ class SourceKind:
         knobs: of a source that a feature brings, the knobs that no other source has.
         shared: of such a source, the keys of the trunk's knobs that it has, besides those of every source.
         has_formula: whether it has a formula of its own, which users override.
+        text: the key of the knob that holds its sentence, if it reads one.
+        model: a function from the texts of a state to those of the source "model" that reads another sentence in the same head.
+        why: of a source with an `opening`, a function from the texts of a state to a sentence about the pair on which it opens.
         opening: of such a source, a function from the texts of a state to those of the cell on which the source opens when a user chooses it.
     """
 
@@ -155,6 +158,9 @@ class SourceKind:
     knobs: tuple[Knob, ...] = ()
     shared: tuple[str, ...] = ()
     has_formula: bool = False
+    text: str = ""
+    model: Callable[[Mapping[str, str]], Mapping[str, str]] | None = None
+    why: Callable[[Mapping[str, str]], str] | None = None
     opening: Callable[[Mapping[str, str]], Mapping[str, str]] | None = None
 
     def has(self, knob: Knob) -> bool:

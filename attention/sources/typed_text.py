@@ -247,4 +247,4 @@ def read(reader: Reader) -> TypedText:
     return TypedText(text, config, text2, lowercase, reader.limits.tokens, sequence, pad, reader.limits.trace_bytes)
 
 
-KIND = SourceKind(NAME, read)
+KIND = SourceKind(NAME, read, text=TEXT.key)

@@ -157,6 +157,7 @@ function requestRest(state, host) {
  *   `act` has the `key` of the component and a `knob` or a `cell`; `knobs` are the knobs that it changes, as far as the page knows
  * @property {(number: number) => boolean} isLate whether there was a user action since the one that a message answers
  * @property {() => void} requestRest requests what surrounds the figure, after the figure is painted
+ * @property {Function} [FirstScreen] the class that draws a first screen, where there is one
  */
 
 // The knobs that a click on a cell changes, as `position_knobs` of attention/pictures/view.py.
@@ -204,14 +205,19 @@ export default function render(message, host) {
         return;
       }
       if (!("head" in knobs)) markOverridden(part("override"));
-      if (state.liveLayer) animate(state, knobs);
+      if (!state.liveLayer) return;
+      animate(state, knobs);
+      screen?.turn(state.liveLayer);
     },
     change: setKnobs,
   });
+  const screen = sent.screen && (part("screen").firstScreen ??= new host.FirstScreen(part("screen"), (knobs) => part("screen").choose(knobs)));
+  part("screen").choose = setKnobs;
   drawOverride(part("override"), sent.override, setKnobs);
   drawStrip(part("strip"), sent.strip, setKnobs);
   drawLine(part("answer-line"), sent.line, setKnobs);
 
+  screen?.update(sent.screen, state.liveLayer, sent.large);
   loadPlotly().then(async () => {
     for (const [i, figure] of sent.figures.entries()) {
       if (state.figures !== sent.figures) return; // a newer message arrived meanwhile

@@ -13,6 +13,7 @@
  * @property {?OverrideNote} override the note under that row where the source has its own formula
  * @property {?StepTab[]} strip the steps above that row
  * @property {?Line} line the chosen cell
+ * @property {?Screen} screen the first screen above all of it
  * @property {?Object<string, string>} defaults the value of each knob that the address omits
  * @property {boolean} defer_rest whether the page requests the rest from Python after the maps are painted
  * @property {boolean} large whether letters are enlarged for a projector
@@ -150,6 +151,67 @@
  * @property {string} sign
  * @property {string} short its arithmetic
  * @property {object[]} from the cells that it was computed from
+ */
+
+/**
+ * The numbers of one head for the first screen, see attention/pictures/first_screen.py.
+ * @typedef {object} Screen
+ * @property {string[]} queries the words of the queries
+ * @property {string[]} keys those of the keys, where they are others
+ * @property {string} where the model and the layer, in words
+ * @property {string} why why the chosen query may look at the chosen key
+ * @property {boolean} random whether the weights are random
+ * @property {?Sentence} sentence what typing changes
+ * @property {number} layer
+ * @property {number} head
+ * @property {number} q the chosen query
+ * @property {number} k the chosen key
+ * @property {number} column the chosen number of the output
+ * @property {string} step the chosen step, which may be none of the terms
+ * @property {?number} show the moment of the film, from 0 to 5; null for the chosen step at rest
+ * @property {Term[]} terms
+ * @property {object} vectors query, key and value: all `rows`; of many tokens a `strip` of blocks and the rows `at` some positions
+ * @property {?number[][]} hidden 1 for a cell that the mask hides, of few tokens
+ * @property {string} hides what hides the chosen key; empty if it is in sight
+ * @property {string} score
+ * @property {string} normalizer
+ * @property {number} divisor
+ * @property {number} temperature
+ * @property {string} mask
+ * @property {Change[]} [changes] the knobs that are not as the source opened
+ * @property {object} [reset] the knobs that undo them
+ * @property {Object<string, number>} [fixed] sizes that the model fixes
+ */
+
+/**
+ * The text above a first screen.
+ * @typedef {object} Sentence
+ * @property {string} text as typed
+ * @property {string} goes_to what reads typed text
+ * @property {boolean} slow whether the answer takes longer than a second
+ */
+
+/**
+ * A knob that is not as the source opened.
+ * @typedef {object} Change
+ * @property {string} label
+ * @property {string} before
+ * @property {string} after
+ */
+
+/**
+ * A term of the formula.
+ * @typedef {object} Term
+ * @property {string} name match, scale, hide, share or collect
+ * @property {string} step the step that it shows
+ * @property {number} limit where its colours end
+ * @property {string} shown the number of the chosen pair
+ * @property {string} sign
+ * @property {string} short its arithmetic
+ * @property {number[][]} z its matrix, of many tokens in blocks
+ * @property {number[][]} [offsets] the offset of each number in its block
+ * @property {number[]} [block] rows and columns of a block
+ * @property {number[]} [row] the row of the chosen query, where there are blocks
  */
 
 const ARRAYS = {

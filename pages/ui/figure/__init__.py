@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from attention.pictures import look
 from attention.pictures.message import CONTAINERS_HTML, SCRIPTS_DIR
 from pages.ui.server import assets
 
 
 def component() -> Any:
     """Returns the function that mounts the component."""
-    return assets.component("lab_figure", "attention_figure", CONTAINERS_HTML, (SCRIPTS_DIR / "figure.css").read_text())
+    return assets.component("lab_figure", "attention_figure", CONTAINERS_HTML, look.variables() + "".join(file.read_text() for file in sorted(SCRIPTS_DIR.glob("*.css"))))
 
 
 def preload() -> None:

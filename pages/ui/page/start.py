@@ -29,6 +29,10 @@ from pages.ui.state.notices import Notes, plain, progress_bar
 from pages.ui.state.session import session
 
 
+START = "Lab"
+"""The title of the start page."""
+
+
 @dataclass(frozen=True)
 class Page:
     """The state of a page.
@@ -140,23 +144,24 @@ def start(
         more: inline knobs that only this page has.
         sourceless: what the page may show in place of a source, whose knobs are then kept, and not drawn.
     """
-    st.set_page_config(page_title=f"{title} · Attention Lab", page_icon="🔬", layout="wide")
+    st.set_page_config(page_title=f"{title} · Attention Lab", page_icon="🔬", layout="wide", initial_sidebar_state="collapsed" if title == START else "expanded")
     embedded = bool(st.context.is_embedded)
     show.styles(sidebar=not (embedded or knob_state.is_locked()))
     address.apply_actions()
     _open_page(title)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="page_head"):
-        st.title("Attention Lab" if title == "Lab" else title, anchor=False)
+        st.title("Attention Lab" if title == START else title, anchor=False)
         menu = st.container(horizontal=True, gap=None, key="menu")
         tools = st.container(horizontal=True, width="content", vertical_alignment="center", gap="xsmall", key="tools")
-    about = st.container(horizontal=True, gap=None, key="page_about")
+    about = st.container(horizontal=True, gap=None, key="page_about_start" if title == START else "page_about")
     with about:
         figure.preload()
     knob_state.begin_run(title)
     instead = sourceless if sourceless and sourceless.applies() else None
     has_source = instead is None
     own = own or not has_source
-    about.caption(instead.intro if instead else intro, width="content")
+    if said := instead.intro if instead else intro:
+        about.caption(said, width="content")
     notes = Notes()
     wide = st.container()
     with st.expander("Knobs") if embedded and has_source and not knob_state.is_locked() else st.sidebar:
@@ -209,14 +214,14 @@ def _fold(maps: bool, more: Sequence[Knob]) -> AbstractContextManager[object]:
 
 def _cell_of(trace: Trace, title: str, notes: Notes, about: DeltaGenerator) -> Cell:
     notes.show(trace.notes)
-    if trace.random:
+    if trace.random and title != START:  # the first screen says it
         about.caption("**Random weights:** this shows the mechanism, not language.", width="content")
     if trace.caption:
         about.caption(plain(trace.caption), width="content")
     for sentence in dict.fromkeys(seen.sentence for seen in trace.pictures):
         about.caption(plain(sentence), width="content")
     cell = knob_state.chosen_cell(notes, trace)
-    if title == "Lab" and session().head_rank:  # of a head that the user clicked on Heads
+    if title == START and session().head_rank:  # of a head that the user clicked on Heads
         st.toast(f"L{cell.layer} H{cell.head} is {session().head_rank}.", duration="long")
         session().head_rank = ""
     compute_head(trace.layers[cell.layer], cell.head)

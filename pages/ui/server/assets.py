@@ -112,15 +112,16 @@ def component(name: str, key: str, html: str, css: str | None = None) -> Any:
     return st.components.v2.component(key, html=html, css=css, js=loader, isolate_styles=False)
 
 
-def _index_page(query: str) -> str:
+def _index_page(query: str, path: str = "/heads") -> str:
     """Streamlit's index page with our styles in it, for an address with this `query`."""
-    return _page(_more_styles(query))
+    return _page(_more_styles(path, query))
 
 
-def _more_styles(query: str) -> str:
+def _more_styles(path: str, query: str) -> str:
     parameters = parse_qs(query)
     no_sidebar = parameters.get("lock") == ["1"] or "present" in parameters or parameters.get("embed") == ["true"]
-    return NO_SIDEBAR if no_sidebar else _SIDEBAR_SPACE
+    has_space = path.rpartition("/")[2]  # not the start page, whose sidebar is folded
+    return NO_SIDEBAR if no_sidebar else _SIDEBAR_SPACE * bool(has_space)
 
 
 @cache
@@ -143,7 +144,7 @@ def _answer_page(scope: Scope, caching: str) -> Response:
     """Our index page, or status 304 if the browser has it."""
     request_headers = Headers(scope=scope)
     zipped = "gzip" in request_headers.get("Accept-Encoding", "")
-    body, etag = _encoded(_more_styles(scope["query_string"].decode("latin-1")), zipped)
+    body, etag = _encoded(_more_styles(scope["path"], scope["query_string"].decode("latin-1")), zipped)
     headers = {"Cache-Control": caching, "ETag": etag, "Vary": "Accept-Encoding"}
     if etag in request_headers.get("If-None-Match", ""):
         return Response(status_code=304, headers=headers)

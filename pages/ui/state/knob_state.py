@@ -11,7 +11,7 @@ from attention import AttentionError, Cell, Layer, Trace
 from attention.base.knobs import Knob, Real, to_text
 from attention.files.matrix import Matrix, Stack
 from attention.pictures import view
-from attention.pictures.view import COLUMN, HEAD, HEAT, LAYER, OVER, PAIR, STEP, VIEW
+from attention.pictures.view import COLUMN, HEAD, HEAT, LAYER, OVER, PAIR, SHOW, STEP, VIEW
 from attention.sources import Source
 from attention.sources.link import read_source
 from attention.sources.matrices import UPLOADED, uploaded_sizes
@@ -160,7 +160,7 @@ def _changed_by(to: str) -> State:
 def read_view(notes: Notes, more: Sequence[Knob] = ()) -> None:
     """Reads the display knobs of a trace and the `more` knobs that only this page has."""
     read = reader()
-    for knob in (VIEW, COLORS, OVER, HEAT, PAIR, *more):
+    for knob in (VIEW, SHOW, COLORS, OVER, HEAT, PAIR, *more):
         read.knob(knob, knob.on_pages(LIMITS))
     take(read, notes)
 

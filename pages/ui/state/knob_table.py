@@ -33,7 +33,7 @@ KNOBS = {
     knob.key: knob
     for knob in (
         *registry.all_knobs(),
-        *(view.LAYER, view.HEAD, view.STEP, view.QUERY, view.KEY, view.COLUMN, view.VIEW),
+        *(view.LAYER, view.HEAD, view.STEP, view.QUERY, view.KEY, view.COLUMN, view.VIEW, view.SHOW),
         *(COLORS, view.OVER, view.HEAT, view.PAIR, SECOND, EDITING, AUTOSCALE),
     )
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -102,6 +102,8 @@ class Session:
     # The number of pictures shown by each film, by component key.
     pictures: Counter[str] = field(default_factory=Counter)
     # The zoom window of each map, [top, bottom, left, right), by component and ``layout.uirevision``.
+    # How long the last traces of each class of source took, which the first screen asks before it answers while one types.
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     windows: dict[str, dict[str, list[int] | None]] = field(default_factory=dict)
     # The initial table of each editable grid and the number of grids before it, by key.
     grids: dict[str, tuple[pd.DataFrame, int]] = field(default_factory=dict)

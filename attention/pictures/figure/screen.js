@@ -1,0 +1,624 @@
+// The first screen: a sentence that is its own picture, the formula term by term, one large map, one sentence and three cards about
+// the chosen pair, and the film that shows how its number is made. Rests, film, stills and links are one function of the time t, from
+// 0 to 5: scene i ends at i + 1, and a term at rest is the last moment of its scene.
+
+import { create } from "./elements.js";
+import { Look, css } from "./screen_look.js";
+import { LargeMap, escape } from "./screen_map.js";
+import { Numbers, SCENES, caption, clamp, ease, headline, largestAt, percent, said } from "./screen_numbers.js";
+import { Stage, arithmetic } from "./screen_stage.js";
+
+const PHONE = 900; // pixels of width below which everything is one column
+const CARDS = ["match", "scale", "share"];
+const PAUSE = 250; // milliseconds without a key after which typed text is sent
+const MANY_WORDS = 60; // a text of more words scrolls in its line
+
+// The terms in the order of the formula, with what stands for each.
+const FORMULA = [
+  ["share", "softmax"], ["match", "Q K"], ["scale", "√"], ["hide", "mask"], ["collect", "V"],
+];
+
+const SKELETON = `<div class="sentence"><svg class="arcs" aria-hidden="true"></svg><div class="tokens"></div></div>
+<div class="halves"><div class="large" tabindex="0" role="application" aria-roledescription="attention map"><div class="plot"></div><svg class="over" aria-hidden="true"></svg><div class="tip" aria-hidden="true" hidden></div></div>
+<div class="say"><div class="formula" role="group" aria-label="The formula of attention: five steps"></div>
+<div class="film"><button type="button" class="play"></button><div class="track"><svg aria-hidden="true"></svg><input type="range" min="0" max="5" step="0.01" aria-label="Film: five scenes"></div></div>
+<h2 class="headline" aria-live="polite"></h2><p class="caption" aria-live="polite"></p><div class="cards"></div>
+<div class="stagebox"><svg class="stage" role="img"></svg><div class="arithmetic" hidden></div></div></div></div>
+<span class="where"></span><canvas class="flying" aria-hidden="true"></canvas>`;
+
+// Parts of a sentence as HTML: a word with a role has its colour.
+const html = (parts) => parts.map((part) => (typeof part === "string" ? escape(part) : `<span class="${part.role}">${escape(part.text)}</span>`)).join("");
+const plain = (parts) => parts.map((part) => part.text ?? part).join("");
+
+export class FirstScreen {
+  t = 4;
+  playing = false;
+  open = null; // the name of the opened card
+  editing = false;
+  before = null; // the chosen row before a knob was turned
+  toldScene = null;
+
+  // `send(knobs)` reports what the user chose.
+  constructor(root, send) {
+    Object.assign(this, { root, send });
+    root.innerHTML = SKELETON;
+    this.part = (name) => root.querySelector(name);
+    this.map = new LargeMap(this.part(".large"), (row, column) => this.pick(row, column), () => this.paintMap());
+    this.stage = new Stage(this.part(".stage"), (k) => this.choose({ k }));
+    this.part(".play").addEventListener("click", () => this.play());
+    const scrub = this.part(".track input");
+    scrub.addEventListener("input", () => this.seek(Number(scrub.value)));
+    scrub.addEventListener("change", () => this.report());
+    root.addEventListener("pointerdown", (event) => { if (this.playing && !event.target.closest(".film")) this.stop(); }, true);
+    root.addEventListener("keydown", (event) => this.key(event));
+    this.still = matchMedia("(prefers-reduced-motion: reduce)");
+    let timer;
+    const resized = () => { clearTimeout(timer); timer = setTimeout(() => { if (this.sent) this.layout(); }, 60); };
+    new ResizeObserver(resized).observe(root);
+    addEventListener("resize", resized);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", resized);
+  }
+
+  /** Shows a message of Python's; `live` computes in the page. */
+  update(sent, live, isProjected) {
+    const previous = this.sent;
+    const numbers = new Numbers(sent, live);
+    const isSame = previous && ["queries", "keys"].every((name) => String(previous[name]) === String(sent[name]));
+    Object.assign(this, { sent, numbers, live, isProjected, q: sent.q, k: sent.k, column: sent.column });
+    this.root.classList.toggle("projected", isProjected);
+    if (!this.playing && !this.scrubbing) this.t = sent.show ?? this.restOf(sent.step);
+    if (!sent.changes?.length) this.unchanged = isSame || !previous ? numbers : null;
+    this.before = null;
+    const base = this.unchanged;
+    if (sent.changes?.length && base && base.sent.head === sent.head && base.sent.layer === sent.layer && base.m === numbers.m) this.before = base.row("share", this.q);
+    if (!this.editing) this.drawSentence();
+    this.part(".where").textContent = sent.where;
+    this.drawFormula();
+    this.drawTools();
+    this.layout();
+  }
+
+  /** Shows a head whose knob moves, before Python answers. */
+  turn(live) {
+    this.before ??= this.numbers.row("share", this.q)?.slice();
+    this.numbers = new Numbers(this.sent, live);
+    if (!this.frame) {
+      this.frame = requestAnimationFrame(() => {
+        this.frame = 0;
+        this.map.repaint(this.numbers);
+        this.drawThumbnails();
+        this.paint();
+      });
+    }
+  }
+
+  // The moment at which the term of a step is at rest; the weights' for a step that is no term.
+  restOf(step) {
+    const index = SCENES.findIndex(({ name }) => this.numbers.terms[name]?.step === step);
+    if (index >= 0) return index + 1;
+    return this.numbers.has("share") ? 4 : 1 + SCENES.findIndex(({ name }) => this.numbers.has(name));
+  }
+
+  get scene() {
+    const index = clamp(Math.ceil(this.t - 1e-9) - 1, 0, 4);
+    return { index, scene: SCENES[index].name, p: clamp(this.t - index) };
+  }
+
+  // The term that the map shows in a scene; a scene without one keeps the nearest before it.
+  get term() {
+    const { index } = this.scene;
+    const shown = SCENES.slice(0, index + 1).reverse().find(({ name }) => this.numbers.has(name)) ?? SCENES.find(({ name }) => this.numbers.has(name));
+    return shown.name;
+  }
+
+  /* Choosing. */
+
+  pick(row, column) {
+    this.stop();
+    const { map, numbers, term } = this;
+    if (row !== null && column !== null) {
+      const [q, k] = numbers.cellOfBlock(term, row, column);
+      if (term === "collect") this.choose({ q, column: k }, "collect");
+      else this.choose({ q, k }, term);
+    } else if (row !== null) this.choose({ q: row * map.geometry.down });
+    else if (term === "collect") this.choose({ column }, "collect");
+    else this.choose({ k: column * map.geometry.across });
+  }
+
+  // Chooses a pair at once, and reports it. A new query brings its strongest key, so that no click ends on a meaningless pair.
+  choose({ q = this.q, k, column }, term = null) {
+    this.stop();
+    if (k === undefined) {
+      const row = this.numbers.row("share", q) ?? this.numbers.row("match", q);
+      k = q === this.q && column !== undefined ? this.k : row && q !== this.q ? largestAt(row, (i) => this.numbers.sees(q, i)) : this.k;
+    }
+    const knobs = { q, k };
+    if (column !== undefined) knobs.column = column;
+    if (q !== this.q && column === undefined) {
+      const output = this.numbers.row("collect", q);
+      if (output) this.column = largestAt(Array.from(output, Math.abs));
+    }
+    const isTerm = Object.values(this.numbers.terms).some(({ step }) => step === this.sent.step);
+    const step = this.numbers.terms[term ?? this.term].step;
+    if (!isTerm || step !== this.sent.step) knobs.step = step;
+    if (step === this.numbers.terms.collect?.step) knobs.column = column ?? this.column;
+    if (this.before) this.before = this.unchanged?.row("share", q) ?? null;
+    Object.assign(this, { q, k, column: column ?? this.column });
+    this.paint();
+    this.send({ ...knobs, ...(this.sent.show === null ? {} : { show: null }) });
+  }
+
+  chooseTerm(name) {
+    this.playing = false;
+    this.open = null;
+    this.t = SCENES.findIndex((scene) => scene.name === name) + 1;
+    this.paint();
+    this.report();
+  }
+
+  // Reports the moment at which the film stands.
+  report() {
+    this.scrubbing = false;
+    const isRest = Math.abs(this.t - Math.round(this.t)) < 0.005 && this.t > 0.5;
+    const term = this.numbers.terms[this.term];
+    const knobs = { step: term.step, show: isRest ? null : Number(this.t.toFixed(2)) };
+    if (this.term === "collect") knobs.column = this.column;
+    this.send(knobs);
+  }
+
+  /* The film. */
+
+  play() {
+    this.open = null;
+    if (this.still.matches) {
+      this.t = this.t >= 5 ? 1 : Math.floor(this.t + 1e-6) + 1;
+      this.paint();
+      this.report();
+      return;
+    }
+    if (this.playing) { this.stop(); return; }
+    if (Math.abs(this.t - Math.round(this.t)) < 0.005) this.t = 0;
+    this.playing = true;
+    let last = performance.now();
+    const tick = (now) => {
+      if (!this.playing) return;
+      const index = Math.min(4, Math.floor(this.t + 1e-9));
+      const isThere = this.numbers.has(SCENES[index].name);
+      this.t = isThere ? Math.min(5, this.t + Math.min(0.1, (now - last) / 1000) / SCENES[index].seconds) : index + 1;
+      last = now;
+      if (this.t >= 5) this.playing = false;
+      this.paint();
+      if (this.playing) requestAnimationFrame(tick);
+      else this.report();
+    };
+    requestAnimationFrame(tick);
+    this.paint();
+  }
+
+  stop() {
+    if (!this.playing) return;
+    this.playing = false;
+    this.paint();
+    this.report();
+  }
+
+  seek(t) {
+    this.playing = false;
+    this.scrubbing = true;
+    this.open = null;
+    this.t = this.still.matches ? Math.max(1, Math.round(t)) : clamp(t, 0, 5);
+    this.paint();
+  }
+
+  key(event) {
+    const { target, key } = event;
+    if (event.ctrlKey || event.metaKey || event.altKey || target.matches("textarea, select")) return;
+    const moves = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+    if (key === "Escape" && this.open) { this.open = null; this.paint(); }
+    else if (target === this.map.root && moves[key]) {
+      const [down, across] = moves[key];
+      const isOutput = this.term === "collect";
+      const q = clamp(this.q + down, 0, this.numbers.n - 1);
+      if (isOutput) this.choose({ q, column: clamp(this.column + across, 0, this.map.geometry.columns - 1) }, "collect");
+      else this.choose({ q, k: clamp(this.k + across, 0, this.numbers.m - 1) }, this.term);
+    } else if (key === " " && target === this.map.root) this.play();
+    else if (/^[1-5]$/.test(key) && this.numbers.has(SCENES[key - 1].name)) this.chooseTerm(SCENES[key - 1].name);
+    else return;
+    event.preventDefault();
+  }
+
+  /* The sentence. */
+
+  drawSentence() {
+    const { sent, numbers } = this;
+    const line = (words, role) => {
+      const box = create("span", { className: `line ${role}` });
+      words.forEach((word, i) => {
+        const chip = create("button", { type: "button", className: "word", textContent: word, dir: "auto" });
+        const share = create("button", { type: "button", className: "share" });
+        chip.addEventListener("click", (event) => {
+          if (role === "keys" || event.shiftKey) this.choose({ k: i });
+          else this.choose({ q: i });
+        });
+        share.addEventListener("click", () => this.choose({ k: i }));
+        box.append(create("span", { className: "token" }, chip, share));
+      });
+      return box;
+    };
+    const lines = [line(sent.queries, "queries"), ...(numbers.isSelf ? [] : [line(numbers.keys, "keys")])];
+    const tokens = this.part(".tokens");
+    tokens.classList.toggle("many", sent.queries.length > MANY_WORDS);
+    tokens.replaceChildren(...lines);
+    if (sent.sentence) {
+      const type = create("button", { type: "button", className: "type", textContent: "type here", ariaLabel: "Type your own sentence" });
+      type.addEventListener("click", () => this.edit());
+      tokens.append(type);
+    }
+    this.keyChips = [...lines.at(-1).children];
+    this.queryChips = [...lines[0].children];
+  }
+
+  // The sentence becomes a field; what is typed is sent after a pause, or with Ctrl+Enter where the answer takes long.
+  edit() {
+    this.stop();
+    this.editing = true;
+    const { sentence } = this.sent;
+    const field = create("textarea", { value: sentence.text, rows: 2, spellcheck: false, ariaLabel: "Your sentence", dir: "auto" });
+    const note = create("span", { className: "note" });
+    const say = () => {
+      const { goes_to: where, slow } = this.sent.sentence;
+      note.textContent = [where && `Read by ${where}.`, slow && "This takes longer than a second: Ctrl+Enter, or the button, sends it."].filter(Boolean).join(" ");
+    };
+    let timer;
+    let sentText = field.value;
+    const commit = () => {
+      clearTimeout(timer);
+      if (field.value === sentText || !field.value.trim()) return;
+      sentText = field.value;
+      this.send({ typed: field.value });
+    };
+    const done = create("button", { type: "button", className: "done", textContent: "Done" });
+    const end = () => { commit(); this.editing = false; this.drawSentence(); this.paint(); };
+    field.addEventListener("input", (event) => {
+      clearTimeout(timer);
+      if (!event.isComposing && !this.sent.sentence.slow) timer = setTimeout(commit, PAUSE);
+    });
+    field.addEventListener("compositionend", () => { if (!this.sent.sentence.slow) timer = setTimeout(commit, PAUSE); });
+    field.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) commit();
+      if (event.key === "Escape") { end(); this.part(".type")?.focus(); }
+      event.stopPropagation();
+    });
+    done.addEventListener("click", () => { end(); this.part(".type")?.focus(); });
+    this.part(".tokens").replaceChildren(create("span", { className: "typing" }, field, done, note));
+    this.part(".arcs").innerHTML = "";
+    say();
+    field.focus();
+    field.setSelectionRange(field.value.length, field.value.length);
+  }
+
+  paintSentence() {
+    if (this.editing) return;
+    const { numbers, look, q, k } = this;
+    const { index, p } = this.scene;
+    const shown = index < 3 ? 0 : index === 3 ? ease(0.4, 1, p) : 1;
+    const row = numbers.row("share", q);
+    const hovered = this.map.hovered;
+    this.queryChips.forEach((chip, i) => {
+      chip.classList.toggle("asks", i === q);
+      chip.firstChild.ariaPressed = String(i === q);
+      chip.classList.toggle("hovered", hovered?.row === i);
+    });
+    this.keyChips.forEach((chip, i) => {
+      const share = row && Number.isFinite(row[i]) ? row[i] : 0;
+      const [word, percentage] = chip.children;
+      const fill = look.share(share * shown);
+      Object.assign(word.style, { background: css(fill), color: look.reads(fill) ? "" : look.on(fill) });
+      word.classList.toggle("masked", !numbers.sees(q, i));
+      chip.classList.toggle("answers", i === k);
+      const has = shown > 0.5 && share >= 0.005;
+      percentage.textContent = has ? percent(share) : "";
+      percentage.hidden = !has;
+      if (has) percentage.ariaLabel = `Choose the pair ${this.sent.queries[q]} to ${numbers.keys[i]}, ${percent(share)}`;
+    });
+    this.paintArcs(row, shown);
+    this.queryChips[q]?.closest(".many")?.scrollTo?.({ left: this.queryChips[q].offsetLeft - 200, behavior: "instant" });
+  }
+
+  paintArcs(row, shown) {
+    const arcs = this.part(".arcs");
+    if (!row || !shown || !arcs.clientWidth) { arcs.innerHTML = ""; return; }
+    const { numbers, q, isProjected } = this;
+    const box = arcs.getBoundingClientRect();
+    const middle = (chip, edge = "top") => { const word = chip.firstChild.getBoundingClientRect(); return [(word.left + word.right) / 2 - box.left, word[edge] - box.top]; };
+    const from = middle(this.queryChips[q], numbers.isSelf ? "top" : "bottom");
+    const drawn = this.keyChips.map((chip, i) => [i, row[i]]).filter(([i, w]) => w >= 0.005 && !(numbers.isSelf && i === q));
+    const far = Math.max(1, ...drawn.map(([i]) => Math.abs(middle(this.keyChips[i])[0] - from[0])));
+    arcs.innerHTML = drawn.map(([i, w]) => {
+      const to = middle(this.keyChips[i]);
+      const isSameLine = Math.abs(to[1] - from[1]) < 4;
+      const lift = Math.min(box.height * 1.24, 48) * (0.45 + (0.55 * Math.abs(to[0] - from[0])) / far);
+      const path = isSameLine ? `M${from[0]} ${from[1] - 1}C${from[0]} ${from[1] - lift} ${to[0]} ${to[1] - lift} ${to[0]} ${to[1] - 1}`
+        : numbers.isSelf ? "" : `M${from[0]} ${from[1]}C${from[0]} ${from[1] + 16} ${to[0]} ${to[1] - 16} ${to[0]} ${to[1]}`;
+      return path && `<g data-k="${i}"><path class="arc" d="${path}" stroke-width="${(1 + 6 * w) * (isProjected ? 1.5 : 1)}" opacity="${((0.22 + 0.78 * w) * shown).toFixed(2)}"/><path class="hit" d="${path}"/></g>`;
+    }).join("");
+    for (const arc of arcs.children) arc.addEventListener("click", () => this.choose({ k: Number(arc.dataset.k) }));
+  }
+
+  /* The formula. */
+
+  drawFormula() {
+    const { numbers } = this;
+    const { normalizer, divisor } = numbers.formula;
+    const squared = divisor ** 2;
+    const root = Math.abs(squared - Math.round(squared)) < 1e-4 ? "d" : "d";
+    const glyphs = {
+      share: `<span class="upright">${escape(normalizer || "softmax")} (</span>`,
+      match: "<span class=\"query math\">Q</span><span class=\"key math\">K</span><sup class=\"key upright\">T</sup>",
+      scale: `<span class="upright">/ √</span><span class="root math">${root}</span>`,
+      hide: "<span class=\"upright\">+ mask )</span>",
+      collect: "<span class=\"value math\">V</span>",
+    };
+    const box = this.part(".formula");
+    const terms = FORMULA.map(([name]) => {
+      const number = SCENES.findIndex((scene) => scene.name === name) + 1;
+      const button = create("button", { type: "button", className: "term", disabled: !numbers.has(name) });
+      button.dataset.name = name;
+      button.innerHTML = `<span class="glyph">${glyphs[name]}</span><canvas></canvas><span class="does">${number} ${name}</span>`;
+      button.ariaLabel = `Step ${number}, ${name}: ${numbers.has(name) ? "show its matrix as the large map" : "not recorded by this source"}`;
+      button.addEventListener("click", () => this.chooseTerm(name));
+      return button;
+    });
+    const focused = box.contains(document.activeElement) && document.activeElement.dataset.name;
+    box.replaceChildren(...terms);
+    if (focused) box.querySelector(`[data-name=${focused}]`)?.focus({ preventScroll: true });
+  }
+
+  drawThumbnails() {
+    for (const button of this.part(".formula").children) {
+      const { name } = button.dataset;
+      const canvas = button.querySelector("canvas");
+      if (!this.numbers.has(name)) continue;
+      const z = this.numbers.matrix(name);
+      const limit = this.numbers.limit(name);
+      const pixels = Math.round((canvas.clientWidth || 44) * (devicePixelRatio || 1));
+      canvas.width = pixels;
+      canvas.height = pixels;
+      const context = canvas.getContext("2d");
+      const [rows, columns] = [z.length, z[0].length];
+      for (let i = 0; i < rows; i += 1) {
+        const [y0, y1] = [Math.round((i * pixels) / rows), Math.round(((i + 1) * pixels) / rows)];
+        for (let j = 0; j < columns; j += 1) {
+          if (Number.isNaN(z[i][j])) continue;
+          const [x0, x1] = [Math.round((j * pixels) / columns), Math.round(((j + 1) * pixels) / columns)];
+          context.fillStyle = css(name === "share" ? this.look.share(z[i][j] / limit) : this.look.signed(z[i][j], limit));
+          context.fillRect(x0, y0, Math.max(1, x1 - x0), Math.max(1, y1 - y0));
+        }
+      }
+    }
+  }
+
+  /* What stands beside the knobs: sizes that the model fixes, the other knobs, and what was changed. */
+
+  drawTools() {
+    const { sent, root } = this;
+    const tools = root.parentElement.querySelector(".tools");
+    const focused = tools.contains(document.activeElement) && document.activeElement.className;
+    const more = create("button", { type: "button", className: "more", textContent: root.classList.contains("all") ? "Fewer knobs" : "More …" });
+    more.ariaExpanded = String(root.classList.contains("all"));
+    more.addEventListener("click", () => {
+      root.classList.toggle("all");
+      if (root.classList.contains("all")) document.querySelector("[data-testid=stExpandSidebarButton]")?.click();
+      this.drawTools();
+      this.layout();
+    });
+    const fixed = Object.entries(sent.fixed ?? {}).map(([name, size]) => `${name} ${size}`).join(" · ");
+    const changes = sent.changes ?? [];
+    const parts = [];
+    if (fixed) {
+      const button = create("button", { type: "button", className: "fixed", textContent: fixed, title: "The model fixes these. With random weights you choose them: the sentence stays." });
+      button.addEventListener("click", () => this.send({ typed: sent.sentence?.text ?? "", random: true }));
+      parts.push(button);
+    }
+    parts.push(more);
+    if (changes.length) {
+      const changed = create("button", { type: "button", className: "changed", textContent: `What did I change? ${changes.length}` });
+      changed.ariaExpanded = "false";
+      const list = create("div", { className: "changes", hidden: true }, create("h3", { textContent: changes.length === 1 ? "One change" : `${changes.length} changes` }),
+        create("ul", {}, ...changes.map(({ label, before, after }) => create("li", { textContent: `${label}: ${before} → ${after}` }))));
+      if (this.before) list.append(create("p", { textContent: `${plain(headline(this.numbers, this.q, this.k))}; before ${percent(this.before[this.k] || 0)} (dashed).` }));
+      const back = create("button", { type: "button", textContent: changes.length === 1 ? "Take it back" : "Take all back" });
+      back.addEventListener("click", () => this.send(sent.reset));
+      list.append(back);
+      changed.addEventListener("click", () => { list.hidden = !list.hidden; changed.ariaExpanded = String(!list.hidden); });
+      parts.push(changed, list);
+    }
+    tools.replaceChildren(...parts);
+    if (focused) tools.querySelector(`.${focused}`)?.focus({ preventScroll: true });
+  }
+
+  /* Drawing all of it. */
+
+  // The height of what is left of the window, and everything that depends on sizes.
+  layout() {
+    this.look = new Look(this.root);
+    const isPhone = this.root.clientWidth < PHONE;
+    this.root.classList.toggle("phone", isPhone);
+    if (!isPhone) {
+      const top = this.root.getBoundingClientRect().top + (document.querySelector(".stMain, [data-testid=stMain]")?.scrollTop ?? scrollY);
+      const below = this.root.parentElement.querySelector(".knobs")?.offsetHeight ?? 0;
+      const height = `${Math.round(Math.max(560, innerHeight - top - below - 16))}px`;
+      if (this.root.style.height !== height) this.root.style.height = height;
+    } else {
+      this.root.style.height = "";
+      this.part(".large").style.height = `${Math.min(480, Math.round(this.root.clientWidth * 1.02))}px`;
+    }
+    this.shownTerm = null;
+    this.drawThumbnails();
+    this.paint();
+  }
+
+  paint() {
+    const { index, scene, p } = this.scene;
+    if (this.shownTerm !== this.term) {
+      this.shownTerm = this.term;
+      this.map.build(this.numbers, this.term, this.look, this.root.classList.contains("phone"), this.isProjected).then(() => this.paintMap());
+    }
+    for (const button of this.part(".formula").children) button.ariaPressed = String(button.dataset.name === scene);
+    this.paintWords(scene, index);
+    this.paintTrack();
+    this.paintCards(index, p);
+    this.paintMap();
+    this.paintSentence();
+    const moment = { scene, p, q: this.q, k: this.k, column: this.column, before: scene === "share" ? this.before : null };
+    this.stage.paint(this.numbers, this.look, moment, this.isProjected);
+    this.part(".stage").setAttribute("aria-label", plain(caption(this.numbers, scene, this.q, this.k, this.column)));
+    this.fly();
+  }
+
+  paintMap() {
+    const { scene, p } = this.scene;
+    this.map.paint({ scene: this.term === scene ? scene : this.term, p: this.term === scene ? p : 1, q: this.q, k: this.k, column: this.column });
+    const { n, m } = this.numbers;
+    this.map.root.ariaLabel = `${scene}: ${n} queries by ${this.term === "collect" ? `${this.map.geometry?.columns} numbers` : `${m} keys`}. ${plain(headline(this.numbers, this.q, this.k))}. Arrow keys move the chosen cell.`;
+    if (!this.editing && this.queryChips && this.look) {
+      this.queryChips.forEach((chip, i) => chip.classList.toggle("hovered", this.map.hovered?.row === i));
+      this.keyChips.forEach((chip, i) => chip.classList.toggle("hovered", this.map.hovered?.column === i && this.term !== "collect"));
+    }
+  }
+
+  paintWords(scene, index) {
+    const head = this.part(".headline");
+    const said_ = html(headline(this.numbers, this.q, this.k));
+    if (head.innerHTML !== said_) {
+      head.innerHTML = said_;
+      head.classList.remove("long");
+      head.classList.toggle("long", head.scrollWidth > head.clientWidth + 1);
+    }
+    const below = html(caption(this.numbers, scene, this.q, this.k, this.column));
+    const line = this.part(".caption");
+    if (line.innerHTML !== below) line.innerHTML = below;
+  }
+
+  paintTrack() {
+    const track = this.part(".track");
+    const input = track.querySelector("input");
+    const { index, scene, p } = this.scene;
+    input.value = this.t;
+    input.setAttribute("aria-valuetext", `${index + 1} ${scene}, ${Math.round(p * 100)} %`);
+    const [width, height, edge] = [track.clientWidth, track.clientHeight, 9];
+    const x = (t) => edge + (t / 5) * (width - 2 * edge);
+    track.firstElementChild.innerHTML = `<rect class="rail" x="${edge}" y="${height / 2 - 1.5}" width="${Math.max(0, width - 2 * edge)}" height="3" rx="1.5"/><rect class="past" x="${edge}" y="${height / 2 - 1.5}" width="${Math.max(0, x(this.t) - edge)}" height="3" rx="1.5"/>`
+      + SCENES.map(({ name }, i) => (this.numbers.has(name) ? `<circle class="${i + 1 <= this.t ? "past" : "next"}" cx="${x(i + 1)}" cy="${height / 2}" r="4"/>` : "")).join("");
+    const button = this.part(".play");
+    const isBetween = Math.abs(this.t - Math.round(this.t)) > 0.005;
+    const text = this.still.matches ? "Next →" : this.playing ? "❚❚ Pause" : isBetween ? "▶ Go on" : "▶ Show me";
+    if (button.textContent !== text) button.textContent = text;
+    button.ariaLabel = this.still.matches ? `Next still, ${index + 1} of 5` : this.playing ? "Pause the film" : "Show me: a film of five scenes, 12 seconds";
+  }
+
+  paintCards(index, p) {
+    const { numbers, q, k } = this;
+    const { formula } = numbers;
+    const squared = Math.round(formula.divisor ** 2);
+    const root = Math.abs(formula.divisor ** 2 - squared) < 1e-4 ? `√${squared}` : said(formula.divisor);
+    const divided = formula.temperature === 1 ? `÷ ${root}` : `÷ (${root} · ${said(formula.temperature)})`;
+    const labels = {
+      match: formula.score === "dot" || !formula.score ? "<span class=\"query math\">Q</span> · <span class=\"key math\">K</span>" : escape(this.sent.score),
+      scale: formula.divisor === 1 && formula.temperature === 1 ? "score" : divided,
+      share: escape(formula.normalizer || "weight"),
+    };
+    const value = (name) => {
+      const row = numbers.row(name, q);
+      if (!row) return "…";
+      if (name === "share") return numbers.sees(q, k) ? percent(row[k]) : "hidden";
+      const term = numbers.terms[name];
+      return !numbers.isLive(name) && q === this.sent.q && k === this.sent.k ? term.shown : said(row[k]);
+    };
+    const shown = CARDS.filter((name) => numbers.has(name));
+    const declared = JSON.stringify([shown, labels, shown.map(value), this.open]);
+    const box = this.part(".cards");
+    if (box.dataset.drawn !== declared) {
+      const focused = box.contains(document.activeElement) && document.activeElement.dataset.name;
+      box.dataset.drawn = declared;
+      box.innerHTML = shown.map((name) => `<button type="button" class="card" data-name="${name}" aria-expanded="${this.open === name}"><span class="label">${labels[name]}</span><span class="value">${value(name)}</span><svg viewBox="0 0 10 10" aria-hidden="true"><path d="M1 3l4 4 4-4"/></svg></button>`).join("<i aria-hidden=\"true\">→</i>");
+      for (const card of box.querySelectorAll(".card")) {
+        card.addEventListener("click", () => {
+          const { name } = card.dataset;
+          this.stop();
+          this.open = this.open === name ? null : name;
+          if (this.open) this.t = SCENES.findIndex((scene) => scene.name === name) + 1;
+          this.paint();
+          if (this.open) this.report();
+        });
+      }
+      if (focused) box.querySelector(`[data-name=${focused}]`)?.focus({ preventScroll: true });
+    }
+    const isMoving = p < 1 && !this.open;
+    for (const card of box.querySelectorAll(".card")) {
+      const at = SCENES.findIndex(({ name }) => name === card.dataset.name);
+      card.classList.toggle("later", isMoving && at > index);
+      card.classList.toggle("now", at === index);
+    }
+    const full = this.part(".arithmetic");
+    full.hidden = !this.open;
+    this.part(".stage").style.visibility = this.open ? "hidden" : "";
+    if (this.open) full.innerHTML = arithmetic(this.open, numbers, this.look, q, k);
+  }
+
+  // What flies between the map and the stage: the pair's vectors, the sum, the values.
+  fly() {
+    const canvas = this.part(".flying");
+    const { scene, p } = this.scene;
+    const context = canvas.getContext("2d");
+    const ratio = devicePixelRatio || 1;
+    if (canvas.width !== Math.round(innerWidth * ratio) || canvas.height !== Math.round(innerHeight * ratio)) Object.assign(canvas, { width: Math.round(innerWidth * ratio), height: Math.round(innerHeight * ratio) });
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, innerWidth, innerHeight);
+    const { geometry } = this.map;
+    if (p >= 1 || this.open || !geometry || geometry.down * geometry.across > 1 || this.root.classList.contains("phone")) return;
+    const { look, numbers, q, k, stage: { places } } = this;
+    const on = this.map.places();
+    const stage = this.part(".stage").getBoundingClientRect();
+    const box = (from, to, u, color, bow = 0) => {
+      context.fillStyle = css(color);
+      const at = from.map((x, i) => x + (to[i] - x) * u);
+      context.fillRect(at[0], at[1] + bow * Math.sin(Math.PI * u), at[2] + 0.4, at[3]);
+    };
+    if (scene === "match" && places.vectors) {
+      const { left, each, tall, y1, y2 } = places.vectors;
+      const [a, b] = [numbers.vector("query", q), numbers.vector("key", k)];
+      for (let i = 0; i < a.length; i += 1) {
+        const start = 0.02 + (0.14 * i) / a.length;
+        const u = ease(start, start + 0.13, p);
+        if (u <= 0 || u >= 1) continue;
+        box(on.query(q, i, a.length), [stage.left + left + i * each, stage.top + y1, each, tall], u, look.signed(a[i], numbers.stripLimit("query")));
+        box(on.key(k, i, b.length), [stage.left + left + i * each, stage.top + y2, each, tall], u, look.signed(b[i], numbers.stripLimit("key")), 90);
+      }
+      const u = ease(0.82, 0.94, p);
+      if (u > 0 && u < 1 && places.sum) {
+        const cell = on.cell(q, k);
+        const [x, y] = [stage.left + places.sum[0] - 20 + (cell[0] + cell[2] / 2 - stage.left - places.sum[0] + 20) * u, stage.top + places.sum[1] - 10 + (cell[1] + cell[3] / 2 - stage.top - places.sum[1] + 10) * u - 60 * Math.sin(Math.PI * u)];
+        context.fillStyle = css(look.weight);
+        context.beginPath();
+        context.arc(x, y, look.size.word * 1.2, 0, 7);
+        context.fill();
+        context.fillStyle = css(look["on-weight"]);
+        context.font = `700 ${look.size.label}px ${look.font}`;
+        Object.assign(context, { textAlign: "center", textBaseline: "middle" });
+        context.fillText(said(numbers.row("match", q)[k]), x, y);
+      }
+    }
+    if (scene === "collect" && places.values && p < 0.34) {
+      const { left, each, tall, pitch, limit, list } = places.values;
+      list.forEach(({ i: position, vector }, at) => {
+        if (position < 0) return;
+        vector.forEach((x, d) => {
+          const start = 0.03 * at + (0.08 * d) / vector.length;
+          const u = ease(start, start + 0.12, p);
+          if (u > 0 && u < 1) box(on.value(position, d, vector.length, numbers.m), [stage.left + left + d * each, stage.top + at * pitch + 2, each, tall], u, look.signed(x, limit), 90);
+        });
+      });
+    }
+  }
+}

@@ -1,0 +1,271 @@
+// The numbers of a first screen, and how they are said: from the message, or from the live layer while a knob moves.
+
+import { isHidden } from "./kernel.js";
+
+/** The scenes of the film in the order of computing: the term of the formula that each shows, and its seconds. */
+export const SCENES = [
+  { name: "match", seconds: 3.6 },
+  { name: "scale", seconds: 1.6 },
+  { name: "hide", seconds: 1.8 },
+  { name: "share", seconds: 2.4 },
+  { name: "collect", seconds: 2.6 },
+];
+
+export const MOST_BARS = 40; // keys of a row that are drawn one by one; of more, the largest
+
+export const clamp = (x, low = 0, high = 1) => Math.max(low, Math.min(high, x));
+/** How far x has come from a to b, eased at both ends. */
+export const ease = (a, b, x) => { const t = clamp((x - a) / (b - a)); return t * t * (3 - 2 * t); };
+export const between = (a, b, t) => a + (b - a) * t;
+
+const minus = (text) => text.replaceAll("-", "−");
+/** A number as `explain` says it: four significant digits. */
+export const said = (x) => {
+  if (!Number.isFinite(x)) return Number.isNaN(x) ? "−∞" : minus(String(x).replace("Infinity", "∞"));
+  return minus(String(Number(x.toPrecision(4)))).replace(/^−0$/, "0");
+};
+/** A number in a cell or at a bar, where there is little room. */
+export const brief = (x) => minus(Math.abs(x) >= 9.95 ? x.toFixed(0) : x.toFixed(1)).replace(/^−0(\.0)?$/, "0");
+/** A share of one. */
+export const percent = (w) => {
+  if (w >= 0.0095) return `${Math.round(w * 100)}\u00a0%`;
+  if (w >= 0.0005) return `${(w * 100).toFixed(1)}\u00a0%`;
+  return w > 0 ? "under 0.1\u00a0%" : "0\u00a0%";
+};
+
+export const largestAt = (row, allows = () => true) => row.reduce((best, x, i) => (allows(i) && (best < 0 || x > row[best]) ? i : best), -1);
+const largest = (numbers) => numbers.reduce((most, x) => (Math.abs(x) > most ? Math.abs(x) : most), 0);
+
+/** The numbers of one head: rows of the terms, vectors, and what the mask hides. */
+export class Numbers {
+  // `live` computes what the message does not have, and everything once a knob has moved.
+  constructor(sent, live) {
+    Object.assign(this, { sent, live });
+    this.terms = Object.fromEntries(sent.terms.map((term) => [term.name, term]));
+    this.n = sent.queries.length;
+    this.keys = sent.keys.length ? sent.keys : sent.queries;
+    this.m = this.keys.length;
+    this.isSelf = !sent.keys.length;
+    this.kept = new Map();
+  }
+
+  has(name) { return name in this.terms; }
+
+  /** Whether the page computes this term itself now. */
+  isLive(name) {
+    const { step } = this.terms[name] ?? {};
+    return Boolean(step && this.live?.changed && this.live.canCompute(step) && this.live.head === this.sent.head);
+  }
+
+  get formula() { return this.live?.changed ? this.live.formula : this.sent; }
+
+  /** The number that the scores are divided by, the temperature included. */
+  get divisor() { return this.formula.divisor * (this.formula.temperature || 1); }
+
+  sees(q, k) {
+    if (this.live?.changed) return !isHidden(this.live.formula.mask, q, k, this.m);
+    const { hidden } = this.sent;
+    return hidden ? !hidden[q][k] : !this.has("share") || this.row("hide", q) === null || !Number.isNaN(this.row("hide", q)[k]);
+  }
+
+  /** Whether the mask hides any key from a query. */
+  hidesFrom(q) {
+    for (let k = 0; k < this.m; k += 1) if (!this.sees(q, k)) return true;
+    return false;
+  }
+
+  /** The row of a query in a term; null where only Python has it, and it is on its way. */
+  row(name, q) {
+    const term = this.terms[name];
+    if (!term) return null;
+    const key = `${name} ${q}`;
+    if (!this.kept.has(key)) this.kept.set(key, this.findRow(name, term, q));
+    return this.kept.get(key);
+  }
+
+  findRow(name, term, q) {
+    const wide = this.isLive(name) || (term.block && this.live?.canCompute(term.step) && this.live.head === this.sent.head);
+    if (wide) {
+      const { flat, index } = this.live.step(term.step);
+      const width = this.live.columnsOf(term.step);
+      const at = index ? index[q] : q;
+      return flat.subarray(at * width, (at + 1) * width);
+    }
+    if (name === "collect" && this.live?.changed) return this.collected(q) ?? term.z[q];
+    if (!term.block) return term.z[q];
+    return q === this.sent.q ? term.row : null;
+  }
+
+  // The weighted sum of the values, where the message has all of them and the page knows new weights.
+  collected(q) {
+    const { value } = this.sent.vectors;
+    const weights = this.row("share", q);
+    if (!value || value.strip || !weights || !this.isLive("share")) return null;
+    return value.rows[0].map((_, i) => weights.reduce((sum, w, k) => sum + w * value.rows[k][i], 0));
+  }
+
+  /** The query, key or value of a token; null where the message has only a strip of blocks. */
+  vector(name, position) {
+    const sent = this.sent.vectors[name];
+    if (!sent) return null;
+    if (!sent.strip) return sent.rows[position];
+    const at = sent.at.indexOf(position);
+    if (at >= 0) return sent.rows[at];
+    const head = this.live?.head === this.sent.head ? this.live.currentHead[name] : null;
+    return head ? head.flat.subarray(position * head.width, (position + 1) * head.width) : null;
+  }
+
+  /** The matrix of a term as it is drawn: rows of numbers, NaN where hidden. */
+  matrix(name) {
+    const term = this.terms[name];
+    if (!this.isLive(name) && !(name === "collect" && this.live?.changed)) {
+      return name === "share" && !term.block && this.sent.hidden
+        ? term.z.map((row, q) => row.map((x, k) => (this.sent.hidden[q][k] ? NaN : x))) : term.z;
+    }
+    const rows = Array.from({ length: this.n }, (_, q) => this.row(name, q));
+    if (!term.block) return name === "share" ? rows.map((row, q) => row.map((x, k) => (this.sees(q, k) ? x : NaN))) : rows;
+    const [down, across] = term.block;
+    return term.z.map((blocks, i) => Float32Array.from(blocks, (_, j) => {
+      let most = NaN;
+      for (let q = i * down; q < Math.min(this.n, (i + 1) * down); q += 1) {
+        for (let k = j * across; k < Math.min(rows[q].length, (j + 1) * across); k += 1) if (!(Math.abs(rows[q][k]) <= Math.abs(most))) most = rows[q][k];
+      }
+      return most;
+    }));
+  }
+
+  /** The cell whose number a block of a map shows. */
+  cellOfBlock(name, row, column) {
+    const { block, offsets } = this.terms[name];
+    if (!block) return [row, column];
+    const [down, across] = block;
+    const offset = offsets[row][column];
+    return [row * down + Math.floor(offset / across), column * across + (offset % across)];
+  }
+
+  /** Where the colours of a term end. */
+  limit(name) {
+    if (name === "share") return Math.max(1, this.terms.share.limit);
+    if (!this.isLive(name)) return this.terms[name].limit;
+    const key = `limit ${name}`;
+    if (!this.kept.has(key)) this.kept.set(key, largest(this.live.step(this.terms[name].step).flat.filter(Number.isFinite)) || 1);
+    return this.kept.get(key);
+  }
+
+  /** Where the colours of a strip of vectors end: one outlier would leave the others pale. */
+  stripLimit(name) {
+    const key = `strip ${name}`;
+    if (!this.kept.has(key)) {
+      const { strip, rows } = this.sent.vectors[name];
+      const sizes = (strip ?? rows).flatMap((row) => Array.from(row, Math.abs)).filter(Number.isFinite).sort((a, b) => a - b);
+      this.kept.set(key, sizes[Math.floor(sizes.length * 0.975)] || 1);
+    }
+    return this.kept.get(key);
+  }
+
+  /** The products that make the score of a pair, or null where the page has no vectors or another score function. */
+  products(q, k) {
+    const [a, b] = [this.vector("query", q), this.vector("key", k)];
+    if (!a || !b || a.length !== b.length || this.sent.score !== "dot") return null;
+    return Array.from(a, (x, i) => x * b[i]);
+  }
+
+  /** The keys of a row that are drawn one by one, in their order: all of few, the largest of many, and the chosen one. */
+  barsOf(q, k, name) {
+    const row = this.row(name, q);
+    if (!row) return [];
+    const all = Array.from(row, (_, i) => i);
+    if (all.length <= MOST_BARS) return all;
+    const size = (i) => (Number.isNaN(row[i]) ? -Infinity : row[i]);
+    return [...new Set([k, ...all.sort((i, j) => size(j) - size(i)).slice(0, MOST_BARS - 1)])].sort((i, j) => i - j);
+  }
+}
+
+/* What a pair is called. */
+
+const ORDINALS = ["first", "second", "third", "fourth", "fifth"];
+
+// Which of several equal words a position is: "last", "second"; "" for one of its kind.
+function ordinal(words, i, allows = () => true) {
+  const same = words.map((word, j) => (word === words[i] && (j === i || allows(j)) ? j : -1)).filter((j) => j >= 0);
+  if (same.length < 2) return "";
+  const at = same.indexOf(i);
+  return at === same.length - 1 ? "last" : ORDINALS[at] ?? `${at + 1}th`;
+}
+
+const coloured = (role, text) => ({ role, text });
+
+/** A word with its role, such as the last “the”. */
+function named(words, i, role, capital, allows) {
+  const which = ordinal(words, i, allows);
+  const article = which ? `${capital ? "The" : "the"} ${which} ` : "";
+  return [article, coloured(role, `“${words[i]}”`)];
+}
+
+/** The sentence about the chosen pair, as parts: texts, and words with a role. */
+export function headline(numbers, q, k) {
+  const { sent: { queries }, keys, isSelf } = numbers;
+  const who = named(queries, q, "query", true);
+  const whom = isSelf && q === k ? [coloured("key", "itself")] : named(keys, k, "key", false, (j) => numbers.sees(q, j) && !(isSelf && j === q));
+  if (!numbers.sees(q, k)) return [...who, " cannot see ", ...whom];
+  const row = numbers.row("share", q);
+  if (!row) {
+    const scores = numbers.row("match", q) ?? numbers.row("scale", q);
+    return scores ? [...who, " and ", ...whom, ": score ", coloured("weight", said(scores[k]))] : [...who, " and ", ...whom, " …"];
+  }
+  return [...who, row[k] < 0.005 ? " hardly looks at " : " looks at ", ...whom, ": ", coloured("weight", percent(row[k]))];
+}
+
+// What stands out about the pair itself.
+function insight(numbers, q, k) {
+  const { sent, keys, isSelf } = numbers;
+  const [row, words] = [numbers.row("share", q), sent.queries];
+  if (!row) return [];
+  if (sent.why && q === sent.q && k === sent.k) return [sent.why];
+  if (sent.random) return ["Random weights: this shows the mechanism, not language."];
+  if (!numbers.sees(q, k)) return [`Hidden by ${sent.hides && q === sent.q && k === sent.k ? sent.hides : "the mask"}.`];
+  const best = largestAt(row);
+  if (row[k] < 0.02 && best !== k) return ["Most of its attention goes to ", ...named(keys, best, "key"), `: ${percent(row[best])}.`];
+  if (!isSelf) return [];
+  const lower = (i) => words[i]?.toLowerCase();
+  if (k !== q && k > 0 && k - 1 < q && lower(k - 1) === lower(q)) return [`Earlier, “${words[k]}” followed “${words[k - 1]}”.`];
+  if (k === q) return ["A word may look at itself."];
+  if (k === 0) return ["Many heads rest on the first word when nothing matches."];
+  if (k === q - 1) return ["It is the word just before."];
+  return k < q ? [`It stands ${q - k} words earlier.`] : [k - q === 1 ? "It comes next." : `It comes ${k - q} words later.`];
+}
+
+const word = (words, i, role) => coloured(role, `“${words[i]}”`);
+
+/** The caption of a scene, as parts. */
+export function caption(numbers, scene, q, k, column) {
+  const { sent, keys, formula } = numbers;
+  const at = (name) => { const row = numbers.row(name, q); return row ? said(row[k]) : "…"; };
+  if (scene === "match") {
+    const size = numbers.vector("query", q)?.length;
+    const score = coloured("number", at("match"));
+    if (!numbers.has("match")) return ["The scores of this source are not recorded."];
+    if (sent.score === "dot" && size) return [`${size} numbers of `, word(sent.queries, q, "query"), ` times ${size} of `, word(keys, k, "key"), ", added up: ", score, "."];
+    return ["How well ", word(sent.queries, q, "query"), " and ", word(keys, k, "key"), " match: ", score, "."];
+  }
+  if (scene === "scale") {
+    if (!numbers.has("scale")) return ["The scores stay as they are: nothing divides them."];
+    const result = coloured("number", at("scale"));
+    const raw = numbers.row("match", q);
+    const isPlain = raw && Math.abs(raw[k] / numbers.divisor - numbers.row("scale", q)[k]) <= 1e-4 * Math.abs(raw[k]) + 1e-6;
+    if (!isPlain) return ["From the score to what the normalizer reads: ", result, "."];
+    const root = Number.isInteger(formula.divisor ** 2) || Math.abs(Math.round(formula.divisor ** 2) - formula.divisor ** 2) < 1e-6;
+    const divisor = root ? `√${Math.round(formula.divisor ** 2)}` : said(formula.divisor);
+    if (formula.temperature === 1) return [`Divided by ${divisor} = ${said(formula.divisor)}, so that no word drowns the others: `, result, "."];
+    return [`Divided by ${divisor} × temperature ${said(formula.temperature)}: `, result, "."];
+  }
+  if (scene === "hide") {
+    const count = keys.reduce((sum, _, i) => sum + !numbers.sees(q, i), 0);
+    if (!count) return [sent.mask && sent.mask !== "none" ? `The mask hides nothing from this word: it sees all ${numbers.m}.` : "No mask: every word sees every word."];
+    return [`The mask hides ${count} ${count === 1 ? "word" : "words"} of ${numbers.m} from `, word(sent.queries, q, "query"), "."];
+  }
+  if (scene === "share") return insight(numbers, q, k);
+  const output = numbers.row("collect", q);
+  if (!output) return ["The values of this source are not recorded."];
+  return ["Each word’s value, times its share, added up: number ", String(column), " of the new row is ", coloured("number", said(output[column])), "."];
+}

@@ -1,0 +1,175 @@
+"""The first screen: a text, its formula term by term, one large map between Q and Kᵀ, and the numbers of one pair, for the page's script.
+
+`first_screen` gathers the numbers of one head; figure/screen.js draws them, at rest and as a film, with one function of the time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attention.base.tokens import Generated, PairToken, Patch, label
+from attention.explanation.explanation import explain
+from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, SCORES, VALUE, WEIGHTS, Cell
+from attention.formula.steps import MAP_AXES, find_step
+from attention.pictures import scales
+from attention.pictures.downsample import block_offsets, pool_blocks
+from attention.pictures.drawing import hidden_cells
+from attention.pictures.message_contract import Screen, Sentence, Term
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from attention.trace.layer import Layer
+    from attention.trace.trace import Trace
+
+FEW = 40
+"""Up to so many tokens a map and its vectors are sent whole; more are sent as blocks, and as the row of the chosen query."""
+_BLOCKS = 56  # rows or columns of a map of many tokens
+_STRIP = 64  # numbers of a vector that its strip shows
+_LONGEST_WORD = 24
+
+
+@dataclass(frozen=True)
+class About:
+    """What the page says about the numbers.
+
+    Attributes:
+        where: the model and the layer, such as "SmolLM2 · layer 24"; or "random weights".
+        why: a sentence about the pair on which a source opens; empty for any other pair.
+        sentence: what typing into the sentence changes; None where nothing can be typed.
+    """
+
+    where: str
+    why: str = ""
+    sentence: Sentence | None = None
+
+
+def term_steps(layer: Layer) -> dict[str, str]:
+    """Which step of a layer each term of the formula shows: match, scale, hide, share and collect, as far as the layer has them."""
+    maps = [step.name for step in layer.steps if step.axes == MAP_AXES]
+    before = maps[: maps.index(WEIGHTS)] if WEIGHTS in maps else maps
+    between = [name for name in before if name not in (SCORES, "masked_scores")]
+    terms = {
+        "match": SCORES if SCORES in before else "",
+        "scale": between[-1] if between else "",
+        "hide": "masked_scores" if "masked_scores" in before else "",
+        "share": WEIGHTS if WEIGHTS in maps else "",
+        "collect": HEAD_OUTPUT if layer.has(HEAD_OUTPUT) else "",
+    }
+    return {term: step for term, step in terms.items() if step}
+
+
+def first_screen(trace: Trace, cell: Cell, key: int, about: About, show: float | None = None) -> Screen:
+    """The numbers of one head for the page's script.
+
+    Args:
+        trace: the trace.
+        cell: the chosen cell; its row is the query, whatever its step.
+        key: the position of the chosen key.
+        about: what the page says about the numbers.
+        show: the moment of the film, from 0 to 5; None for the chosen step at rest.
+
+    Raises:
+        MissingError: the trace has no such layer or head.
+    """
+    layer, head = trace.layer(cell.layer), cell.head
+    steps = term_steps(layer)
+    per_query = find_step(cell.step).row_axis == "query_pos"
+    query = min(cell.row, len(layer.tokens) - 1) if per_query else 0
+    key = min(key, len(layer.key_tokens) - 1)
+    few = max(len(layer.tokens), len(layer.key_tokens)) <= FEW
+    hidden = hidden_cells(trace, find_step(WEIGHTS), cell.layer, head) if layer.has(WEIGHTS) else None
+    chosen = {term: Cell(cell.layer, step, head, query, key) for term, step in steps.items()}
+    column = cell.column if cell.step == HEAD_OUTPUT else 0
+    if "collect" in chosen:
+        output = layer.matrix(HEAD_OUTPUT, head)[query]
+        column = column if cell.step == HEAD_OUTPUT else int(output.abs().argmax())
+        chosen["collect"] = replace(chosen["collect"], column=column)
+    formula = layer.for_head(head).formula
+    return {
+        "queries": _words(layer.tokens),
+        "keys": [] if layer.key_tokens == layer.tokens else _words(layer.key_tokens),
+        "where": about.where,
+        "why": about.why,
+        "random": trace.random,
+        "sentence": about.sentence,
+        "layer": cell.layer,
+        "head": head,
+        "q": query,
+        "k": key,
+        "column": column,
+        "step": cell.step,
+        "show": show,
+        "terms": [_term(trace, layer, term, chosen[term], few) for term in steps],
+        "vectors": _vectors(layer, head, query, key, few),
+        "hidden": hidden.astype(np.uint8) if hidden is not None and hidden.any() and few else None,
+        "hides": _why_hidden(layer, head, query, key) if hidden is not None and hidden[query, key] else "",
+        "score": formula.score if formula else "",
+        "normalizer": formula.normalizer if formula else "",
+        "divisor": float(layer.divisor),
+        "temperature": float(layer.temperature),
+        "mask": formula.mask.kind if formula and formula.mask else "",
+    }
+
+
+def _words(tokens: Sequence[str]) -> list[str]:
+    """The tokens as words of a sentence: without the mark of the blank before them, where there is more."""
+    shown = [label(token, _LONGEST_WORD, escape=False) for token in tokens]
+    marked = [isinstance(token, Generated | PairToken | Patch) for token in tokens]
+    return [text if mark or not text.strip("·") else text.strip("·") for text, mark in zip(shown, marked, strict=True)]
+
+
+def _term(trace: Trace, layer: Layer, name: str, cell: Cell, few: bool) -> Term:
+    declaration = find_step(cell.step)
+    matrix = layer.matrix(cell.step, cell.head).numpy()
+    _, high = scales.scale_range(declaration, scales.drawn_span(layer, cell.step, cell.head), "fixed")
+    finite = np.where(np.isfinite(matrix), matrix, np.nan).astype(np.float32)
+    explanation = explain(trace, cell.step, cell.layer, cell.head, cell.row, cell.column)
+    term: Term = {
+        "name": name,
+        "step": cell.step,
+        "limit": float(high),
+        "shown": explanation.displayed_value,
+        "short": explanation.short,
+        "sign": explanation.sign,
+        "z": finite,
+    }
+    if not few:
+        down, across = (-(-size // _BLOCKS) for size in matrix.shape)
+        across = across if declaration.column_axis == "key_pos" else 1
+        z = pool_blocks(matrix, down, across).astype(np.float32)
+        term["z"] = np.where(np.isfinite(z), z, np.float32(np.nan))
+        term["offsets"] = block_offsets(matrix, down, across)
+        term["block"] = [down, across]
+        term["row"] = finite[cell.row]
+    return term
+
+
+def _vectors(layer: Layer, head: int, query: int, key: int, few: bool) -> dict[str, Any]:
+    """The vectors of all tokens that the scores and the output are computed from; of many tokens a strip of blocks, and those that one row needs."""
+    needed = {QUERY: [query], KEY: [key], VALUE: [key]}
+    if layer.has(WEIGHTS):
+        needed[VALUE] += layer.matrix(WEIGHTS, head)[query].topk(min(4, len(layer.key_tokens))).indices.tolist()
+    vectors = {}
+    for name, positions in needed.items():
+        used = f"rotated_{name}" if name != VALUE and layer.has(f"rotated_{name}") else name
+        if not layer.has(used):
+            continue
+        matrix = layer.matrix(used, head).float().numpy()
+        if few:
+            vectors[name] = {"rows": matrix}
+            continue
+        kept = sorted(set(positions))
+        strip = pool_blocks(matrix, -(-len(matrix) // _BLOCKS), -(-matrix.shape[1] // _STRIP))
+        vectors[name] = {"strip": strip, "at": kept, "rows": matrix[kept]}
+    return vectors
+
+
+def _why_hidden(layer: Layer, head: int, query: int, key: int) -> str:
+    formula = layer.for_head(head).formula
+    return formula.mask.why_hidden(query, key) if formula and formula.mask else "the mask"

@@ -1,0 +1,80 @@
+"""The first screen on Explore: what it says about the source, what typing into its sentence changes, and what was changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attention import Cell, Trace
+from attention.base.knobs import to_text
+from attention.pictures.first_screen import About, first_screen
+from attention.pictures.message_contract import Change, Screen, Sentence
+from attention.pictures.view import KEY, SHOW
+from attention.sources.layer_knobs import inline_knobs
+from attention.sources.registry import SOURCE, source_kinds
+from attention.sources.state import Texts
+from pages.ui.server.limits import MODELS
+from pages.ui.state import knob_state
+from pages.ui.state.knob_table import KNOBS
+from pages.ui.state.session import session
+
+_PATIENCE = 1.0  # seconds in which the sentence is answered while one types
+
+
+def screen(trace: Trace, cell: Cell, source: str) -> Screen:
+    """The first screen of a trace of a class of source."""
+    kind, texts = source_kinds()[knob_state.current_value(SOURCE.key)], session().state.texts
+    layer = trace.layers[cell.layer]
+    opening = kind.opening(texts) if kind.opening else {}
+    at_opening = opening and (str(cell.head), str(cell.row)) == (opening["head"], opening["q"])
+    key = int(knob_state.current_value(KEY.key))
+    where = "random weights" if trace.random else f"{kind.model(texts)['model'] if kind.model else kind.label} · {layer.name}"
+    about = About(
+        where.removesuffix(" · "),
+        kind.why(texts) if kind.why and at_opening and str(key) == opening["k"] else "",
+        _sentence(trace, texts, source),
+    )
+    shown = first_screen(trace, cell, key, about, knob_state.current_value(SHOW.key))
+    changes = {
+        knob: (knob.default, knob_state.current_value(knob.key))
+        for knob in inline_knobs(kind)
+        if knob_state.current_value(knob.key) != knob.default
+    }
+    shown["changes"] = [_change(knob.label, *values) for knob, values in changes.items()]
+    shown["reset"] = {knob.key: knob.default for knob in changes}
+    if not trace.random:
+        shown["fixed"] = {name: layer.sizes[axis] for name, axis in (("d_model", "d_model"), ("heads", "head"), ("d_k", "d_k")) if axis in layer.sizes}
+    return shown
+
+
+def _change(label: str, before: Any, after: Any) -> Change:
+    return {"label": label, "before": to_text(before), "after": to_text(after)}
+
+
+def _sentence(trace: Trace, texts: Texts, source: str) -> Sentence:
+    goes_to = typed("", texts)
+    kind = source_kinds()[goes_to.get(SOURCE.key, knob_state.current_value(SOURCE.key))]
+    stays = SOURCE.key not in goes_to
+    text = knob_state.current_value(kind.text) if stays else " ".join(trace.tokens).replace("·", "")
+    reads = kind.model(goes_to)["model"] if kind.model else "random weights" if kind.name == SOURCE.default else kind.label
+    return {"text": str(text), "goes_to": "" if stays else reads, "slow": stays and session().seconds[source] > _PATIENCE}
+
+
+def typed(text: str, texts: Texts, random: bool = False) -> Mapping[str, Any]:
+    """The knobs that a typed sentence sets: the source's own text; or the same head of the model that it comes from, if that is here; or random weights."""
+    kind = source_kinds()[texts.get(SOURCE.key, SOURCE.default)]
+    if random:
+        return {SOURCE.key: SOURCE.default, source_kinds()[SOURCE.default].text: text}
+    if kind.text:
+        return {kind.text: text}
+    if kind.model and (MODELS / (values := kind.model(texts))["model"]).is_dir():
+        return {SOURCE.key: "model", **{key: KNOBS[key].read(value, KNOBS[key].range, None)[0] for key, value in values.items()}, "text": text}
+    return {SOURCE.key: SOURCE.default, source_kinds()[SOURCE.default].text: text}
+
+
+def apply(values: Mapping[str, Any]) -> None:
+    """Applies what the user did on the first screen: knobs, or a sentence."""
+    if isinstance(text := values.get("typed"), str):
+        knob_state.hold(typed(text, session().state.texts, bool(values.get("random"))))
+    else:
+        knob_state.apply_controls(values)
