@@ -12,7 +12,8 @@ from conftest import ROOT
 from attention import ConfigError, Trace
 from attention.examples import EXAMPLES, Example
 from attention.examples.example import DATA, TRAINED, run, stored
-from attention.sources.state import Set, State, apply
+from attention.sources.second_state import compared_state
+from attention.sources.state import Go, Set, State, apply
 
 
 def words(trace: Trace) -> list[str]:
@@ -93,3 +94,17 @@ def test_chosen_example_opens_on_its_pair_and_a_link_on_its_own_cell() -> None:
     assert apply(other, Set({"q": "3"})).texts == {**other.texts, "q": "3"}
     assert apply(other, Set({"example": "pronoun", "q": "3"})).texts["q"] == "3"
     assert State.of_link({"source": "example"}).texts == {"source": "example"}
+
+
+def test_example_chosen_for_both_states_opens_both_on_its_pair() -> None:
+    both = apply(apply(apply(State(), Go("Compare")), Set({"compare": "temperature=0.5"})), Set({"editing": "both"}))
+    for changes in ({"source": "example"}, {"source": None}, {"source": "example", "example": "copper"}):
+        both = apply(both, Set(changes))
+        assert both.other.texts == {**compared_state(both.texts), "temperature": "0.5"}
+    assert both.texts["head"] == both.other.texts["head"] == "6"
+
+
+def test_example_that_returns_with_its_source_opens_on_its_own_pair() -> None:
+    state = apply(State(), Set({"source": "example", "example": "copper"}))
+    back = apply(apply(state, Set({"source": None, "head": "0"})), Set({"source": "example"}))
+    assert back.texts == {"source": "example", "example": "copper", "head": "6", "q": "12", "k": "5"}
