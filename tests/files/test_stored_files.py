@@ -330,3 +330,11 @@ def test_value_computed_from_itself_is_an_error() -> None:
     with pytest.raises(RecursionError, match="from itself"):
         CACHE.get_or_compute("a", lambda: CACHE.get_or_compute("b", lambda: CACHE.get_or_compute("a", int)))
     assert CACHE.get_or_compute("a", int) == 0, "it can be computed later"
+
+
+def test_value_that_a_job_stores_while_it_is_computed_can_be_read() -> None:
+    def compute() -> int:
+        CACHE.adopt({"stored": 3})
+        return CACHE.get_or_compute("stored", int)
+
+    assert CACHE.get_or_compute("stored", compute) == 3
