@@ -75,7 +75,7 @@ EXAMPLES = {
         TRAINED, "an owl asked the moon why", 1, 0, 7, 2,
         "Earlier, “asked” followed “owl”."),
 }
-"""The examples by their names in links; the first one is what the bare address opens on."""
+"""The examples by their names in links; the first one is the default."""
 # fmt: on
 
 

@@ -61,7 +61,7 @@ def test_sentence_of_an_example_is_true(name: str) -> None:
 
 
 def test_first_example_has_hidden_keys_in_its_row() -> None:
-    name, example = next(iter(EXAMPLES.items()))  # what a mask does is to be seen on the first screen
+    name, example = next(iter(EXAMPLES.items()))  # the default shows what a mask does
     assert Example(name).trace().layers[0]["masked_scores"][example.head, example.row].isinf().any()
 
 
