@@ -156,12 +156,17 @@ class _Parts:
             return tensor[None]
         if tensor.ndim == n_axes:
             return tensor
-        if not 0 <= (batch or 0) < len(tensor):
-            raise ShapeError(
-                f"{typed} is of {plural(len(tensor), 'sequence')}, counted from 0; got batch={batch}: choose one of them."
-            )
         self.n_batch = max(self.n_batch, len(tensor))
-        return tensor[batch or 0].clone()  # a view would keep the whole batch in memory
+        return _sequence_of(tensor, typed, batch).clone()  # a view would keep the whole batch in memory
+
+
+def _sequence_of(tensor: Tensor, typed: str, batch: int | None) -> Tensor:
+    """The sequence that is shown, of a tensor of several."""
+    if not 0 <= (batch or 0) < len(tensor):
+        raise ShapeError(
+            f"{typed} is of {plural(len(tensor), 'sequence')}, counted from 0; got batch={batch}: choose one of them."
+        )
+    return tensor[batch or 0]
 
 
 class _Tokens:
@@ -509,7 +514,7 @@ def _mask(inputs: TensorInputs, parts: _Parts) -> GivenMask | None:
         or (mask.ndim == 3 and len(mask) != n_heads)
     )
     if of_batch and len(mask) == parts.n_batch:
-        mask = mask[inputs.batch or 0]
+        mask = _sequence_of(mask, "mask", inputs.batch)
     n_layers = len(parts.recorded) if len(parts.recorded) > 1 else None
     return GivenMask.of(mask, MaskSizes(n_layers, n_heads, n_queries, n_keys), inputs.mask_means)
 
