@@ -9,7 +9,7 @@ import pytest
 import torch
 from conftest import ROOT
 
-from attention import ConfigError, Trace
+from attention import ConfigError, File, Trace, TypedText
 from attention.examples import EXAMPLES, Example
 from attention.examples.example import DATA, TRAINED, run, stored
 from attention.sources.second_state import compared_state
@@ -58,11 +58,22 @@ def test_sentence_of_an_example_is_true(name: str) -> None:
         assert quoted in text
     assert CLAIMS[name](trace)
     assert trace.notes[0].endswith(example.why)
+    assert trace.notes[0].startswith(f"In {example.model}, "), "it is true of the model, also under overrides"
 
 
 def test_first_example_has_hidden_keys_in_its_row() -> None:
     name, example = next(iter(EXAMPLES.items()))  # the default shows what a mask does
     assert Example(name).trace().layers[0]["masked_scores"][example.head, example.row].isinf().any()
+
+
+def test_stored_layer_gives_the_same_numbers_without_its_matrices() -> None:
+    layer = TypedText("the owl asked").trace().layers[0]
+    content = stored(Trace(layer.tokens, (layer,), notes=("a note",)), 0)
+    opened = File.of("a.npz", content).trace()
+    assert opened.notes == ()
+    assert opened.tokens == layer.tokens
+    assert {"input", "w_q", "w_o"} <= layer.recorded.keys() - opened.layers[0].recorded.keys()
+    torch.testing.assert_close(opened.layers[0]["weights"], layer["weights"], rtol=0, atol=0)
 
 
 @pytest.mark.slow
