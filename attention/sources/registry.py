@@ -37,6 +37,11 @@ def has_knob(source: str, knob: Knob) -> bool:
     return source_kinds()[source].has(knob) if source in source_kinds() else not knob.sources
 
 
+def opening_source() -> str:
+    """The source on which the bare address opens, by its name in links: the first one that has an opening, or the default."""
+    return next((kind.name for kind in source_kinds().values() if kind.opening), SOURCE.default)
+
+
 SOURCE = Knob(
     "source",
     "typed text",

@@ -24,13 +24,10 @@ from pages.ui.page import interventions, share, show
 from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import compute_head, trace_of
 from pages.ui.state import control_row, knob_state, sidebar
+from pages.ui.state.knob_state import START
 from pages.ui.state.knob_table import EDITING
 from pages.ui.state.notices import Notes, plain, progress_bar
 from pages.ui.state.session import session
-
-
-START = "Lab"
-"""The title of the start page."""
 
 
 @dataclass(frozen=True)

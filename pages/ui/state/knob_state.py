@@ -16,6 +16,7 @@ from attention.sources import Source
 from attention.sources.link import read_source
 from attention.sources.matrices import UPLOADED, uploaded_sizes
 from attention.sources.reader import Reader, Uploads
+from attention.sources.registry import SOURCE, opening_source
 from attention.sources.second_state import EQUAL as NO_DIFFERENCE
 from attention.sources.second_state import KEY, compared_state, differences
 from attention.sources.split_heads import SYMBOLS, Shape
@@ -24,6 +25,10 @@ from pages.ui.server.limits import LIMITS
 from pages.ui.state.knob_table import COLORS, COMPARE_KEYS, INLINE_KEYS, KNOBS, knobs_of
 from pages.ui.state.notices import Notes
 from pages.ui.state.session import count_action, session
+
+
+START = "Lab"
+"""The title of the start page."""
 
 
 def act(action: Action) -> None:
@@ -264,6 +269,8 @@ def begin_run(title: str) -> None:
     ours = session()
     if not ours.state.page:
         act(Go(title, ours.state.parameters))  # the first page: the link is its state already
+        if title == START and not ours.state.texts:
+            act(Set({SOURCE.key: opening_source()}))
     elif ours.state.page != title:
         link = st.query_params.to_dict()
         act(Go(title, {key: text for key, text in link.items() if title == "Compare" or key not in COMPARE_KEYS}))
