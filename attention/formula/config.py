@@ -86,7 +86,8 @@ class AttentionConfig:
         64, Integer(1, limit="d_model"), "d_model", "The width of a token's vector: how many numbers represent it.",
         _RANDOM_WEIGHTS, inline=True, order=60, suggestions=(16, 32, 64, 128))
     n_heads: int = knob(
-        4, Integer(1, limit="heads"), "Heads", "The number of heads. Only divisors of d_model are offered.", _RANDOM_WEIGHTS, key="heads", order=5)
+        4, Integer(1, limit="heads"), "Heads", "The number of heads. Only divisors of d_model are offered.", _RANDOM_WEIGHTS, key="heads",
+        inline=True, order=65)
     d_k: int | None = knob(
         None, Integer(1, limit="d_model", optional=True), "d_k", "The width of a query or key in each head. Empty: d_model / heads.",
         _RANDOM_WEIGHTS, section=_MORE_KNOBS, order=30, placeholder="d_model / heads")

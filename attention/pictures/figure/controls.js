@@ -50,7 +50,7 @@ function choice(row, control) {
     for (const button of buttons) button.ariaPressed = String(button.value === select.value);
   };
   select.addEventListener("change", () => {
-    const value = ["head", "layer"].includes(name) ? Number(select.value) : select.value;
+    const value = ["head", "heads", "layer"].includes(name) ? Number(select.value) : select.value;
     hideInapplicable(row);
     if (name === "head") row.handlers.input({ head: value });
     if (name === "mask") row.handlers.input({ mask: readMask(row) });

@@ -262,12 +262,13 @@ export class FirstScreen {
   edit() {
     this.stop();
     this.editing = true;
+    this.root.classList.add("editing");
     const { sentence } = this.sent;
     const field = create("textarea", { value: sentence.text, rows: 2, spellcheck: false, ariaLabel: "Your sentence", dir: "auto" });
     const note = create("span", { className: "note" });
     const say = () => {
       const { goes_to: where, slow } = this.sent.sentence;
-      note.textContent = [where && `Read by ${where}.`, slow && "This takes longer than a second: Ctrl+Enter, or the button, sends it."].filter(Boolean).join(" ");
+      note.textContent = [where && `It goes to ${where}.`, slow && "This takes longer than a second: Ctrl+Enter, or the button, sends it."].filter(Boolean).join(" ");
     };
     let timer;
     let sentText = field.value;
@@ -278,7 +279,7 @@ export class FirstScreen {
       this.send({ typed: field.value });
     };
     const done = create("button", { type: "button", className: "done", textContent: "Done" });
-    const end = () => { commit(); this.editing = false; this.drawSentence(); this.paint(); };
+    const end = () => { commit(); this.editing = false; this.root.classList.remove("editing"); this.drawSentence(); this.paint(); };
     field.addEventListener("input", (event) => {
       clearTimeout(timer);
       if (!event.isComposing && !this.sent.sentence.slow) timer = setTimeout(commit, PAUSE);
@@ -403,6 +404,7 @@ export class FirstScreen {
   drawTools() {
     const { sent, root } = this;
     const tools = root.parentElement.querySelector(".tools");
+    if (!sent.sentence) { tools.replaceChildren(); return; } // on a locked page
     const focused = tools.contains(document.activeElement) && document.activeElement.className;
     const more = create("button", { type: "button", className: "more", textContent: root.classList.contains("all") ? "Fewer knobs" : "More …" });
     more.ariaExpanded = String(root.classList.contains("all"));
@@ -447,7 +449,7 @@ export class FirstScreen {
     if (!isPhone) {
       const top = this.root.getBoundingClientRect().top + (document.querySelector(".stMain, [data-testid=stMain]")?.scrollTop ?? scrollY);
       const below = this.root.parentElement.querySelector(".knobs")?.offsetHeight ?? 0;
-      const height = `${Math.round(Math.max(560, innerHeight - top - below - 16))}px`;
+      const height = `${Math.round(Math.max(560, Math.min(innerHeight - top - below - 16, this.root.clientWidth * 0.72)))}px`;
       if (this.root.style.height !== height) this.root.style.height = height;
     } else {
       this.root.style.height = "";

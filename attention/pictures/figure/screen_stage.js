@@ -262,8 +262,12 @@ export class Stage {
     this.rect(left + at * each - 1.5, 0, each + 3, list.length * pitch - 2, "none", `rx="3" stroke="${this.color("ink")}" stroke-width="1.5"`);
     this.rect(left + at * each - 1.5, foot - 2, each + 3, tallOut + 4, "none", `rx="3" stroke="${this.color("ink")}" stroke-width="2.5"`);
     if (foot - list.length * pitch <= axis + 10) return;
-    const spelt = list.filter(({ i }) => i >= 0).slice(0, width > 480 ? 3 : 2).map(({ w, vector }) => `${percent(w)} · ${said(vector[at])}`);
-    this.text(width - 4, (list.length * pitch + foot) / 2 + axis * 0.4, `number ${at}: ${spelt.join(" + ")} + … = <tspan style="font-weight:700;fill:${this.color("ink")}">${said(output[at])}</tspan>`, { anchor: "end", size: width > 480 ? "label" : "axis" });
+    // Python's line: a sum whose printed numbers give the result.
+    const { sent, terms } = numbers;
+    const isSent = !numbers.live?.changed && q === sent.q && at === sent.column;
+    const line = isSent && terms.collect.short ? `number ${at}: ${terms.collect.short} ${terms.collect.sign} ` : `number ${at} = `;
+    const room = line.length * axis * 0.5 < width ? line : `number ${at} = `;
+    this.text(width - 4, (list.length * pitch + foot) / 2 + axis * 0.4, `${escape(room)}<tspan style="font-weight:700;fill:${this.color("ink")}">${said(output[at])}</tspan>`, { anchor: "end" });
   }
 }
 

@@ -32,7 +32,7 @@ def screen(trace: Trace, cell: Cell, source: str) -> Screen:
     about = About(
         where.removesuffix(" · "),
         kind.why(texts) if kind.why and at_opening and str(key) == opening["k"] else "",
-        _sentence(trace, texts, source),
+        None if knob_state.is_locked() else _sentence(trace, texts, source),
     )
     shown = first_screen(trace, cell, key, about, knob_state.current_value(SHOW.key))
     changes = {
@@ -74,7 +74,7 @@ def typed(text: str, texts: Texts, random: bool = False) -> Mapping[str, Any]:
 
 def apply(values: Mapping[str, Any]) -> None:
     """Applies what the user did on the first screen: knobs, or a sentence."""
-    if isinstance(text := values.get("typed"), str):
+    if isinstance(text := values.get("typed"), str) and not knob_state.is_locked():
         knob_state.hold(typed(text, session().state.texts, bool(values.get("random"))))
     else:
         knob_state.apply_controls(values)

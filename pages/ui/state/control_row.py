@@ -45,7 +45,10 @@ def control_row(
         pair: whether the maps are those of a pair of texts, of which the page can show a part.
     """
     source = (of.texts if of else session().state.texts).get("source", "")
-    drawn = [(knob, knob.on_pages(LIMITS), current_value(knob.key, of)) for knob in knobs_above_maps(source)]
+    read = {} if of else session().ranges  # of heads, the divisors of d_model
+    drawn = [
+        (knob, read.get(knob.key, knob.on_pages(LIMITS)), current_value(knob.key, of)) for knob in knobs_above_maps(source)
+    ]
     if layer is not None and has_formula(source):
         fixed = {knob.key for knob in override.KNOBS if knob.name not in layer.overridable_knobs}
         drawn = [entry for entry in drawn if entry[0].key not in fixed]
