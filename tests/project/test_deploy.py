@@ -209,7 +209,7 @@ def test_image_is_pinned_and_runs_as_an_unprivileged_user() -> None:
 
 
 def test_policy_allows_the_inline_script_of_streamlits_page() -> None:
-    scripts = re.findall(r"<script>(.*?)</script>", _index_page("embed=true"), re.DOTALL)
+    scripts = re.findall(r"<script>(.*?)</script>", _index_page("/?embed=true"), re.DOTALL)
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     assert digests
     assert re.findall(r"'sha256-([^']+)'", _HEADERS["Content-Security-Policy"]) == digests

@@ -22,28 +22,31 @@ _PATIENCE = 1.0  # seconds in which the sentence is answered while one types
 
 
 def screen(trace: Trace, cell: Cell, source: str) -> Screen:
-    """The first screen of a trace of a class of source."""
-    kind, texts = source_kinds()[knob_state.current_value(SOURCE.key)], session().state.texts
-    layer = trace.layers[cell.layer]
+    """The first screen of a trace of a class of source, as the state describes it."""
+    texts, value = session().state.texts, knob_state.current_value
+    sentence = None if knob_state.is_locked() else _sentence(trace, texts, source)
+    shown = screen_of(trace, cell, texts, int(value(KEY.key)), value(SHOW.key), sentence)
+    kind = source_kinds()[value(SOURCE.key)]
+    changed = {knob: value(knob.key) for knob in inline_knobs(kind) if value(knob.key) != knob.default}
+    shown["changes"] = [_change(knob.label, knob.default, now) for knob, now in changed.items()]
+    shown["reset"] = {knob.key: knob.default for knob in changed}
+    return shown
+
+
+def screen_of(
+    trace: Trace, cell: Cell, texts: Texts, key: int, show: float | None, sentence: Sentence | None
+) -> Screen:
+    """The first screen of a trace, without the state of a tab."""
+    kind, layer = source_kinds()[texts.get(SOURCE.key, SOURCE.default)], trace.layers[cell.layer]
     opening = kind.opening(texts) if kind.opening else {}
-    at_opening = opening and (str(cell.head), str(cell.row)) == (opening["head"], opening["q"])
-    key = int(knob_state.current_value(KEY.key))
-    where = "random weights" if trace.random else f"{kind.model(texts)['model'] if kind.model else kind.label} · {layer.name}"
-    about = About(
-        where.removesuffix(" · "),
-        kind.why(texts) if kind.why and at_opening and str(key) == opening["k"] else "",
-        None if knob_state.is_locked() else _sentence(trace, texts, source),
-    )
-    shown = first_screen(trace, cell, key, about, knob_state.current_value(SHOW.key))
-    changes = {
-        knob: (knob.default, knob_state.current_value(knob.key))
-        for knob in inline_knobs(kind)
-        if knob_state.current_value(knob.key) != knob.default
-    }
-    shown["changes"] = [_change(knob.label, *values) for knob, values in changes.items()]
-    shown["reset"] = {knob.key: knob.default for knob in changes}
+    is_opening = bool(opening) and {"head": str(cell.head), "q": str(cell.row), "k": str(key)} == opening
+    name = "random weights" if trace.random else kind.model(texts)["model"] if kind.model else kind.label
+    where = name if trace.random or not layer.name else f"{name} · {layer.name}"
+    why = kind.why(texts) if kind.why and is_opening else ""
+    shown = first_screen(trace, cell, key, About(where, why, sentence), show)
     if not trace.random:
-        shown["fixed"] = {name: layer.sizes[axis] for name, axis in (("d_model", "d_model"), ("heads", "head"), ("d_k", "d_k")) if axis in layer.sizes}
+        sizes = {"d_model": "d_model", "heads": "head", "d_k": "d_k"}
+        shown["fixed"] = {name: layer.sizes[axis] for name, axis in sizes.items() if axis in layer.sizes}
     return shown
 
 

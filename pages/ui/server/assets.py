@@ -24,7 +24,9 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from attention.pictures import look
 from attention.pictures.message import SCRIPTS_DIR
+from pages.ui.page.opening import FILE as OPENING
 
 _UI = Path(__file__).parents[1]
 # Plotly's bundle for cartesian charts: a third of the size of the full bundle in the Python package.
@@ -61,7 +63,8 @@ def scripts() -> dict[str, bytes]:
 def version() -> str:
     """The name of the scripts' folder, a hash of their content."""
     digest = hashlib.blake2b(digest_size=6)
-    for name, script in sorted(scripts().items()):
+    opening = {OPENING.name: OPENING.read_bytes()} if OPENING.exists() else {}
+    for name, script in sorted((scripts() | opening).items()):
         digest.update(f"{name} {len(script)} ".encode() + script)
     return digest.hexdigest()
 
@@ -85,6 +88,8 @@ def routes() -> list[Route]:
 def _answer(request: Request) -> Response:
     folder, _, file = request.path_params["path"].partition("/")
     name = file.removesuffix(".js")
+    if folder == version() and file == OPENING.name and OPENING.exists():
+        return Response(OPENING.read_bytes(), headers=_CACHE_FOREVER, media_type="application/octet-stream")
     if folder != version() or file != f"{name}.js" or name not in scripts():
         return PlainTextResponse("Not found", 404)
     zipped = "gzip" in request.headers.get("Accept-Encoding", "")
@@ -112,30 +117,33 @@ def component(name: str, key: str, html: str, css: str | None = None) -> Any:
     return st.components.v2.component(key, html=html, css=css, js=loader, isolate_styles=False)
 
 
-def _index_page(query: str, path: str = "/heads") -> str:
-    """Streamlit's index page with our styles in it, for an address with this `query`."""
-    return _page(_more_styles(path, query))
+def _index_page(address: str) -> str:
+    """Streamlit's index page with our styles in it, for this path and query."""
+    path, _, query = address.partition("?")
+    return _page(*_more_styles(path, query))
 
 
-def _more_styles(path: str, query: str) -> str:
+def _more_styles(path: str, query: str) -> tuple[str, bool]:
+    """The styles of a page, and whether it is the bare address, which draws its opening at once."""
     parameters = parse_qs(query)
     no_sidebar = parameters.get("lock") == ["1"] or "present" in parameters or parameters.get("embed") == ["true"]
-    has_space = path.rpartition("/")[2]  # not the start page, whose sidebar is folded
-    return NO_SIDEBAR if no_sidebar else _SIDEBAR_SPACE * bool(has_space)
+    is_start = not path.rpartition("/")[2]  # its sidebar is folded
+    return NO_SIDEBAR if no_sidebar else _SIDEBAR_SPACE * (not is_start), is_start and not query and OPENING.exists()
 
 
 @cache
-def _page(more: str) -> str:
+def _page(more: str, opens: bool) -> str:
     # At the end of the body, because Streamlit adds its styles to the head later and the last rule wins.
-    styles = f"<style>{STYLES}{_WIDE}{more}</style>"
+    opening = look.variables() + (SCRIPTS_DIR / "screen.css").read_text(encoding="utf-8") if opens else ""
+    styles = f"<style>{STYLES}{_WIDE}{more}{opening}</style>"
     page = INDEX.read_text(encoding="utf-8").replace("</body>", f"{styles}</body>", 1)
-    scripts = "".join(f'<script type="module" src="{script(name)}"></script>' for name in HEAD)
+    scripts = "".join(f'<script type="module" src="{script(name)}"></script>' for name in (*HEAD, *["opening"] * opens))
     return page.replace("<head>", f"<head>{scripts}", 1)
 
 
 @cache
-def _encoded(more: str, zipped: bool) -> tuple[bytes, str]:
-    page = _page(more).encode()
+def _encoded(more: str, opens: bool, zipped: bool) -> tuple[bytes, str]:
+    page = _page(more, opens).encode()
     body = gzip.compress(page, 6) if zipped else page
     return body, f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
 
@@ -144,7 +152,7 @@ def _answer_page(scope: Scope, caching: str) -> Response:
     """Our index page, or status 304 if the browser has it."""
     request_headers = Headers(scope=scope)
     zipped = "gzip" in request_headers.get("Accept-Encoding", "")
-    body, etag = _encoded(_more_styles(scope["path"], scope["query_string"].decode("latin-1")), zipped)
+    body, etag = _encoded(*_more_styles(scope["path"], scope["query_string"].decode("latin-1")), zipped)
     headers = {"Cache-Control": caching, "ETag": etag, "Vary": "Accept-Encoding"}
     if etag in request_headers.get("If-None-Match", ""):
         return Response(status_code=304, headers=headers)

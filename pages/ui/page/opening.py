@@ -1,0 +1,32 @@
+"""What the bare address shows before the page has begun: the first screen of the opening, packed in a file of the package.
+
+`python -m pages.ui.page.opening` writes the file; a test compares it with what the page computes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FILE = Path(__file__).with_name("opening.bin")
+"""The message with the first screen; the server sends it as it is, without torch."""
+
+
+def message() -> bytes:
+    """The message of the first screen on which the bare address opens, computed."""
+    from attention import Cell
+    from attention.pictures.message import Surroundings, pack
+    from attention.sources.link import source_of
+    from attention.sources.registry import SOURCE, opening_source, source_kinds
+    from pages.ui.page.explore import screen_of
+    from pages.ui.server.limits import LIMITS
+
+    texts = {SOURCE.key: opening_source()}
+    kind = source_kinds()[texts[SOURCE.key]]
+    texts |= dict(kind.opening(texts)) if kind.opening else {}
+    trace = source_of(texts, LIMITS)[0].trace()
+    cell = Cell(0, "weights", *(int(texts[key]) for key in ("head", "q", "k")))
+    return pack([], Surroundings(screen=screen_of(trace, cell, texts, cell.column, None, None)))
+
+
+if __name__ == "__main__":
+    FILE.write_bytes(message())
