@@ -566,7 +566,12 @@ def width_of(page: Page, line: list[markup.Run], size: float) -> float:
 def wrap(page: Page, text: str, size: float, room: float) -> list[list[markup.Run]]:
     """A text in as few lines as fit into `room`, of similar length, broken at " · " where possible."""
     lines = _break_lines(page, text, size, room)
-    while len(lines) > 1 and len(narrower := _break_lines(page, text, size, room := 0.97 * room)) == len(lines):
+    # A text of lines or words that cannot be broken has as many lines in any room.
+    while (
+        len(lines) > 1
+        and room > 1
+        and len(narrower := _break_lines(page, text, size, room := 0.97 * room)) == len(lines)
+    ):
         lines = narrower
     return lines
 

@@ -389,6 +389,15 @@ def test_only_the_symbol_in_a_title_is_bold():
     assert float(name.get("x")) > float(bold.get("x"))
 
 
+@pytest.mark.parametrize(
+    ("title", "lines"), [("A<br>B", ["A", "B"]), ("A" * 70 + " " + "B" * 70, ["A" * 70, "B" * 70])]
+)
+def test_lines_that_cannot_be_broken_stay_as_they_are(title, lines):
+    figure = go.Figure(go.Scatter(x=[0, 1], y=[0, 1])).update_layout(title_text=title)
+    shown_texts = [text.strip() for text in texts(ET.fromstring(picture(figure, "svg", 8)))]
+    assert [text for text in shown_texts if text in lines] == lines
+
+
 def test_pdf_words_can_be_searched_and_copied():
     parts = list(streams(drawn("weights", "pdf")))
     page = max(parts, key=lambda stream: stream.count(b" Tf"))
