@@ -747,6 +747,43 @@ def test_unsupported_figure_is_refused_in_one_sentence():
         picture(go.Figure([go.Pie(values=[1]), go.Scatter3d(x=[1], y=[1], z=[1])]), "svg")
 
 
+@pytest.mark.parametrize(
+    ("y", "axis", "words"),
+    [
+        ([np.nan, np.nan], {}, "nan to nan for y"),
+        ([0, np.inf], {}, "0.0 to inf for y"),
+        (["a", "b"], {}, "nan to nan for y"),
+        ([], {}, "nan to nan for y"),
+        ([0, 1], {"range": [None, 1]}, "None to 1 for y"),
+        ([0, 1], {"range": [1, 1]}, "1 to 1 for y"),
+        ([-1, 1], {"type": "log"}, "nan to nan for the powers of ten of y"),
+        ([1, 2], {"type": "log", "range": [0, 1e8]}, "0 to 100000000.0 for the powers of ten of y"),
+    ],
+)
+def test_axis_that_cannot_be_drawn_is_refused_in_one_sentence(y, axis, words):
+    figure = go.Figure(go.Scatter(x=[0, 1], y=y)).update_yaxes(**axis)
+    with pytest.raises(PictureError, match=f"between two different finite numbers.*; got {re.escape(words)}: give"):
+        picture(figure, "svg")
+
+
+@pytest.mark.parametrize(
+    ("heatmap", "words"),
+    [
+        ({"x": [0, 1], "y": [0, 1], "colorscale": "Viridis"}, "without zmin, zmax: add"),
+        ({"x": [0, 1], "y": [0, 1], "showscale": False}, "without colorscale: add"),
+        ({"colorscale": "Viridis"}, "nan to nan for x: give"),
+    ],
+)
+def test_map_without_colours_or_places_is_refused_in_one_sentence(heatmap, words):
+    with pytest.raises(PictureError, match=words):
+        picture(go.Figure(go.Heatmap(z=[[1, 2], [3, 4]], **heatmap)), "svg")
+
+
+def test_colour_bar_of_one_number_is_drawn():
+    same = go.Heatmap(z=[[1, 1]], x=[0, 1], y=[0], colorscale="Viridis", zmin=1, zmax=1)
+    assert texts(ET.fromstring(picture(go.Figure(same), "svg"))).count("1") >= 2
+
+
 def test_rendering_does_not_change_the_figure():
     figure = FIGURES["12 heads"]()
     original = figure.to_json()
