@@ -100,6 +100,6 @@ def test_no_address_of_ours_begins_at_the_server_root() -> None:
     for path, text in texts.items():
         if "vendor" not in path.parts:
             assert not re.search(rooted, text), path
-    tags = re.findall(r"<(?:script|link|img)[^>]* (?:src|href)=\"([^\"]+)\"", _index_page(""))
+    tags = re.findall(r"<(?:script|link|img)[^>]* (?:src|href)=\"([^\"]+)\"", _index_page("/heads"))
     assert len(tags) > 5
     assert all(tag.startswith("./") for tag in tags)
