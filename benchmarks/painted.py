@@ -86,7 +86,7 @@ def _open(context: BrowserContext, base: str, hostile: Hostile) -> list[str]:
             box.set_input_files({"name": name, "mimeType": "application/octet-stream", "buffer": data}, timeout=30_000)
             page.wait_for_timeout(1000)  # a file that the page itself refuses starts no run to wait for
             _settle(page)
-        maps = page.locator(".js-plotly-plot .nsewdrag")
+        maps = page.locator(".figures .js-plotly-plot .nsewdrag")
         if maps.count() and maps.first.is_visible():
             maps.first.hover(force=True)  # the hover of a map shows the tokens once more
             page.wait_for_timeout(150)

@@ -42,7 +42,7 @@ def shoot(chromium: Browser, address: str, path: str, size: tuple[int, int], sch
     """A picture of a page, or of what is `within` it."""
     page = chromium.new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)  # type: ignore[arg-type]  # light or dark
     page.goto(address + path)
-    page.wait_for_selector(".js-plotly-plot .main-svg", timeout=60_000)
+    page.wait_for_selector(".figures .js-plotly-plot .main-svg", timeout=60_000)
     page.wait_for_timeout(4000)
     taken = page.locator(within).first.screenshot() if within else page.screenshot()
     page.close()

@@ -463,13 +463,15 @@ def open_page(browser: Browser, contexts: dict[str, Tabs]) -> Iterator[Callable[
     """Opens a page; at the end, asserts that nothing was fetched from other servers and no error was logged.
 
     A `fresh` page belongs to another browser, which shares nothing with the other pages; a `cold` one has also no cached
-    files. `figure=False` opens a page without figures. Other options are those of a browser context.
+    files. `figure=False` opens a page without figures, `sidebar=False` as a newcomer, whose sidebar is folded. Other options are those of a browser context.
     """
     complaints: list[str] = []
     leave: list[Callable[[], object]] = []
     strangers: list[bool] = []
 
-    def open_page(address: str, fresh: bool = False, cold: bool = False, figure: bool = True, **options: Any) -> Page:
+    def open_page(
+        address: str, fresh: bool = False, cold: bool = False, figure: bool = True, sidebar: bool = True, **options: Any
+    ) -> Page:
         viewport = options.pop("viewport", {"width": 1440, "height": 1000})
         scheme = options.pop("color_scheme", "light")
         permissions, touch = options.pop("permissions", ()), options.pop("has_touch", False)
@@ -520,6 +522,9 @@ def open_page(browser: Browser, contexts: dict[str, Tabs]) -> Iterator[Callable[
             page.on(event, listener)
             leave.insert(0, partial(page.remove_listener, event, listener))
         leave.append(at_home)
+        if sidebar and viewport["width"] > 768:
+            page.goto(f"{home}/_stcore/health")  # a page of the same origin
+            page.evaluate("localStorage.setItem('stSidebarCollapsed-', 'false')")
         page.goto(address)
         if figure:
             wait_until_settled(page)
@@ -563,6 +568,7 @@ UNREST = """() => { const app = document.querySelector('[data-testid=stApp]'), a
         app?.dataset.testScriptState !== 'notRunning' && `the page says that it is ${app?.dataset.testScriptState}`,
         !all.length && 'there is no figure',
         all.some(({ figureState }) => !figureState?.painted || figureState.painted !== figureState.figures) && 'a figure is not painted',
+        document.querySelector('.screen > *') && !document.querySelector('#root .screen .over > *') && 'the first screen is not painted',
         all.some(({ figureState }) => figureState?.restPending) && 'a figure has not asked for the rest of the page yet',
         document.querySelector('[data-stale=true]') && 'a part of the page is stale',
         window.seen !== (window.seen = location.href) && 'the address changes'].filter(Boolean).join(', '); }"""
@@ -638,7 +644,7 @@ def decode_numbers(sent: tuple[str, list[int]], kind: type[np.number[Any]]) -> n
 def painted_numbers(page: Page | Frame, index: int) -> np.ndarray:
     """The numbers of a figure in Plotly's data in the page, with gaps as NaN."""
     sent = page.evaluate(
-        """(i) => { const { z } = document.querySelectorAll('.js-plotly-plot')[i].data[0];
+        """(i) => { const { z } = document.querySelectorAll('.figures .js-plotly-plot')[i].data[0];
             const numbers = z.flatMap((row) => Array.from(row, (z) => Number.isFinite(z) ? z : NaN));
             return sent(Float32Array.from(numbers), [z.length, z[0].length]); }""",
         index,
@@ -682,7 +688,7 @@ def click_cell(page: Page | Frame, index: int, row: int, column: int) -> None:
 def place_of_cell(page: Page | Frame, index: int, row: int, column: int) -> tuple[float, float] | None:
     """The middle of a cell of a figure on the screen, or None if the page has no such figure now."""
     place = page.evaluate(
-        """([i, row, column]) => { const plot = document.querySelectorAll('.js-plotly-plot')[i];
+        """([i, row, column]) => { const plot = document.querySelectorAll('.figures .js-plotly-plot')[i];
             if (!plot?._fullLayout) return null;
             plot.scrollIntoView({block: 'center'});
             const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;

@@ -128,7 +128,7 @@ def _term(trace: Trace, layer: Layer, name: str, cell: Cell, few: bool) -> Term:
     declaration = find_step(cell.step)
     matrix = layer.matrix(cell.step, cell.head).numpy()
     _, high = scales.scale_range(declaration, scales.drawn_span(layer, cell.step, cell.head), "fixed")
-    finite = np.where(np.isfinite(matrix), matrix, np.nan).astype(np.float32)
+    finite = np.where(np.isfinite(matrix), matrix, np.nan).astype(matrix.dtype)
     explanation = explain(trace, cell.step, cell.layer, cell.head, cell.row, cell.column)
     term: Term = {
         "name": name,
@@ -142,8 +142,8 @@ def _term(trace: Trace, layer: Layer, name: str, cell: Cell, few: bool) -> Term:
     if not few:
         down, across = (-(-size // _BLOCKS) for size in matrix.shape)
         across = across if declaration.column_axis == "key_pos" else 1
-        z = pool_blocks(matrix, down, across).astype(np.float32)
-        term["z"] = np.where(np.isfinite(z), z, np.float32(np.nan))
+        z = pool_blocks(matrix, down, across)
+        term["z"] = np.where(np.isfinite(z), z, np.nan).astype(matrix.dtype)
         term["offsets"] = block_offsets(matrix, down, across)
         term["block"] = [down, across]
         term["row"] = finite[cell.row]
@@ -160,7 +160,7 @@ def _vectors(layer: Layer, head: int, query: int, key: int, few: bool) -> dict[s
         used = f"rotated_{name}" if name != VALUE and layer.has(f"rotated_{name}") else name
         if not layer.has(used):
             continue
-        matrix = layer.matrix(used, head).float().numpy()
+        matrix = layer.matrix(used, head).numpy()
         if few:
             vectors[name] = {"rows": matrix}
             continue

@@ -55,7 +55,7 @@ def test_difference_after_the_last_knob_is_one_click_and_linkable(open_page: Ope
     a = TypedText(TEXT, AttentionConfig(seed=7)).trace()
     expected = compare(a, b, "weights", HeadIndex(0, 1))
     np.testing.assert_array_equal(painted_numbers(page, 2), expected.matrix.numpy())
-    assert page.locator(".js-plotly-plot").nth(2).locator(".shapelayer path").count() > 10, "hatches"
+    assert page.locator(".figures .js-plotly-plot").nth(2).locator(".shapelayer path").count() > 10, "hatches"
 
     # A click on a cell of B − A chooses the cell of A; a cell without a partner in A chooses nothing.
     row, column = expected.rows.group_index("a", 2), expected.columns.group_index("a", 0)
@@ -87,7 +87,7 @@ def test_difference_after_the_last_knob_is_one_click_and_linkable(open_page: Ope
 def test_comparison_stacks_maps_on_a_dark_locked_phone_without_sidebar(open_page: Open, server: str) -> None:
     phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "color_scheme": "dark"}
     page = open_page(f"{server}/compare?compare=head%3D3&lock=1", **phone)
-    boxes = [plot.bounding_box() for plot in page.locator(".js-plotly-plot").all()]
+    boxes = [plot.bounding_box() for plot in page.locator(".figures .js-plotly-plot").all()]
     assert len(boxes) == 3
     assert all(box and box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
     assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 390
@@ -97,6 +97,6 @@ def test_comparison_stacks_maps_on_a_dark_locked_phone_without_sidebar(open_page
         painted_numbers(page, 2), compare(a, a, "weights", HeadIndex(), HeadIndex(0, 3)).matrix.numpy()
     )
     # The keyboard reads a cell of the difference.
-    page.locator(".js-plotly-plot").nth(2).focus()
+    page.locator(".figures .js-plotly-plot").nth(2).focus()
     page.keyboard.press("ArrowRight")
-    expect(page.locator(".js-plotly-plot .visually-hidden").nth(2)).to_contain_text("weights, B − A, the to owl,")
+    expect(page.locator(".figures .js-plotly-plot .visually-hidden").nth(2)).to_contain_text("weights, B − A, the to owl,")

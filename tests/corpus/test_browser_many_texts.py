@@ -33,7 +33,7 @@ def test_upload_leads_over_a_head_to_one_cell(open_page: Open, server: str) -> N
     np.testing.assert_allclose(painted_numbers(page, 0), mean, rtol=1e-6)
     link = {"heads_over": "many texts", "heads_result": f"heads.parquet:{result.digest}"}
     assert query(page) == link
-    assert page.locator(".js-plotly-plot *").count() < 600, "bars are paths, not elements"
+    assert page.locator(".figures .js-plotly-plot *").count() < 600, "bars are paths, not elements"
 
     act_and_settle(page, lambda: click_cell(page, 0, row=0, column=2))
     expect(page.get_by_role("heading", name="L0 H2")).to_be_visible()
@@ -56,7 +56,7 @@ def test_upload_leads_over_a_head_to_one_cell(open_page: Open, server: str) -> N
     page.go_back()
     wait_until_settled(page)
     np.testing.assert_allclose(painted_numbers(page, 0), mean, rtol=1e-6)
-    page.locator(".js-plotly-plot").first.focus()
+    page.locator(".figures .js-plotly-plot").first.focus()
     page.keyboard.press("ArrowRight")
     act_and_settle(page, lambda: page.keyboard.press("Enter"))
     expect(page.get_by_role("heading", name="L0 H1", exact=True)).to_be_visible()

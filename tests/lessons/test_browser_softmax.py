@@ -32,7 +32,7 @@ Open = Callable[..., Page]
 def painted_y(page: Page, figure: int, trace: int) -> list[float]:
     """The heights of a line or of bars in Plotly's data in the page."""
     return page.evaluate(
-        "([figure, trace]) => Array.from(document.querySelectorAll('.js-plotly-plot')[figure].data[trace].y)",
+        "([figure, trace]) => Array.from(document.querySelectorAll('.figures .js-plotly-plot')[figure].data[trace].y)",
         [figure, trace],
     )
 
@@ -40,7 +40,7 @@ def painted_y(page: Page, figure: int, trace: int) -> list[float]:
 def test_softmax_page_paints_backend_numbers_and_reports_factors_that_overflow(open_page: Open, server: str) -> None:
     link = {"softmax_row": "0.1, 0.3, 0.5", "text": "a b c", "mask": "causal", "softmax_factor": "100"}
     page = open_page(f"{server}/softmax?{urlencode(link)}")
-    expect(page.locator(".js-plotly-plot")).to_have_count(5)
+    expect(page.locator(".figures .js-plotly-plot")).to_have_count(5)
     spread = softmax.spread((0.1, 0.3, 0.5))
     assert painted_y(page, 0, 0) == softmax.curve().share.tolist()
     for i, shares in enumerate(spread.shares.values()):
@@ -50,7 +50,7 @@ def test_softmax_page_paints_backend_numbers_and_reports_factors_that_overflow(o
     scaling = measure(TypedText("a b c", AttentionConfig(mask="causal")))
     np.testing.assert_array_equal(painted_numbers(page, 4)[:3, :3], scaling.weights[0, 0])
     heights = page.evaluate(
-        "[...document.querySelectorAll('.js-plotly-plot')[1].querySelectorAll('.bars .point path')].map((bar) => bar.getBBox().height)"
+        "[...document.querySelectorAll('.figures .js-plotly-plot')[1].querySelectorAll('.bars .point path')].map((bar) => bar.getBBox().height)"
     )
     np.testing.assert_allclose(
         np.array(heights) / max(heights),
@@ -104,15 +104,15 @@ def test_softmax_row_follows_its_slider_without_the_server(open_page: Open, serv
 def test_bad_softmax_row_is_quoted_and_chart_clicks_do_nothing(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/softmax?{urlencode({'softmax_row': '<b>one</b>, 2'})}")
     expect(page.get_by_text("got “<b>one</b>”")).to_be_visible()
-    expect(page.locator(".js-plotly-plot")).to_have_count(2)
-    page.locator(".js-plotly-plot").last.scroll_into_view_if_needed()
-    box = page.locator(".js-plotly-plot .nsewdrag").last.bounding_box()
+    expect(page.locator(".figures .js-plotly-plot")).to_have_count(2)
+    page.locator(".figures .js-plotly-plot").last.scroll_into_view_if_needed()
+    box = page.locator(".figures .js-plotly-plot .nsewdrag").last.bounding_box()
     assert box
     address = page.url
     page.evaluate("""() => { window.runs = 0; const app = document.querySelector('[data-testid=stApp]');
         new MutationObserver(() => { window.runs += 1; }).observe(app, {attributeFilter: ['data-test-script-state']}); }""")
     page.mouse.click(box["x"] + 30, box["y"] + 30)
-    expect(page.locator(".js-plotly-plot .hoverlayer .hovertext").first).to_be_visible()
+    expect(page.locator(".figures .js-plotly-plot .hoverlayer .hovertext").first).to_be_visible()
     assert page.evaluate("window.runs") == 0
     assert page.url == address
 
@@ -120,14 +120,14 @@ def test_bad_softmax_row_is_quoted_and_chart_clicks_do_nothing(open_page: Open, 
 def test_softmax_lines_are_readable_in_both_themes_and_on_phones(open_page: Open, server: str) -> None:
     options = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "color_scheme": "dark"}
     page = open_page(f"{server}/softmax", **options)
-    boxes = [plot.bounding_box() for plot in page.locator(".js-plotly-plot").all()]
+    boxes = [plot.bounding_box() for plot in page.locator(".figures .js-plotly-plot").all()]
     assert all(box and box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
     assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 390
     for scheme in ("dark", "light"):
         set_theme(page, scheme)
         line, tick, ground = page.evaluate(
-            """() => [getComputedStyle(document.querySelector('.js-plotly-plot .js-line')).stroke,
-                      getComputedStyle(document.querySelector('.js-plotly-plot .ytick text')).fill,
+            """() => [getComputedStyle(document.querySelector('.figures .js-plotly-plot .js-line')).stroke,
+                      getComputedStyle(document.querySelector('.figures .js-plotly-plot .ytick text')).fill,
                       getComputedStyle(document.querySelector('.stApp')).backgroundColor]
                 .map((color) => color.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0))"""
         )

@@ -60,28 +60,28 @@ def test_lab_paints_backend_numbers_with_arithmetic_and_csv(open_page: Open, ser
 
 def test_lab_maps_are_clickable_zoomable_and_readable_in_both_themes(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}", viewport={"width": 1440, "height": 900}, color_scheme="dark")
-    ticks = page.locator(".js-plotly-plot").nth(1).locator(".xtick text").all_text_contents()
+    ticks = page.locator(".figures .js-plotly-plot").nth(1).locator(".xtick text").all_text_contents()
     assert ticks == TEXT.split()
     weights = painted_numbers(page, 1)
     assert weights.shape == (6, 6)
     assert not np.triu(weights, 1).any()
-    printed = page.locator(".js-plotly-plot").nth(1).locator(".heatmap-label").all_text_contents()
+    printed = page.locator(".figures .js-plotly-plot").nth(1).locator(".heatmap-label").all_text_contents()
     assert [float(text) for text in printed if text] == [round(w, 2) for w in CAUSAL.weights[0].flatten().tolist()][
         : len(printed)
     ]
     assert len(printed) == 36
-    tops = {plot.bounding_box()["y"] for plot in page.locator(".js-plotly-plot").all()}
+    tops = {plot.bounding_box()["y"] for plot in page.locator(".figures .js-plotly-plot").all()}
     assert len(tops) == 1, "on a wide screen the three maps are side by side"
 
     for scheme in ("dark", "light"):
         set_theme(page, scheme)
         tick, ground = page.evaluate(
-            """() => [getComputedStyle(document.querySelector('.js-plotly-plot .xtick text')).fill,
+            """() => [getComputedStyle(document.querySelector('.figures .js-plotly-plot .xtick text')).fill,
                       getComputedStyle(document.querySelector('.stApp')).backgroundColor]
                 .map((color) => color.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0))"""
         )
         assert abs(tick - ground) > 400
-        scale = "document.querySelectorAll('.js-plotly-plot')[1]._fullData[0].colorscale[0][1]"
+        scale = "document.querySelectorAll('.figures .js-plotly-plot')[1]._fullData[0].colorscale[0][1]"
         assert page.evaluate(scale) == "#440154"
 
     # A click explains its cell, adds one history entry, and picks the step of its map.
@@ -96,19 +96,19 @@ def test_lab_maps_are_clickable_zoomable_and_readable_in_both_themes(open_page: 
     assert query(page)["step"] == "output"
 
     # The figure is updated in place, and its zoom survives a change of a knob and a click.
-    page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].mine = true")
-    box = page.locator(".js-plotly-plot").nth(1).locator(".nsewdrag").first.bounding_box()
+    page.evaluate("document.querySelectorAll('.figures .js-plotly-plot')[1].mine = true")
+    box = page.locator(".figures .js-plotly-plot").nth(1).locator(".nsewdrag").first.bounding_box()
     assert box
     page.mouse.move(box["x"] + 20, box["y"] + 20)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + box["height"] * 0.7, steps=4)
     page.mouse.up()
-    zoom = page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].layout.xaxis.range")
+    zoom = page.evaluate("document.querySelectorAll('.figures .js-plotly-plot')[1].layout.xaxis.range")
     assert zoom[1] - zoom[0] < 5
     set_control(page, "mask", "none")
-    assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].mine")
+    assert page.evaluate("document.querySelectorAll('.figures .js-plotly-plot')[1].mine")
     act_and_settle(page, lambda: click_cell(page, 1, row=2, column=2))
-    assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].layout.xaxis.range") == zoom
+    assert page.evaluate("document.querySelectorAll('.figures .js-plotly-plot')[1].layout.xaxis.range") == zoom
     assert not np.array_equal(painted_numbers(page, 1), weights)
 
 
@@ -118,7 +118,7 @@ def test_link_text_is_never_markup_and_foreign_requests_are_reported(
     text = "<b>bold</b> </s> &amp; 2024 $x$"
     bad = {"seed": "http://outside.invalid/", "mask": "www.outside.invalid a@b.invalid"}
     page = open_page(f"{server}/?{urlencode({'text': text, **bad})}")
-    ticks = page.locator(".js-plotly-plot").nth(0).locator(".ytick text").all_text_contents()
+    ticks = page.locator(".figures .js-plotly-plot").nth(0).locator(".ytick text").all_text_contents()
     assert tuple(ticks) == TypedText(text).trace().tokens
     expect(page.locator(".stMain b", has_text="bold")).to_have_count(0)
     expect(page.get_by_text("The link asks for seed")).to_be_visible()
@@ -161,7 +161,7 @@ def test_link_reopens_its_state_on_a_fresh_server(open_page: Open, server: str) 
         expect(heads.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
         expect(heads.get_by_role("dialog")).to_have_count(0)
         layer = TypedText(TEXT, AttentionConfig(mask="causal", n_heads=2)).trace().layers[0]
-        panels = heads.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels")
+        panels = heads.evaluate("document.querySelector('.figures .js-plotly-plot').layout.meta.panels")
         mosaic = painted_numbers(heads, 0)
         for panel, weights in zip(panels, layer.weights.numpy(), strict=True):
             np.testing.assert_array_equal(mosaic[panel["y"] : panel["y"] + 6, panel["x"] : panel["x"] + 6], weights)
@@ -183,7 +183,7 @@ def test_knobs_survive_navigation_and_reload_and_head_click_opens_lab(open_page:
     page.reload()
     wait_until_settled(page)
     assert query(page) == {"text": TEXT, "mask": "causal", "head": "1"}
-    panel = page.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels[3]")
+    panel = page.evaluate("document.querySelector('.figures .js-plotly-plot').layout.meta.panels[3]")
     click_cell(page, 0, row=panel["y"] + 4, column=panel["x"] + 2)
     expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
     wait_until_settled(page)
@@ -197,7 +197,7 @@ def test_knobs_survive_navigation_and_reload_and_head_click_opens_lab(open_page:
     set_control(page, "seed", "4")
     for column, says in ((2, True), (6, False)):  # six tokens, then the gutter
         place = page.evaluate(
-            """(column) => { const plot = document.querySelector('.js-plotly-plot'); plot.scrollIntoView({block: 'center'});
+            """(column) => { const plot = document.querySelector('.figures .js-plotly-plot'); plot.scrollIntoView({block: 'center'});
                 const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
                 return [box.x + xaxis._offset + xaxis.l2p(column), box.y + yaxis._offset + yaxis.l2p(2)]; }""",
             column,

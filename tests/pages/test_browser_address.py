@@ -33,7 +33,7 @@ SEEN = """() => {
     const sidebar = [...document.querySelectorAll('[data-testid=stSidebar] :is(input, textarea)')]
         .filter((field) => field.type !== 'file').map((field) => [field.ariaLabel ?? field.placeholder, value(field)]);
     const round = (z) => z.map((row) => Array.from(row, (number) => Number.isFinite(number) ? Number(number.toPrecision(6)) : null));
-    const painted = [...document.querySelectorAll('.js-plotly-plot')].map(({ data }) => data[0].z && round(Array.from(data[0].z)));
+    const painted = [...document.querySelectorAll('.figures .js-plotly-plot')].map(({ data }) => data[0].z && round(Array.from(data[0].z)));
     const line = [...document.querySelectorAll('.answer-line :is(b, .number, .arithmetic)')].map((part) => part.innerText);
     const fields = [...document.querySelectorAll('.answer-line input')].map((field) => field.value);
     return { path: location.pathname, address, controls, sidebar, painted, line, fields, title: document.querySelector('h1').innerText }; }"""

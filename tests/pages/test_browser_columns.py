@@ -20,7 +20,7 @@ def test_map_of_600_tokens_has_d_model_columns(open_page: Open, server: str) -> 
 
 def test_map_with_d_model_columns_zooms_clicks_updates_and_redraws(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
-    range_now = "document.querySelectorAll('.js-plotly-plot')[2]._fullLayout.xaxis.range"
+    range_now = "document.querySelectorAll('.figures .js-plotly-plot')[2]._fullLayout.xaxis.range"
     output_has_columns(page, "6 × 40", 40)
     np.testing.assert_allclose(painted_numbers(page, 2), layer(d_model=40).output.numpy(), atol=1e-6)
     set_control(page, "d_model", "80")
@@ -40,9 +40,9 @@ def test_map_with_d_model_columns_zooms_clicks_updates_and_redraws(open_page: Op
     np.testing.assert_allclose(painted_numbers(page, 2), layer(d_model=88).output.numpy(), atol=1e-6)
 
     # Plotly draws a map whose cells cannot be repainted in place.
-    labels = page.locator(".js-plotly-plot").nth(1).locator(".heatmap-label text")
+    labels = page.locator(".figures .js-plotly-plot").nth(1).locator(".heatmap-label text")
     # As if another version of Plotly stored other data: repainting fails midway.
-    page.evaluate("Object.freeze(document.querySelectorAll('.js-plotly-plot')[1].calcdata[0][0])")
+    page.evaluate("Object.freeze(document.querySelectorAll('.figures .js-plotly-plot')[1].calcdata[0][0])")
     for place in (30, 170):
         follow(page, "temperature", place)
         weights = layer(d_model=88, temperature=temperature(page)).weights[0].numpy()

@@ -52,7 +52,7 @@ def temperature(page: Page) -> float:
 def drag(page: Page, index: int, start: tuple[int, int], end: tuple[int, int]) -> None:
     """Zooms in by dragging the mouse from the middle of one cell (column, row) to the middle of another."""
     places = page.evaluate(
-        """([i, cells]) => { const plot = document.querySelectorAll('.js-plotly-plot')[i];
+        """([i, cells]) => { const plot = document.querySelectorAll('.figures .js-plotly-plot')[i];
             plot.scrollIntoView({block: 'center'});
             const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
             return cells.map(([x, y]) => [box.x + xaxis._offset + xaxis.l2p(x), box.y + yaxis._offset + yaxis.l2p(y)]); }""",
@@ -72,7 +72,7 @@ def click(cell: tuple[float, float]) -> list[tuple[str, tuple[float, float]]]:
 def at_once(page: Page, index: int, events: list[tuple[str, tuple[float, float]]]) -> None:
     """Dispatches mouse events together, which a busy machine would separate: Plotly recognizes double clicks by time alone."""
     page.evaluate(
-        """([i, events]) => { const plot = document.querySelectorAll('.js-plotly-plot')[i], drag = plot.querySelector('.nsewdrag');
+        """([i, events]) => { const plot = document.querySelectorAll('.figures .js-plotly-plot')[i], drag = plot.querySelector('.nsewdrag');
             const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
             plot._mouseDownTime = 0;
             for (const [type, [x, y]] of events) {
@@ -139,16 +139,16 @@ def test_300_tokens_draw_clickable_blocks_that_zoom_to_exact_cells(open_page: Op
         rtol=0,
         atol=1e-6,
     )
-    expect(page.locator(".js-plotly-plot").nth(1)).to_contain_text("each cell the largest of 2 × 2")
+    expect(page.locator(".figures .js-plotly-plot").nth(1)).to_contain_text("each cell the largest of 2 × 2")
     # A click on a block selects its largest number.
     row, column = divmod(int(expected.weights[0, 40:42, 20:22].argmax()), 2)
     act_and_settle(page, lambda: click_cell(page, 1, row=40.5, column=20.5))
     assert f"query {40 + row} w{40 + row}" in chosen_cell_line(page)
     assert f"key {20 + column} w{20 + column}" in chosen_cell_line(page)
     drag(page, 1, (100, 150), (199, 249))
-    page.wait_for_function("document.querySelectorAll('.js-plotly-plot')[1].data[0].dx === 1")
+    page.wait_for_function("document.querySelectorAll('.figures .js-plotly-plot')[1].data[0].dx === 1")
     place = page.evaluate(
-        "(({x0, y0, z}) => [x0, y0, z[0].length, z.length])(document.querySelectorAll('.js-plotly-plot')[1].data[0])"
+        "(({x0, y0, z}) => [x0, y0, z[0].length, z.length])(document.querySelectorAll('.figures .js-plotly-plot')[1].data[0])"
     )
     left, top, wide, high = map(int, place)
     assert abs(left - 100) <= 1  # the precision of the mouse
@@ -158,10 +158,10 @@ def test_300_tokens_draw_clickable_blocks_that_zoom_to_exact_cells(open_page: Op
     follow(page, "temperature", 180)
     hot = layer(text, mask="causal", temperature=temperature(page))
     np.testing.assert_allclose(painted_numbers(page, 1), hot.weights[0].numpy()[window], rtol=0, atol=1e-6)
-    assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].data[0].dx") == 1
+    assert page.evaluate("document.querySelectorAll('.figures .js-plotly-plot')[1].data[0].dx") == 1
 
 
-PIXELS = """async (i) => { const image = document.querySelectorAll('.js-plotly-plot')[i].querySelector('.hm image'), made = new Image();
+PIXELS = """async (i) => { const image = document.querySelectorAll('.figures .js-plotly-plot')[i].querySelector('.hm image'), made = new Image();
     made.src = image.getAttribute('href') ?? image.getAttributeNS('http://www.w3.org/1999/xlink', 'href');
     await made.decode();
     const canvas = Object.assign(document.createElement('canvas'), { width: made.width, height: made.height }), context = canvas.getContext('2d');
@@ -189,12 +189,12 @@ def test_weights_follow_temperature_without_messages_and_repaint_plotly_cells(op
             for redrawn in (False, True):
                 if redrawn:
                     page.evaluate(
-                        "Promise.all([...document.querySelectorAll('.js-plotly-plot')].map((plot) => Plotly.redraw(plot)))"
+                        "Promise.all([...document.querySelectorAll('.figures .js-plotly-plot')].map((plot) => Plotly.redraw(plot)))"
                     )
                 pictures = [pixels(page, i) for i in (1, 2)]
-                texts = page.locator(".js-plotly-plot").nth(1).locator(".heatmap-label text")
+                texts = page.locator(".figures .js-plotly-plot").nth(1).locator(".heatmap-label text")
                 bar = [
-                    page.locator(".js-plotly-plot").nth(i).locator(".cbaxis text").all_text_contents() for i in (1, 2)
+                    page.locator(".figures .js-plotly-plot").nth(i).locator(".cbaxis text").all_text_contents() for i in (1, 2)
                 ]
                 inks = texts.evaluate_all("(all) => all.map((text) => getComputedStyle(text).fill)")
                 paintings[redrawn] = (pictures, texts.all_text_contents(), inks, bar)
@@ -207,14 +207,14 @@ def test_weights_follow_temperature_without_messages_and_repaint_plotly_cells(op
             largest = float(expected.weights[0].max())
             assert last == (f"{largest:.3g}" if colors == "stretched" else "1")
             if colors == "stretched":
-                note = page.locator(".js-plotly-plot").nth(1).locator(".annotation-text", has_text="brightest")
+                note = page.locator(".figures .js-plotly-plot").nth(1).locator(".annotation-text", has_text="brightest")
                 assert note.text_content() == f"brightest = {float(last):.3g}"
 
 
 def test_values_rounding_to_zero_have_no_sign(open_page: Open, server: str) -> None:
     text = "the owl asked the moon and a cat sat on the mat"
     page = open_page(f"{server}/?{urlencode({'text': text, 'd_model': 8})}")
-    labels = page.locator(".js-plotly-plot").nth(2).locator(".heatmap-label text")
+    labels = page.locator(".figures .js-plotly-plot").nth(2).locator(".heatmap-label text")
     for place in range(0, 200, 8):
         follow(page, "temperature", place)
         numbers = painted_numbers(page, 2).flatten()
@@ -222,7 +222,7 @@ def test_values_rounding_to_zero_have_no_sign(open_page: Open, server: str) -> N
             break
     for redrawn in (False, True):
         if redrawn:
-            page.evaluate("Plotly.redraw(document.querySelectorAll('.js-plotly-plot')[2])")
+            page.evaluate("Plotly.redraw(document.querySelectorAll('.figures .js-plotly-plot')[2])")
         texts = [text.replace("−", "-") for text in labels.all_text_contents()]
         assert texts == [f"{number:.2f}".replace("-0.00", "0.00") for number in numbers]
 
@@ -230,7 +230,7 @@ def test_values_rounding_to_zero_have_no_sign(open_page: Open, server: str) -> N
 def output_has_columns(page: Page, facts: str, columns: int) -> None:
     """Asserts that another d_model gives the output other columns."""
     set_control(page, "d_model", "40")
-    output = page.locator(".js-plotly-plot").nth(2)
+    output = page.locator(".figures .js-plotly-plot").nth(2)
     assert facts in (output.locator(".gtitle-subtitle").text_content() or "")
     assert painted_numbers(page, 2).shape[1] == columns
     assert output.evaluate("({_fullLayout: {xaxis}}) => xaxis.range") == [-0.5, 39.5]
@@ -239,7 +239,7 @@ def output_has_columns(page: Page, facts: str, columns: int) -> None:
 def test_blocks_keep_colours_while_dragging_and_d_model_columns(open_page: Open, server: str) -> None:
     text = " ".join(f"w{i % 90}" for i in range(300))
     page = open_page(f"{server}/?{urlencode({'text': text, 'heads': '1', 'colors': 'stretched'})}")
-    ends = "(({zmin, zmax}) => [zmin, zmax])(document.querySelectorAll('.js-plotly-plot')[1].data[0])"
+    ends = "(({zmin, zmax}) => [zmin, zmax])(document.querySelectorAll('.figures .js-plotly-plot')[1].data[0])"
     for colors, place in (("stretched", 20), ("log", 40)):
         if colors == "log":
             set_control(page, "colors", colors)
@@ -258,11 +258,11 @@ def test_python_pooled_map_is_recut_with_exact_hover_and_click(open_page: Open, 
     expected = base.output.numpy()
     page = open_page(f"{server}/?{urlencode({'text': text})}")
     assert painted_numbers(page, 2).shape[0] <= 256
-    expect(page.locator(".js-plotly-plot").nth(2)).to_contain_text("each cell the largest of")
+    expect(page.locator(".figures .js-plotly-plot").nth(2)).to_contain_text("each cell the largest of")
     for index, matrix in ((1, base.weights[0].numpy()), (2, base.output.numpy())):
-        plot = page.locator(".js-plotly-plot").nth(index)
+        plot = page.locator(".figures .js-plotly-plot").nth(index)
         place = page.evaluate(
-            """(i) => { const plot = document.querySelectorAll('.js-plotly-plot')[i]; plot.scrollIntoView({block: 'center'});
+            """(i) => { const plot = document.querySelectorAll('.figures .js-plotly-plot')[i]; plot.scrollIntoView({block: 'center'});
                 const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
                 return [box.x + xaxis._offset + xaxis.l2p(21), box.y + yaxis._offset + yaxis.l2p(33)]; }""",
             index,
@@ -280,10 +280,10 @@ def test_python_pooled_map_is_recut_with_exact_hover_and_click(open_page: Open, 
     act_and_settle(page, lambda: at_once(page, 2, [("mousemove", (20, 50)), *click((10, block + (block - 1) / 2))]))
     assert f"query {block + int(np.abs(rows).argmax())} " in chosen_cell_line(page)
     drag(page, 2, (8, 150), (40, 230))
-    page.wait_for_function("document.querySelectorAll('.js-plotly-plot')[2].data[0].dy === 1")
+    page.wait_for_function("document.querySelectorAll('.figures .js-plotly-plot')[2].data[0].dy === 1")
     wait_until_settled(page)
     left, top, wide, high = map(int, page.evaluate(
-        "(({x0, y0, z}) => [x0, y0, z[0].length, z.length])(document.querySelectorAll('.js-plotly-plot')[2].data[0])"
+        "(({x0, y0, z}) => [x0, y0, z[0].length, z.length])(document.querySelectorAll('.figures .js-plotly-plot')[2].data[0])"
     ))  # fmt: skip
     assert (abs(left - 8) <= 1, abs(top - 150) <= 1, 70 < high < 90) == (True, True, True)
     np.testing.assert_array_equal(painted_numbers(page, 2), expected[top : top + high, left : left + wide])
@@ -293,7 +293,7 @@ def test_2048_tokens_follow_the_drag_as_256_by_256_blocks(open_page: Open, serve
     text = " ".join(f"w{i % 500}" for i in range(2048))
     page = open_page(f"{server}/?{urlencode({'text': f'{text} more', 'head': '1'})}")
     expect(page.get_by_text("2,049 tokens")).to_be_visible()
-    assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].data[0].dx") == 8
+    assert page.evaluate("document.querySelectorAll('.figures .js-plotly-plot')[1].data[0].dx") == 8
     source = TypedText(text, max_tokens=2048)
     blocks = source.trace().layers[0].matrix("weights", 1).numpy().reshape(256, 8, 256, 8).max(axis=(1, 3))
     np.testing.assert_allclose(painted_numbers(page, 1), blocks, rtol=0, atol=1e-6)
@@ -308,7 +308,7 @@ def test_2048_tokens_follow_the_drag_as_256_by_256_blocks(open_page: Open, serve
 WATCH = """() => { window.shift = 0; window.empty = 0; window.frames = 0;
     new PerformanceObserver((list) => list.getEntries().forEach((entry) => { window.shift += entry.value; })).observe({ type: 'layout-shift' });
     const look = () => { window.frames += 1;
-      window.empty += [...document.querySelectorAll('.js-plotly-plot')].filter((plot) => !plot.querySelector('.hm image')?.getAttribute('href')).length;
+      window.empty += [...document.querySelectorAll('.figures .js-plotly-plot')].filter((plot) => !plot.querySelector('.hm image')?.getAttribute('href')).length;
       requestAnimationFrame(look); };
     look(); }"""
 

@@ -61,7 +61,7 @@ def test_file_is_painted_and_its_link_asks_for_the_file(
 
     other = open_page(f"{server}/?{'&'.join(f'{key}={value}' for key, value in link.items())}", fresh=True)
     expect(other.get_by_text("The link shows the file “attention.npz”")).to_be_visible()
-    expect(other.locator(".js-plotly-plot")).to_have_count(0)
+    expect(other.locator(".figures .js-plotly-plot")).to_have_count(0)
     upload(other)
     np.testing.assert_array_equal(painted_numbers(other, 1), layer["weights"][2].numpy().astype(np.float32))
     assert chosen_cell_line(other) == line

@@ -26,13 +26,13 @@ def test_previous_token_head_is_two_clicks_from_its_arithmetic(open_page: Open, 
     page = open_page(f"{server}/heads?source=model&heads_sort=previous")
     sorted_by = mosaic.layers_json(trace, "weights", order=order, by="previous")
     np.testing.assert_array_equal(painted_numbers(page, 0), sorted_by["data"][0]["z"])
-    panels = page.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels")
+    panels = page.evaluate("document.querySelector('.figures .js-plotly-plot').layout.meta.panels")
     assert panels == sorted_by["layout"]["meta"]["panels"]
 
     # Resized to a phone and back: names appear where they fit, and panels keep their shape.
     size = page.viewport_size
     assert size
-    drawn = page.locator(".js-plotly-plot").first
+    drawn = page.locator(".figures .js-plotly-plot").first
     wide = drawn.bounding_box()
     expect(drawn).to_contain_text("L0 H2")
     page.set_viewport_size({"width": 390, "height": 844})

@@ -107,7 +107,7 @@ def test_typing_or_arrows_choose_a_cell_and_explain_it(open_page: Open, server: 
     expect(line.locator("[name=q]")).to_have_value("4")
     # A map is one tab stop.
     act_and_settle(page, lambda: click_cell(page, 1, row=4, column=1))
-    weights = page.locator(".js-plotly-plot").nth(1)
+    weights = page.locator(".figures .js-plotly-plot").nth(1)
     weights.focus()
     page.keyboard.press("ArrowRight")
     expect(weights.locator("[aria-live]")).to_have_text(
@@ -118,7 +118,7 @@ def test_typing_or_arrows_choose_a_cell_and_explain_it(open_page: Open, server: 
     act_and_settle(page, lambda: page.keyboard.press("Enter"))
     assert {key: query(page)[key] for key in ("q", "k")} == {"q": "3", "k": "2"}
     expect(page.locator(".answer-line .number")).to_have_text(explain(TRACE, "weights", q=3, k=2).displayed_value)
-    assert page.evaluate("document.activeElement === document.querySelectorAll('.js-plotly-plot')[1]")
+    assert page.evaluate("document.activeElement === document.querySelectorAll('.figures .js-plotly-plot')[1]")
     # Three maps are three tab stops, and Plotly's buttons are none.
     assert (
         page.evaluate(
@@ -126,7 +126,7 @@ def test_typing_or_arrows_choose_a_cell_and_explain_it(open_page: Open, server: 
         )
         == 3
     )
-    scores = page.locator(".js-plotly-plot").first
+    scores = page.locator(".figures .js-plotly-plot").first
     scores.focus()
     for key in ["ArrowUp"] * 4 + ["ArrowLeft"] * 4:  # an arrow at the edge stays there
         page.keyboard.press(key)
@@ -145,9 +145,9 @@ def projected_page_is_larger_with_two_knobs(open_page: Open, server: str, plain:
         "temperature",
         "head",
     ]
-    size = "parseFloat(getComputedStyle(document.querySelector('.js-plotly-plot .xtick text')).fontSize)"
+    size = "parseFloat(getComputedStyle(document.querySelector('.figures .js-plotly-plot .xtick text')).fontSize)"
     assert page.evaluate(size) > 1.25 * plain.evaluate(size)
-    assert page.locator(".js-plotly-plot").first.locator(".heatmap-label").count()
+    assert page.locator(".figures .js-plotly-plot").first.locator(".heatmap-label").count()
     set_control(page, "head", "2")
     np.testing.assert_array_equal(painted_numbers(page, 1), CAUSAL.weights[2].numpy())
     assert query(page) == {"text": TEXT, "mask": "causal", "present": "temperature.head", "head": "2"}
@@ -156,12 +156,12 @@ def projected_page_is_larger_with_two_knobs(open_page: Open, server: str, plain:
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)])
 def test_cell_line_is_visible_and_letters_are_large(open_page: Open, server: str, width: int, height: int) -> None:
     page = open_page(f"{server}/?{LINK}", viewport={"width": width, "height": height}, has_touch=width < 500)
-    line, first = page.locator(".answer-line").bounding_box(), page.locator(".js-plotly-plot").first.bounding_box()
+    line, first = page.locator(".answer-line").bounding_box(), page.locator(".figures .js-plotly-plot").first.bounding_box()
     assert line
     assert first
     assert line["y"] + line["height"] <= height + 1
     assert first["y"] < 430
-    boxes = [box for plot in page.locator(".js-plotly-plot").all() if (box := plot.bounding_box())]
+    boxes = [box for plot in page.locator(".figures .js-plotly-plot").all() if (box := plot.bounding_box())]
     assert len(boxes) == 3
     if width == 390:  # stacked, without overflow
         assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
@@ -256,7 +256,7 @@ def test_mask_size_shows_where_needed_and_d_model_is_editable(open_page: Open, s
 @pytest.mark.parametrize("more", ["", "&embed=true"])
 def test_locked_page_stays_locked_and_its_clicks_reach_the_address(open_page: Open, server: str, more: str) -> None:
     page = open_page(f"{server}/heads?{LINK}&lock=1{more}")
-    panel = page.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels[3]")
+    panel = page.evaluate("document.querySelector('.figures .js-plotly-plot').layout.meta.panels[3]")
     click_cell(page, 0, row=panel["y"] + 4, column=panel["x"] + 2)
     expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
     wait_until_settled(page)

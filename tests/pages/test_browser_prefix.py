@@ -59,7 +59,7 @@ def go(lab: Frame, title: str) -> None:
 
 def pictures(lab: Frame) -> list[np.ndarray]:
     """The numbers of all maps of a page."""
-    kinds = lab.locator(".js-plotly-plot").evaluate_all("(all) => all.map(({ data }) => data[0].type)")
+    kinds = lab.locator(".figures .js-plotly-plot").evaluate_all("(all) => all.map(({ data }) => data[0].type)")
     return [painted_numbers(lab, index) for index, kind in enumerate(kinds) if kind == "heatmap"]
 
 
@@ -101,7 +101,7 @@ def test_lab_and_heads_update_the_address_of_their_host(open_page: Open, shell: 
     go(lab, "Heads")
     set_control(lab, "seed", "6")
     opens_the_same(open_page, copied(tab, lab), lab)
-    panel = lab.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels[1]")
+    panel = lab.evaluate("document.querySelector('.figures .js-plotly-plot').layout.meta.panels[1]")
     act_and_settle(lab, lambda: click_cell(lab, 0, row=panel["y"] + 2, column=panel["x"] + 1))
     expect(lab.get_by_role("heading", level=1, name="Attention Lab")).to_be_visible()
     assert chosen_cell_line(lab).startswith("weights · query 4 the → key 1 cat")  # the chosen pair
@@ -146,7 +146,7 @@ def test_cold_page_below_a_prefix_loads_each_file_once(browser: Browser, shell: 
     page.on("console", lambda line: complaints.append(f"{line.text} {line.location}") if line.type == "error" else None)
     page.goto(f"{shell.home}/heads?{LINK}")
     lab = page.frame_locator("iframe")
-    expect(lab.locator(".js-plotly-plot .xtick text").first).to_be_visible()
+    expect(lab.locator(".figures .js-plotly-plot .xtick text").first).to_be_visible()
     expect(lab.locator("[data-testid=stApp][data-painted]")).to_have_count(1)
     context.close()
     times = Counter(address for address, _ in shell.requests())

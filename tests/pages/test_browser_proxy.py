@@ -113,7 +113,7 @@ def test_every_page_works_under_the_policy_with_compressed_cached_scripts(replic
         page = visitor.open(path)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         if path != "/reference":
-            expect(page.locator(".js-plotly-plot .xtick text").first).to_be_visible()
+            expect(page.locator(".figures .js-plotly-plot .xtick text").first).to_be_visible()
     expect(page.locator(".answer-line .side.q code")).to_have_text("the")
     click_cell(page, 1, row=4, column=1)
     expect(page.locator(".answer-line .side.k code")).to_have_text("cat")
@@ -186,7 +186,7 @@ def test_allowed_foreign_page_may_frame_the_lab(replicas: Replicas, visit: Visit
         frame = page.frame_locator("iframe")
         expect(frame.locator(".answer-line .side.q code")).to_have_text("the")
         expect(frame.locator(".answer-line [name=q]")).to_have_value("4")
-        expect(frame.locator(".js-plotly-plot .xtick text").first).to_be_visible()
+        expect(frame.locator(".figures .js-plotly-plot .xtick text").first).to_be_visible()
         assert not [cookie for cookie in visitor.context.cookies() if cookie["name"] == "route"]
         with page.expect_download() as coming:  # from the replica that has the session, without a cookie
             frame.get_by_role("link", name="Download CSV").click()

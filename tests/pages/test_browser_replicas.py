@@ -109,9 +109,9 @@ def test_lost_upload_is_asked_for_again(replicas: Replicas, visit: Visit) -> Non
     weights = painted_numbers(page, 1)
     lose_replica(replicas, visitor, page)
     expect(page.get_by_text("X (400 × 3) is too long for a link").first).to_contain_text("upload it again")
-    expect(page.locator(".js-plotly-plot")).to_have_count(0)
+    expect(page.locator(".figures .js-plotly-plot")).to_have_count(0)
     upload(page, matrix)
-    expect(page.locator(".js-plotly-plot").first).to_be_visible()  # the old file is removed in a separate run
+    expect(page.locator(".figures .js-plotly-plot").first).to_be_visible()  # the old file is removed in a separate run
     wait_until_settled(page)
     np.testing.assert_array_equal(painted_numbers(page, 1), weights)
     expect(page.get_by_text("upload it again")).to_have_count(0)

@@ -167,7 +167,7 @@ def test_notebook_continues_as_matrices_that_travel_in_the_link(open_page: Open,
 
 def test_line_of_a_batch_is_picked_and_padded(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': f'{TEXT}' + chr(10) + 'a dog', 'sequence': 1, 'pad': 'true'})}")
-    ticks = page.locator(".js-plotly-plot").nth(1).locator(".xtick text").all_text_contents()
+    ticks = page.locator(".figures .js-plotly-plot").nth(1).locator(".xtick text").all_text_contents()
     assert ticks == ["a", "dog", "∅", "∅", "∅", "∅"]
     assert not painted_numbers(page, 1)[:, 2:].any()
 

@@ -15,7 +15,7 @@ from pages.ui.state.knob_table import DEFAULTS
 pytestmark = [pytest.mark.browser, pytest.mark.long]  # every text of many maps, in four widths and two themes
 
 # For every text on a map: its content, how far it leaves the map, its colour and the page's; whether a title covers the colour bar.
-WRITTEN = """() => [...document.querySelectorAll('.js-plotly-plot')].flatMap((plot) => {
+WRITTEN = """() => [...document.querySelectorAll('.figures .js-plotly-plot')].flatMap((plot) => {
     const box = plot.getBoundingClientRect(), bar = plot.querySelector('.colorbar .cbfills')?.getBoundingClientRect();
     const page = getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor;
     return [...plot.querySelectorAll('svg.main-svg text')].filter((text) => text.getBoundingClientRect().width).map((text) => {
@@ -72,7 +72,7 @@ def test_map_text_is_never_cut_off_covered_or_faint(
             assert faint == []
 
 
-INKS = """(i) => { const plot = document.querySelectorAll('.js-plotly-plot')[i];
+INKS = """(i) => { const plot = document.querySelectorAll('.figures .js-plotly-plot')[i];
     return [...plot.querySelectorAll('.heatmap-label text')].map((text) => [text.__data__.z, getComputedStyle(text).fill]); }"""
 
 
@@ -103,7 +103,7 @@ def test_weight_cells_show_numbers_like_scores_even_at_200_percent(open_page: Op
     session.detach()
 
 
-KEYS = """[...document.querySelectorAll('.js-plotly-plot')][1]._fullLayout.xaxis"""
+KEYS = """[...document.querySelectorAll('.figures .js-plotly-plot')][1]._fullLayout.xaxis"""
 
 
 def test_every_token_has_a_label_or_the_map_says_so(open_page: Open, server: str) -> None:
@@ -114,7 +114,7 @@ def test_every_token_has_a_label_or_the_map_says_so(open_page: Open, server: str
     stride = int(labels[1].removeprefix("w"))
     assert labels == [f"w{i}" for i in range(0, 60, stride)]
     assert f"every {stride}" in page.evaluate(f"{KEYS}.title.text")
-    enlarge = page.locator(".js-plotly-plot").nth(1).locator(".enlarge")
+    enlarge = page.locator(".figures .js-plotly-plot").nth(1).locator(".enlarge")
     enlarge.click()
     page.wait_for_function(f"{KEYS}.ticktext.length === 60")
     assert "every" not in page.evaluate(f"{KEYS}.title.text")

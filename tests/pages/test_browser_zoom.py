@@ -19,7 +19,7 @@ pytestmark = pytest.mark.browser
 LONG = " ".join(f"w{i}" for i in range(300))
 
 # For every map and axis: its range, and the position and text of its ticks.
-SEEN = """() => [...document.querySelectorAll('.js-plotly-plot')].map((plot) => ['x', 'y'].map((letter) => {
+SEEN = """() => [...document.querySelectorAll('.figures .js-plotly-plot')].map((plot) => ['x', 'y'].map((letter) => {
     const axis = plot._fullLayout[`${letter}axis`];
     const ticks = [...plot.querySelectorAll(`.${letter}tick`)].map((tick) => [Math.round(tick.__data__.x * 100) / 100, tick.textContent, tick.getBoundingClientRect()]);
     const boxes = ticks.map(([, , box]) => (letter === 'x' ? [box.left, box.right] : [box.top, box.bottom])).sort((first, second) => first[0] - second[0]);
@@ -34,7 +34,7 @@ def axes_of_maps(page: Page) -> list[list[dict[str, Any]]]:
 
 def zoom(page: Page, index: int, start: tuple[int, int], target: tuple[int, int]) -> None:
     """Drags from one cell (column, row) to another, and waits until the map shows the area between them."""
-    range_now = f"document.querySelectorAll('.js-plotly-plot')[{index}]._fullLayout.xaxis.range"
+    range_now = f"document.querySelectorAll('.figures .js-plotly-plot')[{index}]._fullLayout.xaxis.range"
     initial_range = page.evaluate(range_now)
     drag(page, index, start, target)
     page.wait_for_function(f"String({range_now}) !== {str(','.join(f'{end:g}' for end in initial_range))!r}")
@@ -66,13 +66,13 @@ def test_ticks_and_hover_follow_the_zoom_of_linked_maps(open_page: Open, server:
 
     # A hover shows position and token.
     place = page.evaluate(
-        """() => { const plot = document.querySelectorAll('.js-plotly-plot')[1]; plot.scrollIntoView({block: 'center'});
+        """() => { const plot = document.querySelectorAll('.figures .js-plotly-plot')[1]; plot.scrollIntoView({block: 'center'});
             const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
             return [box.x + xaxis._offset + xaxis.l2p(104), box.y + yaxis._offset + yaxis.l2p(154)]; }"""
     )
     page.mouse.move(place[0] - 3, place[1])
     page.mouse.move(*place)
-    hover = page.locator(".js-plotly-plot").nth(1).locator(".hovertext")
+    hover = page.locator(".figures .js-plotly-plot").nth(1).locator(".hovertext")
     expect(hover).to_contain_text("query 154 “w154”")
     expect(hover).to_contain_text("key 104 “w104”")
 
@@ -85,7 +85,7 @@ def test_ticks_and_hover_follow_the_zoom_of_linked_maps(open_page: Open, server:
     ends = heatmap_json(drawn, "weights", 0, 2, colors="stretched")["data"][0]
     assert ends["zmax"] < float(drawn.layers[0].matrix("weights", 2).max())
     painted = page.evaluate(
-        "(({ zmin, zmax }) => [zmin, zmax])(document.querySelectorAll('.js-plotly-plot')[1].data[0])"
+        "(({ zmin, zmax }) => [zmin, zmax])(document.querySelectorAll('.figures .js-plotly-plot')[1].data[0])"
     )
     np.testing.assert_allclose(painted, [ends["zmin"], ends["zmax"]], rtol=1e-5)
 
@@ -98,7 +98,7 @@ def test_ticks_and_hover_follow_the_zoom_of_linked_maps(open_page: Open, server:
     assert scores[1] == weights[1]
 
     at_once(page, 0, click((108, 163)) * 2)
-    page.wait_for_function("document.querySelectorAll('.js-plotly-plot')[1]._fullLayout.xaxis.range[1] === 299.5")
+    page.wait_for_function("document.querySelectorAll('.figures .js-plotly-plot')[1]._fullLayout.xaxis.range[1] === 299.5")
     wait_until_settled(page)
     assert axes_of_maps(page) == unzoomed
 
@@ -108,7 +108,7 @@ def test_python_pooled_maps_zoom_together(open_page: Open, server: str) -> None:
     assert painted_numbers(page, 2).shape[1] < 300
     zoom(page, 2, (100, 150), (140, 190))
     page.wait_for_function(
-        "[1, 2].every((i) => { const [{dx, dy}] = document.querySelectorAll('.js-plotly-plot')[i].data; return dx === 1 && dy === 1; })"
+        "[1, 2].every((i) => { const [{dx, dy}] = document.querySelectorAll('.figures .js-plotly-plot')[i].data; return dx === 1 && dy === 1; })"
     )
     mask, masked, weights = axes_of_maps(page)[:3]
     for axis in (*mask, *masked, *weights):

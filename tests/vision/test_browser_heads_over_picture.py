@@ -40,7 +40,7 @@ def test_click_on_a_patch_of_a_head_opens_its_cell(open_page: Open, picture_serv
     page = open_page(f"{picture_server}/heads?source=model&model={folder}&image=example:two-cats&{OVER}&q=3")
     drawn = heads_over_picture_json(trace, "weights", query=3, colors=FITTED)
     np.testing.assert_array_equal(painted_numbers(page, 0), drawn["data"][0]["z"])
-    images = page.locator(".js-plotly-plot").first.locator(".imagelayer image")
+    images = page.locator(".figures .js-plotly-plot").first.locator(".imagelayer image")
     expect(images).to_have_count(8)
     expect(page.get_by_text("query 3 patch row 0, column 2")).to_be_visible()
 
@@ -52,19 +52,19 @@ def test_click_on_a_patch_of_a_head_opens_its_cell(open_page: Open, picture_serv
     row, column = panel["y"] + placed.y + 1, panel["x"] + placed.x
 
     # The arrow keys read the same cell.
-    page.locator(".js-plotly-plot").first.focus()
+    page.locator(".figures .js-plotly-plot").first.focus()
     for _ in range(column + 1):
         page.keyboard.press("ArrowRight")
     for _ in range(row):
         page.keyboard.press("ArrowDown")
     number = float(f"{float(trace.layers[1].matrix('weights', 2)[3, 4]):.4g}")
-    spoken = page.locator(".js-plotly-plot").first.locator(".visually-hidden")
+    spoken = page.locator(".figures .js-plotly-plot").first.locator(".visually-hidden")
     assert trace.tokens[4] == "patch row 1, column 0"
     assert isinstance(trace.tokens[4], Patch)
     expect(spoken).to_have_text(f"weights, layer 1 head 2, patch row 0, column 2 to patch row 1, column 0, {number:g}")
 
     # So does the mouse; between [CLS] and the picture there is nothing to read.
-    tip = page.locator(".js-plotly-plot").first.locator(".tip")
+    tip = page.locator(".figures .js-plotly-plot").first.locator(".tip")
     place = place_of_cell(page, 0, row, column)
     assert place is not None
     page.mouse.move(*place)
@@ -90,7 +90,7 @@ def test_mouse_reads_a_hidden_key_as_hidden(open_page: Open, picture_server: str
     )
     grid = TokenGrid.of(trace.layers[2].tokens)
     assert grid is not None
-    tip = page.locator(".js-plotly-plot").first.locator(".tip")
+    tip = page.locator(".figures .js-plotly-plot").first.locator(".tip")
     for position, words in (
         (5, "hidden by the mask"),
         (2, f"{float(trace.layers[2].matrix('weights', 0)[3, 2]):.5f}"[:6]),
@@ -105,9 +105,9 @@ def test_mouse_reads_a_hidden_key_as_hidden(open_page: Open, picture_server: str
 
 def test_single_head_over_a_picture_opens_its_cell(open_page: Open, picture_server: str) -> None:
     page = open_page(f"{picture_server}/heads?source=trained&task=shapes&{OVER}&q=5")
-    plot = page.locator(".js-plotly-plot").first
+    plot = page.locator(".figures .js-plotly-plot").first
     positions = page.evaluate(
-        "Array.from(document.querySelector('.js-plotly-plot').layout.meta.panel_grid.positions, (row) => Array.from(row))"
+        "Array.from(document.querySelector('.figures .js-plotly-plot').layout.meta.panel_grid.positions, (row) => Array.from(row))"
     )
     patch = positions[-2][1]  # of the last row but one, in the second column
     plot.focus()

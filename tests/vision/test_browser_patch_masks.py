@@ -41,5 +41,5 @@ def test_interventions_by_patch_change_the_model(open_page: Open, picture_server
     weights = trace.layers[1].matrix("weights", 2).numpy()
     assert not weights[:, 1].any()  # row 0, column 0
     assert weights[:, [0, *range(2, 7)]].all()
-    painted = [painted_numbers(page, index) for index in range(page.locator(".js-plotly-plot").count())]
+    painted = [painted_numbers(page, index) for index in range(page.locator(".figures .js-plotly-plot").count())]
     assert any(each.shape == weights.shape and np.array_equal(each, weights) for each in painted)

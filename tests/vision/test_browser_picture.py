@@ -59,7 +59,7 @@ def place(grid: TokenGrid, position: int) -> tuple[int, int]:
 
 
 def picture(page: Page) -> Any:
-    return page.locator(".js-plotly-plot.over-picture")
+    return page.locator(".figures .js-plotly-plot.over-picture")
 
 
 def spoken(page: Page) -> str:
@@ -120,7 +120,7 @@ def test_word_is_chosen_as_a_query_in_the_picture(models: TinyPictureModels, ope
     # A causal mask hides later tokens from a patch.
     page = open_page(link(lab, folder, text=TEXT, layer=number, q=2))
     hidden = page.evaluate(
-        "document.querySelector('.js-plotly-plot').data[1].z.map((line) => Array.from(line, (cell) => cell === 1))"
+        "document.querySelector('.figures .js-plotly-plot').data[1].z.map((line) => Array.from(line, (cell) => cell === 1))"
     )
     np.testing.assert_array_equal(np.array(hidden), grid.positions > 2)
 
@@ -155,7 +155,7 @@ def test_arrows_move_over_patches_and_speak_their_numbers(models: TinyPictureMod
 def frame(page: Page, index: int) -> list[float] | None:
     """The cells that the frame of a linked cell covers in a figure: left, top, columns, rows; None if it is hidden."""
     cells: list[float] | None = page.evaluate(
-        """(i) => { const plot = document.querySelectorAll('.js-plotly-plot')[i], frame = plot.querySelector('.link:not(.other)');
+        """(i) => { const plot = document.querySelectorAll('.figures .js-plotly-plot')[i], frame = plot.querySelector('.link:not(.other)');
             if (!frame || frame.hidden) return null;
             const { xaxis, yaxis } = plot._fullLayout, { style } = frame, number = (text) => parseFloat(text);
             const [x0, y0] = [xaxis.p2l(number(style.left) + 2 - xaxis._offset), yaxis.p2l(number(style.top) + 2 - yaxis._offset)];
@@ -177,7 +177,7 @@ def test_hover_on_a_map_or_the_picture_shows_both(models: TinyPictureModels, ope
     y, x = place(grid, 6)
     assert frame(page, 0) == [x, y, 1, 1]
     page.mouse.move(*(place_of_cell(page, 0, *place(grid, 4)) or ()))
-    page.wait_for_function("document.querySelectorAll('.js-plotly-plot')[2].querySelector('.link:not([hidden])')")
+    page.wait_for_function("document.querySelectorAll('.figures .js-plotly-plot')[2].querySelector('.link:not([hidden])')")
     assert [frame(page, i) for i in range(4)] == [None, [4, 3, 1, 1], [4, 3, 1, 1], None]
 
 
@@ -193,7 +193,7 @@ def test_dragged_temperature_repaints_the_picture_without_the_server(
         row = replace(source(folder), config=override).trace().layers[0].matrix("weights", 0)[3].numpy()
         painted = painted_numbers(page, 0)
         np.testing.assert_allclose(painted, grid.fill(row), rtol=0, atol=1e-6)
-        heat = page.evaluate("(({ zmin, zmax }) => [zmin, zmax])(document.querySelector('.js-plotly-plot').data[0])")
+        heat = page.evaluate("(({ zmin, zmax }) => [zmin, zmax])(document.querySelector('.figures .js-plotly-plot').data[0])")
         np.testing.assert_allclose(heat, [0, painted[grid.pictures[0].area].max()], rtol=1e-6)
         on_picture = float(row[grid.positions[grid.pictures[0].area]].sum())
         expect(picture(page).locator(".gtitle-subtitle")).to_contain_text(
@@ -256,7 +256,7 @@ def test_compare_shows_both_states_and_the_change_over_pictures(
         painted_numbers(page, 5), (other.layers[0].matrix("weights", 0) - trace.layers[0].matrix("weights", 0)).numpy()
     )
     page.mouse.move(*(place_of_cell(page, 0, *place(grid, 4)) or ()))
-    page.wait_for_function("document.querySelectorAll('.js-plotly-plot')[5].querySelector('.link:not([hidden])')")
+    page.wait_for_function("document.querySelectorAll('.figures .js-plotly-plot')[5].querySelector('.link:not([hidden])')")
     y, x = place(grid, 4)
     assert [frame(page, i) for i in range(6)] == [None, [x, y, 1, 1], [x, y, 1, 1], *[[4, 3, 1, 1]] * 3]
     for index, position in ((1, 2), (2, 6)):
@@ -277,7 +277,7 @@ def test_changed_mask_hides_patches_at_once(models: TinyPictureModels, open_page
     row = replace(source(folder), config=Override(mask="causal")).trace().layers[0].matrix("weights", 0)[3].numpy()
     visible = np.where(np.arange(len(row)) <= 3, row, np.float32(np.nan))
     np.testing.assert_allclose(painted_numbers(page, 0), grid.fill(visible), rtol=0, atol=1e-6)
-    hidden = page.evaluate("Array.from(document.querySelector('.js-plotly-plot').data[1].z.at(-1))")
+    hidden = page.evaluate("Array.from(document.querySelector('.figures .js-plotly-plot').data[1].z.at(-1))")
     assert [cell == 1 for cell in hidden][:3] == [True] * 3
     picture(page).focus()
     page.keyboard.press("ArrowRight")
@@ -291,10 +291,10 @@ def test_controls_of_the_picture_stand_only_beside_one(models: TinyPictureModels
     assert page.locator(".controls [name=over], .controls [name=heat]").count() == 0
     assert page.locator(".over-picture").count() == 0
     # The element of the picture shows a map now: it has the keys of a map, and can be zoomed.
-    first = page.locator(".js-plotly-plot").first
+    first = page.locator(".figures .js-plotly-plot").first
     expect(first).to_have_attribute(
         "aria-roledescription", "heatmap: arrow keys move over its cells, Enter explains one"
     )
-    assert page.evaluate("document.querySelector('.js-plotly-plot')._fullLayout.xaxis.fixedrange") is False
+    assert page.evaluate("document.querySelector('.figures .js-plotly-plot')._fullLayout.xaxis.fixedrange") is False
     act_and_settle(page, lambda: click_cell(page, 0, row=2, column=1))
     assert (query(page)["q"], query(page)["k"]) == ("2", "1")

@@ -45,9 +45,9 @@ def upload(page: Page, content: bytes, name: str = "photo.png") -> None:
 
 def expect_maps_of(page: Page, models: TinyPictureModels, image: object) -> None:
     weights = Model(models("ViT"), image=image).trace().layers[0].weights[0]
-    page.wait_for_function("document.querySelectorAll('.js-plotly-plot').length > 1")
+    page.wait_for_function("document.querySelectorAll('.figures .js-plotly-plot').length > 1")
     maps = page.evaluate(
-        "[...document.querySelectorAll('.js-plotly-plot')].flatMap((plot, i) => plot.layout.images?.length ? [] : [i])"
+        "[...document.querySelectorAll('.figures .js-plotly-plot')].flatMap((plot, i) => plot.layout.images?.length ? [] : [i])"
     )
     np.testing.assert_allclose(painted_numbers(page, maps[1]), weights.numpy(), atol=1e-6)
 

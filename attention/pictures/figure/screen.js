@@ -443,12 +443,13 @@ export class FirstScreen {
 
   // The height of what is left of the window, and everything that depends on sizes.
   layout() {
+    if (!this.root.isConnected) return;
     this.look = new Look(this.root);
     const isPhone = this.root.clientWidth < PHONE;
     this.root.classList.toggle("phone", isPhone);
     if (!isPhone) {
       const top = this.root.getBoundingClientRect().top + (document.querySelector(".stMain, [data-testid=stMain]")?.scrollTop ?? scrollY);
-      const below = this.root.parentElement.querySelector(".knobs")?.offsetHeight ?? 0;
+      const below = this.root.parentElement.querySelector(".knobs")?.offsetHeight ?? 53;
       const height = `${Math.round(Math.max(560, Math.min(innerHeight - top - below - 16, this.root.clientWidth * 0.72)))}px`;
       if (this.root.style.height !== height) this.root.style.height = height;
     } else {

@@ -34,6 +34,8 @@ function strips(numbers, term) {
 
 const transposed = (rows) => Array.from(rows[0], (_, i) => rows.map((row) => row[i]));
 
+let maps = 0; // on the page, for the names of their clips
+
 export class LargeMap {
   /** The geometry in pixels of what is drawn, null before. */
   geometry = null;
@@ -43,6 +45,7 @@ export class LargeMap {
   // `pick(row, column)` is called for a clicked cell, with null for a word; `hover()` after the pointer moved to another cell.
   constructor(root, pick, hover) {
     this.root = root;
+    this.name = `lab-map-${maps += 1}`;
     this.plot = root.querySelector(".plot");
     this.over = root.querySelector(".over");
     this.tip = root.querySelector(".tip");
@@ -222,14 +225,14 @@ export class LargeMap {
     const color = (role) => css(look[role]);
     const ground = color("ground");
     const film = p < 1;
-    const clip = `clip-path="url(#lab-clip)"`;
-    parts.push(`<defs><clipPath id="lab-clip"><rect x="${g.x0}" y="${g.y0}" width="${g.side}" height="${g.tall}"/></clipPath>`);
+    const clip = `clip-path="url(#${this.name}-clip)"`;
+    parts.push(`<defs><clipPath id="${this.name}-clip"><rect x="${g.x0}" y="${g.y0}" width="${g.side}" height="${g.tall}"/></clipPath>`);
     // Cells are rounded by what stands between them, in the colour of the ground.
     const isRounded = few && !g.isOutput && Math.min(size.x, size.y) >= 10;
     if (isRounded) {
       const r = Math.min(5, size.x * 0.13);
       const inner = `M${1 + r} 1H${size.x - 1 - r}a${r} ${r} 0 0 1 ${r} ${r}V${size.y - 1 - r}a${r} ${r} 0 0 1 ${-r} ${r}H${1 + r}a${r} ${r} 0 0 1 ${-r} ${-r}V${1 + r}a${r} ${r} 0 0 1 ${r} ${-r}Z`;
-      parts.push(`<pattern id="lab-cells" patternUnits="userSpaceOnUse" x="${X(0)}" y="${Y(0)}" width="${size.x}" height="${size.y}"><path fill-rule="evenodd" fill="${ground}" d="M0 0H${size.x}V${size.y}H0Z${inner}"/></pattern>`);
+      parts.push(`<pattern id="${this.name}-cells" patternUnits="userSpaceOnUse" x="${X(0)}" y="${Y(0)}" width="${size.x}" height="${size.y}"><path fill-rule="evenodd" fill="${ground}" d="M0 0H${size.x}V${size.y}H0Z${inner}"/></pattern>`);
     }
     parts.push("</defs>", `<g ${clip}>`);
     // What the film has not reached yet in the chosen row, and what the mask hides.
@@ -266,7 +269,7 @@ export class LargeMap {
         }
       }
     }
-    if (isRounded) parts.push(`<rect x="${g.x0}" y="${g.y0}" width="${g.side}" height="${g.tall}" fill="url(#lab-cells)"/>`);
+    if (isRounded) parts.push(`<rect x="${g.x0}" y="${g.y0}" width="${g.side}" height="${g.tall}" fill="url(#${this.name}-cells)"/>`);
     // Digits of the chosen row, and of the one under the pointer.
     const digits = few && !g.isOutput ? digitSize(Math.min(size.x, size.y * 1.3), look.size) : 0;
     const hovered = this.hovered?.row ?? null;
@@ -335,7 +338,7 @@ export class LargeMap {
     if (g.wordsAbove > axis * 2 + 8 && width > 30) {
       const stops = look.plotly(share).map(([at, stop]) => `<stop offset="${at}" stop-color="${stop}"/>`).join("");
       const ends = share ? ["0", this.limit === 1 ? "100\u00a0%" : said(this.limit)] : [said(-this.limit), said(this.limit)];
-      parts.push(`<linearGradient id="lab-bar">${stops}</linearGradient><rect x="${x}" y="2" width="${width}" height="8" rx="4" fill="url(#lab-bar)" stroke="${color("line")}"/>`);
+      parts.push(`<linearGradient id="${this.name}-bar">${stops}</linearGradient><rect x="${x}" y="2" width="${width}" height="8" rx="4" fill="url(#${this.name}-bar)" stroke="${color("line")}"/>`);
       words(x, 12 + axis, ends[0], `fill:${color("soft")};font-size:${axis}px`);
       words(x + width, 12 + axis, ends[1], `fill:${color("soft")};font-size:${axis}px`, `text-anchor="end"`);
     }

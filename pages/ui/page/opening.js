@@ -10,14 +10,12 @@ async function draw() {
   const answer = await fetch(new URL("./opening.bin", import.meta.url));
   if (!answer.ok) return;
   const { screen } = unpack(new Uint8Array(await answer.arrayBuffer()));
-  const root = document.createElement("div");
-  root.className = "screen";
   const opening = document.createElement("div");
   opening.id = "opening";
   opening.inert = true;
-  opening.append(root);
+  opening.innerHTML = "<div class='screen'></div><div class='knobs'><div class='controls'></div><div class='tools'></div></div>";
   document.body.append(opening);
-  new FirstScreen(root, () => {}).update(screen, null, false);
+  new FirstScreen(opening.firstChild, () => {}).update(screen, null, false);
   const isThere = () => document.querySelector("#root .screen .over > *");
   const began = performance.now();
   const check = () => {

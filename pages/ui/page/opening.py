@@ -24,8 +24,9 @@ def message() -> bytes:
     kind = source_kinds()[texts[SOURCE.key]]
     texts |= dict(kind.opening(texts)) if kind.opening else {}
     trace = source_of(texts, LIMITS)[0].trace()
+    sentence = {"text": "", "goes_to": "", "slow": False}
     cell = Cell(0, "weights", *(int(texts[key]) for key in ("head", "q", "k")))
-    return pack([], Surroundings(screen=screen_of(trace, cell, texts, cell.column, None, None)))
+    return pack([], Surroundings(screen=screen_of(trace, cell, texts, cell.column, None, sentence)))
 
 
 if __name__ == "__main__":

@@ -141,7 +141,7 @@ def start(
         more: inline knobs that only this page has.
         sourceless: what the page may show in place of a source, whose knobs are then kept, and not drawn.
     """
-    st.set_page_config(page_title=f"{title} · Attention Lab", page_icon="🔬", layout="wide", initial_sidebar_state="collapsed" if title == START else "expanded")
+    st.set_page_config(page_title=f"{title} · Attention Lab", page_icon="🔬", layout="wide", initial_sidebar_state="collapsed" if title == START else "auto")
     embedded = bool(st.context.is_embedded)
     show.styles(sidebar=not (embedded or knob_state.is_locked()))
     address.apply_actions()

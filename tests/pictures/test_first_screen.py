@@ -1,0 +1,121 @@
+"""The first screen has the numbers of `explain` and of the layer, for every source and formula, whole or in blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import examples_of
+
+from attention import AttentionConfig, Cell, Source, Trace, TypedText, explain
+from attention.base.tokens import Generated, Patch, Piece
+from attention.pictures.first_screen import FEW, About, first_screen, term_steps
+from attention.sources.matrices import Matrices
+
+TEXT = "the owl asked the moon and the moon blinked"
+LONG = " ".join(f"w{i}" for i in range(150))
+
+
+def typed(text: str = TEXT, **config: object) -> TypedText:
+    return TypedText(text, AttentionConfig(**config))  # type: ignore[arg-type]
+
+
+SOURCES: dict[str, Source] = {
+    "plain": typed(),
+    "causal": typed(mask="causal", temperature=0.5),
+    "two texts": TypedText(TEXT, text2="a second text"),
+    "rope": typed(positions="rope"),
+    "grouped": typed(n_kv_heads=2),
+    "cosine": typed(score="cosine"),
+    "additive": typed(score="additive", cap=2.0),
+    "sigmoid": typed(normalizer="sigmoid", mask="window"),
+    "unscaled": typed(scaled=False),
+    "alibi": typed(positions="alibi"),
+    "one token": typed("owl"),
+    "long": typed(LONG, mask="causal"),
+    **examples_of("tutorials"),
+}
+
+
+def screens(trace: Trace) -> tuple[Cell, dict[str, object]]:
+    layer = trace.layers[0]
+    cell = Cell(0, "weights", layer.n_heads - 1, len(layer.tokens) // 2, 0)
+    key = len(layer.key_tokens) // 3
+    return cell, first_screen(trace, cell, key, About("here"))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_term_says_what_explain_says(name: str) -> None:
+    trace = SOURCES[name].trace()
+    cell, screen = screens(trace)
+    layer = trace.layers[0]
+    assert {term["name"]: term["step"] for term in screen["terms"]} == term_steps(layer)
+    for term in screen["terms"]:
+        column = screen["column"] if term["name"] == "collect" else screen["k"]
+        explanation = explain(trace, term["step"], 0, cell.head, screen["q"], column)
+        assert (term["shown"], term["sign"], term["short"]) == (
+            explanation.displayed_value,
+            explanation.sign,
+            explanation.short,
+        )
+        matrix = layer.matrix(term["step"], cell.head).numpy()
+        finite = np.where(np.isfinite(matrix), matrix, np.nan)
+        np.testing.assert_array_equal(term.get("row", term["z"][screen["q"]]), finite[screen["q"]])
+        if "block" not in term:
+            np.testing.assert_array_equal(term["z"], finite)
+        assert term["limit"] >= np.nanmax(np.abs(finite)) or term["name"] != "share"
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_vectors_give_the_score_of_the_pair(name: str) -> None:
+    trace = SOURCES[name].trace()
+    cell, screen = screens(trace)
+    if screen["score"] != "dot" or "query" not in screen["vectors"]:
+        pytest.skip("no product of two vectors")
+    places = {"query": screen["q"], "key": screen["k"]}
+    pair = []
+    for vector, position in places.items():
+        sent = screen["vectors"][vector]
+        pair.append(sent["rows"][sent["at"].index(position) if "strip" in sent else position])
+    score = trace.layers[0].matrix("scores", cell.head)[screen["q"], screen["k"]]
+    assert float(np.dot(*(each.astype(np.float64) for each in pair))) == pytest.approx(float(score), rel=1e-5, abs=1e-6)
+
+
+def test_a_mask_is_sent_with_why_it_hides() -> None:
+    trace = typed(mask="causal").trace()
+    screen = first_screen(trace, Cell(0, "weights", 0, 2, 5), 5, About("here"))
+    np.testing.assert_array_equal(screen["hidden"], ~np.tri(9, dtype=bool))
+    assert screen["hides"] == "the causal mask: key 5 comes after query 2"
+    assert first_screen(trace, Cell(0, "weights", 0, 5, 2), 2, About("here"))["hides"] == ""
+
+
+def test_many_tokens_are_blocks_whose_numbers_are_in_the_matrix() -> None:
+    trace = typed(LONG, mask="causal").trace()
+    _, screen = screens(trace)
+    assert len(screen["queries"]) > FEW and screen["hidden"] is None
+    for term in screen["terms"]:
+        matrix, (down, across) = trace.layers[0].matrix(term["step"], 3).numpy(), term["block"]
+        for row, column in ((0, 0), (3, 2), (len(term["z"]) - 1, 1)):
+            place = int(term["offsets"][row, column])
+            number = matrix[row * down + place // across, column * across + place % across]
+            shown = term["z"][row, column]
+            assert shown == number or (np.isnan(shown) and not np.isfinite(number))
+    weights = trace.layers[0].matrix("weights", 3)[screen["q"]]
+    assert set(weights.topk(4).indices.tolist()) <= set(screen["vectors"]["value"]["at"])
+
+
+def test_a_source_without_queries_has_the_terms_that_it_has() -> None:
+    trace = Matrices(scores=((8.0, 2.0), (4.0, 0.0)), value=((1.0,), (2.0,))).trace()
+    screen = first_screen(trace, Cell(0, "weights", 0, 1, 0), 0, About("here"))
+    assert {term["name"] for term in screen["terms"]} >= {"match", "share", "collect"}
+    assert screen["vectors"].keys() == {"value"}
+
+
+def test_words_are_said_without_the_mark_of_their_blank() -> None:
+    tokens = (Piece("·the"), Piece("·"), Generated("·end"), Patch(0, 3, 7, (0, 0, 1, 1)))
+    trace = typed("a b c d").trace()
+    layer = replace(trace.layers[0], tokens=tokens, key_tokens=tokens)
+    screen = first_screen(replace(trace, layers=(layer,), tokens=tokens), Cell(0, "weights", 0, 0, 0), 0, About("here"))
+    assert screen["queries"] == ["the", "·", "▸·end", "patch row 3, column 7"]
+    assert screen["keys"] == []
