@@ -31,8 +31,9 @@ def maps() -> None:
     view, colors, pair = map(knob_state.current_value, ("view", "colors", PAIR.key))
     figures = lab_maps(current.trace, current.cell, view, colors, current.over_picture, pair)
     steps = overview_steps(tuple(step.name for step in current.layer.steps))
+    around = current.around(steps=True, line=True, overview=steps, follow=True)
     around = replace(
-        current.around(steps=True, line=True, overview=steps, follow=True), screen=explore.screen(current.trace, current.cell, type(current.source).__name__)
+        around, screen=explore.screen(current.trace, current.cell, type(current.source).__name__, around.live)
     )
     show.figures(figures, "lab_maps", pick_cell, around, explore.apply, rest=True, export="maps")
 

@@ -99,6 +99,8 @@ FIGURES = (
     "head",
     "step",
     "colors",
+    "show",
+    "typed",
 )  # its knobs
 # Everything at its largest: allowed, so it must be drawn or refused in words, and must not fill the memory.
 GREEDY = tuple(
@@ -150,11 +152,11 @@ _urls = st.one_of(
 _inputs = {
     "url": st.builds(Hostile, st.just("url"), st.sampled_from(PAGES), _urls),
     "text": st.builds(
-        Hostile, st.just("text"), st.sampled_from(WITH_MAPS), st.just(""),
+        Hostile, st.just("text"), st.sampled_from(WITH_MAPS), st.just("source=typed+text"),
         st.tuples(st.tuples(st.sampled_from(("text", "text", "text2")), texts)),
     ),
     "knob": st.builds(
-        Hostile, st.just("knob"), st.sampled_from(WITH_MAPS), st.just(""),
+        Hostile, st.just("knob"), st.sampled_from(WITH_MAPS), st.just("source=typed+text"),
         st.tuples(st.tuples(st.sampled_from(FIGURES), _sent)),
     ),
     "upload": st.builds(

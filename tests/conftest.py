@@ -26,6 +26,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import hypothesis
@@ -458,6 +459,15 @@ def contexts(browser: Browser) -> Iterator[dict[str, Tabs]]:
         tabs.context.close()
 
 
+def unfolded(page: Page, address: str) -> str:
+    """Opens the sidebar of a page to come, as a visitor does; returns the address, that of the default text for the bare one."""
+    parts = urlsplit(address)
+    if page.viewport_size and page.viewport_size["width"] > 768:
+        page.goto(f"{parts.scheme}://{parts.netloc}/_stcore/health")  # a page of the same origin
+        page.evaluate("localStorage.setItem('stSidebarCollapsed-', 'false')")
+    return address if parts.path.strip("/") or parts.query else f"{address.rstrip('/')}/?source=typed+text"
+
+
 @pytest.fixture
 def open_page(browser: Browser, contexts: dict[str, Tabs]) -> Iterator[Callable[..., Page]]:
     """Opens a page; at the end, asserts that nothing was fetched from other servers and no error was logged.
@@ -522,10 +532,7 @@ def open_page(browser: Browser, contexts: dict[str, Tabs]) -> Iterator[Callable[
             page.on(event, listener)
             leave.insert(0, partial(page.remove_listener, event, listener))
         leave.append(at_home)
-        if sidebar and viewport["width"] > 768:
-            page.goto(f"{home}/_stcore/health")  # a page of the same origin
-            page.evaluate("localStorage.setItem('stSidebarCollapsed-', 'false')")
-        page.goto(address)
+        page.goto(unfolded(page, address) if sidebar else address)
         if figure:
             wait_until_settled(page)
         return page

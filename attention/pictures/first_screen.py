@@ -22,14 +22,12 @@ from attention.pictures.message_contract import Screen, Sentence, Term
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
     from attention.trace.layer import Layer
     from attention.trace.trace import Trace
 
 FEW = 40
 """Up to so many tokens a map and its vectors are sent whole; more are sent as blocks, and as the row of the chosen query."""
-_BLOCKS = 56  # rows or columns of a map of many tokens
+_BLOCKS = 40  # rows or columns of a map of many tokens
 _STRIP = 64  # numbers of a vector that its strip shows
 _LONGEST_WORD = 24
 
@@ -64,7 +62,9 @@ def term_steps(layer: Layer) -> dict[str, str]:
     return {term: step for term, step in terms.items() if step}
 
 
-def first_screen(trace: Trace, cell: Cell, key: int, about: About, show: float | None = None) -> Screen:
+def first_screen(
+    trace: Trace, cell: Cell, key: int, about: About, show: float | None = None, computable: Sequence[str] = ()
+) -> Screen:
     """The numbers of one head for the page's script.
 
     Args:
@@ -73,6 +73,7 @@ def first_screen(trace: Trace, cell: Cell, key: int, about: About, show: float |
         key: the position of the chosen key.
         about: what the page says about the numbers.
         show: the moment of the film, from 0 to 5; None for the chosen step at rest.
+        computable: the steps that the page computes itself, see `live_inputs`: of many tokens, it needs no row of them.
 
     Raises:
         MissingError: the trace has no such layer or head.
@@ -105,7 +106,7 @@ def first_screen(trace: Trace, cell: Cell, key: int, about: About, show: float |
         "column": column,
         "step": cell.step,
         "show": show,
-        "terms": [_term(trace, layer, term, chosen[term], few) for term in steps],
+        "terms": [_term(trace, layer, term, chosen[term], few, chosen[term].step in computable) for term in steps],
         "vectors": _vectors(layer, head, query, key, few),
         "hidden": hidden.astype(np.uint8) if hidden is not None and hidden.any() and few else None,
         "hides": _why_hidden(layer, head, query, key) if hidden is not None and hidden[query, key] else "",
@@ -124,7 +125,7 @@ def _words(tokens: Sequence[str]) -> list[str]:
     return [text if mark or not text.strip("·") else text.strip("·") for text, mark in zip(shown, marked, strict=True)]
 
 
-def _term(trace: Trace, layer: Layer, name: str, cell: Cell, few: bool) -> Term:
+def _term(trace: Trace, layer: Layer, name: str, cell: Cell, few: bool, is_computable: bool) -> Term:
     declaration = find_step(cell.step)
     matrix = layer.matrix(cell.step, cell.head).numpy()
     _, high = scales.scale_range(declaration, scales.drawn_span(layer, cell.step, cell.head), "fixed")
@@ -146,7 +147,8 @@ def _term(trace: Trace, layer: Layer, name: str, cell: Cell, few: bool) -> Term:
         term["z"] = np.where(np.isfinite(z), z, np.nan).astype(matrix.dtype)
         term["offsets"] = block_offsets(matrix, down, across)
         term["block"] = [down, across]
-        term["row"] = finite[cell.row]
+        if not is_computable:
+            term["row"] = finite[cell.row]
     return term
 
 

@@ -435,4 +435,6 @@ def _slider_for_task(task: Task, key: str) -> tuple[Knob, Range, str]:
 
 _KNOBS = (TASK, TASK_INPUT, _AT_STEP, _CONTROL, _TRAINING_STEPS, *SLIDERS.values())
 _SHARED = ("interventions", "frozen", "other", "prefix_len", "seed")
-KIND = SourceKind(_NAME, read, noun="trained model", knobs=_KNOBS, shared=_SHARED, has_formula=True, text=TASK_INPUT.key)
+KIND = SourceKind(
+    _NAME, read, noun="trained model", knobs=_KNOBS, shared=_SHARED, has_formula=True, text=TASK_INPUT.key
+)

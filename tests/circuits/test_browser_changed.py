@@ -68,7 +68,9 @@ def test_ablated_head_changes_the_prediction_for_everybody_with_the_link(
         expect(heads.get_by_text("Which heads step in")).to_be_visible()
         *_, last = sweep.sweep_heads(replace(base, interventions=(SILENT,)))
         assert last.result is not None
-        maps = heads.evaluate("[...document.querySelectorAll('.figures .js-plotly-plot')].map((plot) => plot.layout.meta.step)")
+        maps = heads.evaluate(
+            "[...document.querySelectorAll('.figures .js-plotly-plot')].map((plot) => plot.layout.meta.step)"
+        )
         np.testing.assert_allclose(painted_numbers(heads, maps.index("matters")), last.result.change, atol=1e-5)
         expect(heads.get_by_text("Without L1 H2: log-probability")).not_to_have_count(0)
         expect(heads.get_by_role("button", name="Stop")).to_have_count(0)

@@ -99,4 +99,6 @@ def test_comparison_stacks_maps_on_a_dark_locked_phone_without_sidebar(open_page
     # The keyboard reads a cell of the difference.
     page.locator(".figures .js-plotly-plot").nth(2).focus()
     page.keyboard.press("ArrowRight")
-    expect(page.locator(".figures .js-plotly-plot .visually-hidden").nth(2)).to_contain_text("weights, B − A, the to owl,")
+    expect(page.locator(".figures .js-plotly-plot .visually-hidden").nth(2)).to_contain_text(
+        "weights, B − A, the to owl,"
+    )

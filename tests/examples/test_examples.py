@@ -11,7 +11,7 @@ from conftest import ROOT
 
 from attention import ConfigError, File, Trace, TypedText
 from attention.examples import EXAMPLES, Example
-from attention.examples.example import DATA, TRAINED, run, stored
+from attention.examples.example import DATA, KIND, TRAINED, run, stored
 from attention.sources.second_state import compared_state
 from attention.sources.state import Go, Set, State, apply
 
@@ -57,8 +57,8 @@ def test_sentence_of_an_example_is_true(name: str) -> None:
     for quoted in re.findall("“(.+?)”", example.why):
         assert quoted in text
     assert CLAIMS[name](trace)
-    assert trace.notes[0].endswith(example.why)
-    assert trace.notes[0].startswith(f"In {example.model}, "), "it is true of the model, also under overrides"
+    assert KIND.why
+    assert KIND.why({"source": "example", "example": name}) == example.why
 
 
 def test_first_example_has_hidden_keys_in_its_row() -> None:

@@ -194,7 +194,8 @@ def test_weights_follow_temperature_without_messages_and_repaint_plotly_cells(op
                 pictures = [pixels(page, i) for i in (1, 2)]
                 texts = page.locator(".figures .js-plotly-plot").nth(1).locator(".heatmap-label text")
                 bar = [
-                    page.locator(".figures .js-plotly-plot").nth(i).locator(".cbaxis text").all_text_contents() for i in (1, 2)
+                    page.locator(".figures .js-plotly-plot").nth(i).locator(".cbaxis text").all_text_contents()
+                    for i in (1, 2)
                 ]
                 inks = texts.evaluate_all("(all) => all.map((text) => getComputedStyle(text).fill)")
                 paintings[redrawn] = (pictures, texts.all_text_contents(), inks, bar)

@@ -156,7 +156,10 @@ def projected_page_is_larger_with_two_knobs(open_page: Open, server: str, plain:
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)])
 def test_cell_line_is_visible_and_letters_are_large(open_page: Open, server: str, width: int, height: int) -> None:
     page = open_page(f"{server}/?{LINK}", viewport={"width": width, "height": height}, has_touch=width < 500)
-    line, first = page.locator(".answer-line").bounding_box(), page.locator(".figures .js-plotly-plot").first.bounding_box()
+    line, first = (
+        page.locator(".answer-line").bounding_box(),
+        page.locator(".figures .js-plotly-plot").first.bounding_box(),
+    )
     assert line
     assert first
     assert line["y"] + line["height"] <= height + 1

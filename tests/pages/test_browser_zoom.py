@@ -98,7 +98,9 @@ def test_ticks_and_hover_follow_the_zoom_of_linked_maps(open_page: Open, server:
     assert scores[1] == weights[1]
 
     at_once(page, 0, click((108, 163)) * 2)
-    page.wait_for_function("document.querySelectorAll('.figures .js-plotly-plot')[1]._fullLayout.xaxis.range[1] === 299.5")
+    page.wait_for_function(
+        "document.querySelectorAll('.figures .js-plotly-plot')[1]._fullLayout.xaxis.range[1] === 299.5"
+    )
     wait_until_settled(page)
     assert axes_of_maps(page) == unzoomed
 

@@ -227,7 +227,7 @@ def test_new_knob_is_one_declaration(tmp_path: Path) -> None:
 
 
 def test_emptied_number_field_is_empty_and_typed_text_stays() -> None:
-    app = opened("app.py")
+    app = opened("app.py", source="typed text")
     assert app.number_input(key="d_k").set_value(5).run().number_input(key="d_k").value == 5
     assert app.number_input(key="d_k").set_value(None).run().number_input(key="d_k").value is None
     assert app.text_area(key="text").set_value("one two").run().text_area(key="text").value == "one two"

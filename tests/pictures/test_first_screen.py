@@ -11,6 +11,7 @@ from conftest import examples_of
 from attention import AttentionConfig, Cell, Source, Trace, TypedText, explain
 from attention.base.tokens import Generated, Patch, Piece
 from attention.pictures.first_screen import FEW, About, first_screen, term_steps
+from attention.pictures.message_contract import Screen
 from attention.sources.matrices import Matrices
 
 TEXT = "the owl asked the moon and the moon blinked"
@@ -38,11 +39,11 @@ SOURCES: dict[str, Source] = {
 }
 
 
-def screens(trace: Trace) -> tuple[Cell, dict[str, object]]:
+def screens(trace: Trace) -> tuple[Cell, Screen]:
     layer = trace.layers[0]
     cell = Cell(0, "weights", layer.n_heads - 1, len(layer.tokens) // 2, 0)
     key = len(layer.key_tokens) // 3
-    return cell, first_screen(trace, cell, key, About("here"))  # type: ignore[return-value]
+    return cell, first_screen(trace, cell, key, About("here"))
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -61,9 +62,8 @@ def test_every_term_says_what_explain_says(name: str) -> None:
         )
         matrix = layer.matrix(term["step"], cell.head).numpy()
         finite = np.where(np.isfinite(matrix), matrix, np.nan)
-        np.testing.assert_array_equal(term.get("row", term["z"][screen["q"]]), finite[screen["q"]])
-        if "block" not in term:
-            np.testing.assert_array_equal(term["z"], finite)
+        sent, whole = (term["row"], finite[screen["q"]]) if "block" in term else (term["z"], finite)
+        np.testing.assert_array_equal(sent, whole)
         assert term["limit"] >= np.nanmax(np.abs(finite)) or term["name"] != "share"
 
 
@@ -93,7 +93,8 @@ def test_a_mask_is_sent_with_why_it_hides() -> None:
 def test_many_tokens_are_blocks_whose_numbers_are_in_the_matrix() -> None:
     trace = typed(LONG, mask="causal").trace()
     _, screen = screens(trace)
-    assert len(screen["queries"]) > FEW and screen["hidden"] is None
+    assert len(screen["queries"]) > FEW
+    assert screen["hidden"] is None
     for term in screen["terms"]:
         matrix, (down, across) = trace.layers[0].matrix(term["step"], 3).numpy(), term["block"]
         for row, column in ((0, 0), (3, 2), (len(term["z"]) - 1, 1)):

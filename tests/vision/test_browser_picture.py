@@ -177,7 +177,9 @@ def test_hover_on_a_map_or_the_picture_shows_both(models: TinyPictureModels, ope
     y, x = place(grid, 6)
     assert frame(page, 0) == [x, y, 1, 1]
     page.mouse.move(*(place_of_cell(page, 0, *place(grid, 4)) or ()))
-    page.wait_for_function("document.querySelectorAll('.figures .js-plotly-plot')[2].querySelector('.link:not([hidden])')")
+    page.wait_for_function(
+        "document.querySelectorAll('.figures .js-plotly-plot')[2].querySelector('.link:not([hidden])')"
+    )
     assert [frame(page, i) for i in range(4)] == [None, [4, 3, 1, 1], [4, 3, 1, 1], None]
 
 
@@ -193,7 +195,9 @@ def test_dragged_temperature_repaints_the_picture_without_the_server(
         row = replace(source(folder), config=override).trace().layers[0].matrix("weights", 0)[3].numpy()
         painted = painted_numbers(page, 0)
         np.testing.assert_allclose(painted, grid.fill(row), rtol=0, atol=1e-6)
-        heat = page.evaluate("(({ zmin, zmax }) => [zmin, zmax])(document.querySelector('.figures .js-plotly-plot').data[0])")
+        heat = page.evaluate(
+            "(({ zmin, zmax }) => [zmin, zmax])(document.querySelector('.figures .js-plotly-plot').data[0])"
+        )
         np.testing.assert_allclose(heat, [0, painted[grid.pictures[0].area].max()], rtol=1e-6)
         on_picture = float(row[grid.positions[grid.pictures[0].area]].sum())
         expect(picture(page).locator(".gtitle-subtitle")).to_contain_text(
@@ -256,7 +260,9 @@ def test_compare_shows_both_states_and_the_change_over_pictures(
         painted_numbers(page, 5), (other.layers[0].matrix("weights", 0) - trace.layers[0].matrix("weights", 0)).numpy()
     )
     page.mouse.move(*(place_of_cell(page, 0, *place(grid, 4)) or ()))
-    page.wait_for_function("document.querySelectorAll('.figures .js-plotly-plot')[5].querySelector('.link:not([hidden])')")
+    page.wait_for_function(
+        "document.querySelectorAll('.figures .js-plotly-plot')[5].querySelector('.link:not([hidden])')"
+    )
     y, x = place(grid, 4)
     assert [frame(page, i) for i in range(6)] == [None, [x, y, 1, 1], [x, y, 1, 1], *[[4, 3, 1, 1]] * 3]
     for index, position in ((1, 2), (2, 6)):

@@ -11,7 +11,12 @@ from pages.ui.server import assets
 
 def component() -> Any:
     """Returns the function that mounts the component."""
-    return assets.component("lab_figure", "attention_figure", CONTAINERS_HTML, look.variables() + "".join(file.read_text() for file in sorted(SCRIPTS_DIR.glob("*.css"))))
+    return assets.component(
+        "lab_figure",
+        "attention_figure",
+        CONTAINERS_HTML,
+        look.variables() + "".join(file.read_text() for file in sorted(SCRIPTS_DIR.glob("*.css"))),
+    )
 
 
 def preload() -> None:

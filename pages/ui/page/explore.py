@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attention import Cell, Trace
 from attention.base.knobs import to_text
 from attention.pictures.first_screen import About, first_screen
-from attention.pictures.message_contract import Change, Screen, Sentence
+from attention.pictures.message_contract import Change, Live, Screen, Sentence
 from attention.pictures.view import KEY, SHOW
 from attention.sources.layer_knobs import inline_knobs
 from attention.sources.registry import SOURCE, source_kinds
@@ -21,11 +21,13 @@ from pages.ui.state.session import session
 _PATIENCE = 1.0  # seconds in which the sentence is answered while one types
 
 
-def screen(trace: Trace, cell: Cell, source: str) -> Screen:
-    """The first screen of a trace of a class of source, as the state describes it."""
+def screen(trace: Trace, cell: Cell, source: str, live: Live | None) -> Screen:
+    """The first screen of a trace of a class of source, as the state describes it; `live` computes in the page."""
     texts, value = session().state.texts, knob_state.current_value
     sentence = None if knob_state.is_locked() else _sentence(trace, texts, source)
-    shown = screen_of(trace, cell, texts, int(value(KEY.key)), value(SHOW.key), sentence)
+    shown = screen_of(
+        trace, cell, texts, int(value(KEY.key)), value(SHOW.key), sentence, live["computable"] if live else ()
+    )
     kind = source_kinds()[value(SOURCE.key)]
     changed = {knob: value(knob.key) for knob in inline_knobs(kind) if value(knob.key) != knob.default}
     shown["changes"] = [_change(knob.label, knob.default, now) for knob, now in changed.items()]
@@ -34,7 +36,13 @@ def screen(trace: Trace, cell: Cell, source: str) -> Screen:
 
 
 def screen_of(
-    trace: Trace, cell: Cell, texts: Texts, key: int, show: float | None, sentence: Sentence | None
+    trace: Trace,
+    cell: Cell,
+    texts: Texts,
+    key: int,
+    show: float | None = None,
+    sentence: Sentence | None = None,
+    computable: Sequence[str] = (),
 ) -> Screen:
     """The first screen of a trace, without the state of a tab."""
     kind, layer = source_kinds()[texts.get(SOURCE.key, SOURCE.default)], trace.layers[cell.layer]
@@ -43,7 +51,7 @@ def screen_of(
     name = "random weights" if trace.random else kind.model(texts)["model"] if kind.model else kind.label
     where = name if trace.random or not layer.name else f"{name} · {layer.name}"
     why = kind.why(texts) if kind.why and is_opening else ""
-    shown = first_screen(trace, cell, key, About(where, why, sentence), show)
+    shown = first_screen(trace, cell, key, About(where, why, sentence), show, computable)
     if not trace.random:
         sizes = {"d_model": "d_model", "heads": "head", "d_k": "d_k"}
         shown["fixed"] = {name: layer.sizes[axis] for name, axis in sizes.items() if axis in layer.sizes}
@@ -59,8 +67,14 @@ def _sentence(trace: Trace, texts: Texts, source: str) -> Sentence:
     kind = source_kinds()[goes_to.get(SOURCE.key, knob_state.current_value(SOURCE.key))]
     stays = SOURCE.key not in goes_to
     text = knob_state.current_value(kind.text) if stays else " ".join(trace.tokens).replace("·", "")
-    reads = kind.model(goes_to)["model"] if kind.model else "random weights" if kind.name == SOURCE.default else kind.label
-    return {"text": str(text), "goes_to": "" if stays else reads, "slow": stays and session().seconds[source] > _PATIENCE}
+    reads = (
+        kind.model(goes_to)["model"] if kind.model else "random weights" if kind.name == SOURCE.default else kind.label
+    )
+    return {
+        "text": str(text),
+        "goes_to": "" if stays else reads,
+        "slow": stays and session().seconds[source] > _PATIENCE,
+    }
 
 
 def typed(text: str, texts: Texts, random: bool = False) -> Mapping[str, Any]:
@@ -71,7 +85,11 @@ def typed(text: str, texts: Texts, random: bool = False) -> Mapping[str, Any]:
     if kind.text:
         return {kind.text: text}
     if kind.model and (MODELS / (values := kind.model(texts))["model"]).is_dir():
-        return {SOURCE.key: "model", **{key: KNOBS[key].read(value, KNOBS[key].range, None)[0] for key, value in values.items()}, "text": text}
+        return {
+            SOURCE.key: "model",
+            **{key: KNOBS[key].read(value, KNOBS[key].range, None)[0] for key, value in values.items()},
+            "text": text,
+        }
     return {SOURCE.key: SOURCE.default, source_kinds()[SOURCE.default].text: text}
 
 

@@ -5,29 +5,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-FILE = Path(__file__).with_name("opening.bin")
-"""The message with the first screen; the server sends it as it is, without torch."""
+from attention import Cell
+from attention.pictures.message import Surroundings, pack
+from attention.pictures.message_contract import Sentence
+from attention.sources.link import source_of
+from attention.sources.registry import SOURCE, opening_source, source_kinds
+from pages.ui.page.explore import screen_of
+from pages.ui.server.assets import OPENING
+from pages.ui.server.limits import LIMITS
 
 
 def message() -> bytes:
     """The message of the first screen on which the bare address opens, computed."""
-    from attention import Cell
-    from attention.pictures.message import Surroundings, pack
-    from attention.sources.link import source_of
-    from attention.sources.registry import SOURCE, opening_source, source_kinds
-    from pages.ui.page.explore import screen_of
-    from pages.ui.server.limits import LIMITS
-
     texts = {SOURCE.key: opening_source()}
     kind = source_kinds()[texts[SOURCE.key]]
     texts |= dict(kind.opening(texts)) if kind.opening else {}
     trace = source_of(texts, LIMITS)[0].trace()
-    sentence = {"text": "", "goes_to": "", "slow": False}
+    sentence: Sentence = {"text": "", "goes_to": "", "slow": False}
     cell = Cell(0, "weights", *(int(texts[key]) for key in ("head", "q", "k")))
     return pack([], Surroundings(screen=screen_of(trace, cell, texts, cell.column, None, sentence)))
 
 
 if __name__ == "__main__":
-    FILE.write_bytes(message())
+    OPENING.write_bytes(message())

@@ -141,7 +141,12 @@ def start(
         more: inline knobs that only this page has.
         sourceless: what the page may show in place of a source, whose knobs are then kept, and not drawn.
     """
-    st.set_page_config(page_title=f"{title} · Attention Lab", page_icon="🔬", layout="wide", initial_sidebar_state="collapsed" if title == START else "auto")
+    st.set_page_config(
+        page_title=f"{title} · Attention Lab",
+        page_icon="🔬",
+        layout="wide",
+        initial_sidebar_state="collapsed" if title == START else "auto",
+    )
     embedded = bool(st.context.is_embedded)
     show.styles(sidebar=not (embedded or knob_state.is_locked()))
     address.apply_actions()
@@ -157,8 +162,7 @@ def start(
     instead = sourceless if sourceless and sourceless.applies() else None
     has_source = instead is None
     own = own or not has_source
-    if said := instead.intro if instead else intro:
-        about.caption(said, width="content")
+    about.caption(instead.intro if instead else intro, width="content")
     notes = Notes()
     wide = st.container()
     with st.expander("Knobs") if embedded and has_source and not knob_state.is_locked() else st.sidebar:

@@ -26,11 +26,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from attention.pictures import look
 from attention.pictures.message import SCRIPTS_DIR
-from pages.ui.page.opening import FILE as OPENING
 
 _UI = Path(__file__).parents[1]
 # Plotly's bundle for cartesian charts: a third of the size of the full bundle in the Python package.
 _PLOTLY = SCRIPTS_DIR / "vendor" / "plotly-cartesian.min.js"
+OPENING = _UI / "page" / "opening.bin"
+"""The packed first screen of the bare address, which pages/ui/page/opening.py makes: sent as it is, without torch."""
 _PATH = "app/static"  # Streamlit's path for files of an app, which every host of Streamlit apps forwards
 _CACHE_FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 """Headers of a script whose URL contains a hash of its content, so that browsers may cache it for ever."""

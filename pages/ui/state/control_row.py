@@ -47,7 +47,8 @@ def control_row(
     source = (of.texts if of else session().state.texts).get("source", "")
     read = {} if of else session().ranges  # of heads, the divisors of d_model
     drawn = [
-        (knob, read.get(knob.key, knob.on_pages(LIMITS)), current_value(knob.key, of)) for knob in knobs_above_maps(source)
+        (knob, read.get(knob.key, knob.on_pages(LIMITS)), current_value(knob.key, of))
+        for knob in knobs_above_maps(source)
     ]
     if layer is not None and has_formula(source):
         fixed = {knob.key for knob in override.KNOBS if knob.name not in layer.overridable_knobs}

@@ -26,7 +26,6 @@ from pages.ui.state.knob_table import COLORS, COMPARE_KEYS, INLINE_KEYS, KNOBS, 
 from pages.ui.state.notices import Notes
 from pages.ui.state.session import count_action, session
 
-
 START = "Lab"
 """The title of the start page."""
 
@@ -87,11 +86,17 @@ def take(read: Reader, notes: Notes | None = None) -> None:
             continue
         if key not in ours.kept or key in ours.state.unread:
             notes.warn(note)
-        elif key in ours.drawn and ours.drawn[key].text != to_text(read.fields[key].value):
+        elif _shown_text(key, read.fields[key].knob) != to_text(read.fields[key].value):
             st.toast(note, duration="long")
     state = ours.state
     if any(state.texts.get(key) != text or key in state.unread for key, text in texts.items()) or read.wishes:
         act(Settle(texts, read.wishes))
+
+
+def _shown_text(key: str, knob: Knob) -> str:
+    """What the page shows of a knob now, in its widget or in its control."""
+    ours = session()
+    return ours.drawn[key].text if key in ours.drawn else ours.state.texts.get(key, to_text(knob.default))
 
 
 def current_source() -> Source:

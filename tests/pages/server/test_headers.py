@@ -99,7 +99,9 @@ def test_server_with_a_malformed_limit_does_not_start(name: str, value: str, sen
 def test_framing_page_cannot_control_the_lab(server: str, framing_page: Callable[[str], Page]) -> None:
     page = framing_page(FRAMED_BY)
     lab = page.frame_locator("iframe")
-    expect(lab.locator(".figures .js-plotly-plot .xtick text").first).to_be_visible()  # embedded, as the operator allows
+    expect(
+        lab.locator(".figures .js-plotly-plot .xtick text").first
+    ).to_be_visible()  # embedded, as the operator allows
     loot = f"{FRAMED_BY}/loot"
     colors = dict.fromkeys(("primaryColor", "backgroundColor", "secondaryBackgroundColor", "textColor"), "#00ff00")
     for order in (

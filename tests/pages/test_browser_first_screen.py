@@ -1,0 +1,235 @@
+"""The first screen as a newcomer uses it: words, pairs, terms, the film, typing; what is painted is what the backend computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+import pytest
+from conftest import act_and_settle, decode_numbers, wait_until_settled
+from playwright.sync_api import Page, expect
+
+from attention import AttentionConfig, TypedText, explain
+from attention.base.printed import format_number
+from attention.sources.registry import opening_source
+
+pytestmark = pytest.mark.browser
+Open = Callable[..., Page]
+
+TEXT = "the owl asked the moon and the moon blinked"
+CAUSAL = TypedText(TEXT, AttentionConfig(mask="causal", n_heads=4)).trace()
+LINK = "text=the+owl+asked+the+moon+and+the+moon+blinked&mask=causal&head=1&q=6&k=2"
+STEPS = ["scores", "scaled_scores", "masked_scores", "weights", "head_output"]
+
+
+def query(page: Page) -> dict[str, str]:
+    return {key: values[-1] for key, values in parse_qs(urlsplit(page.url).query).items()}
+
+
+def headline(page: Page) -> str:
+    return page.locator(".screen .headline").inner_text()
+
+
+def cards(page: Page) -> list[str]:
+    return page.locator(".screen .card .value").all_inner_texts()
+
+
+def painted(page: Page) -> np.ndarray:
+    """The numbers of the large map."""
+    sent = page.evaluate(
+        """() => { const { z } = document.querySelector('.screen .plot').data[0];
+            return sent(Float32Array.from(z.flatMap((row) => Array.from(row))), [z.length, z[0].length]); }"""
+    )
+    return decode_numbers(sent, np.float32)
+
+
+def percent(weight: float) -> str:
+    return f"{round(100 * weight)}\u00a0%" if weight >= 0.0095 else f"{100 * weight:.1f}\u00a0%"
+
+
+@pytest.mark.parametrize("t", [1, 2, 3, 4, 5])
+def test_each_rest_of_the_film_has_the_numbers_of_its_step(open_page: Open, server: str, t: int) -> None:
+    step = STEPS[t - 1]
+    page = open_page(f"{server}/?{LINK}&step={step}", sidebar=False)
+    layer = CAUSAL.layers[0]
+    matrix = layer.matrix(step, 1).numpy()
+    expected = np.where(np.isfinite(matrix), matrix, np.nan)
+    if step == "weights":  # hidden cells are dots
+        expected = np.where(layer["mask"].numpy(), expected, np.nan)
+    np.testing.assert_array_equal(painted(page), expected)
+    expect(page.locator(".screen .term[aria-pressed=true] .does")).to_have_text(
+        f"{t} {['match', 'scale', 'hide', 'share', 'collect'][t - 1]}"
+    )
+    weights = layer["weights"][1, 6]
+    said = [explain(CAUSAL, name, 0, 1, 6, 2).displayed_value for name in STEPS[:2]]
+    assert cards(page) == [*said, percent(float(weights[2]))]
+    assert headline(page) == f"The last “the” looks at “asked”: {percent(float(weights[2]))}"
+    if t in (1, 2, 5):
+        number = explain(CAUSAL, step, 0, 1, 6, 2).displayed_value
+        assert number in page.locator(".screen .caption").inner_text()
+
+
+def test_states_of_the_film_come_from_the_trace(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}", sidebar=False)
+    layer = CAUSAL.layers[0]
+
+    def at(t: float) -> list[str]:
+        page.evaluate("(t) => document.querySelector('#root .screen').firstScreen.seek(t)", t)
+        texts: list[str] = page.locator(".screen .stage text").all_text_contents()
+        return texts
+
+    products = (layer.matrix("query", 1)[6].double() * layer.matrix("key", 1)[2].double()).tolist()
+    sums = np.cumsum(products)
+    assert format_number(float(layer["scores"][1, 6, 2])) in at(1)
+    halfway = set(at(0.55))
+    assert halfway & {format_number(float(number)) for number in sums[:-1]}, "the sum so far"
+    scaled = layer["scaled_scores"][1, 6]
+    assert format_number(float(scaled[2])) in at(2)
+    weights = layer["weights"][1, 6]
+    shares = at(4)
+    for key, weight in enumerate(weights.tolist()):
+        if weight >= 0.03:
+            assert percent(weight) in shares, key
+    assert "Σ = 1" in shares
+    column = int(layer.matrix("head_output", 1)[6].abs().argmax())
+    line = explain(CAUSAL, "head_output", 0, 1, 6, column)
+    assert any(text.endswith(line.displayed_value) and line.short in text for text in at(5))
+
+
+def test_a_word_a_share_and_a_cell_choose_the_pair_and_back_returns(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}", sidebar=False)
+    before = headline(page)
+    act_and_settle(page, page.locator(".screen .word").nth(8).click)
+    strongest = int(CAUSAL.layers[0]["weights"][1, 8].argmax())
+    assert (query(page).get("q"), query(page).get("k", "0")) == ("8", str(strongest))
+    act_and_settle(page, page.locator(".screen .share:visible").nth(1).click)
+    assert query(page).get("q") == "8"
+    act_and_settle(page, page.go_back)
+    act_and_settle(page, page.go_back)
+    assert headline(page) == before
+    box = page.locator(".screen .plot").bounding_box()
+    assert box
+    place = page.evaluate(
+        "() => { const { xaxis, yaxis } = document.querySelector('.screen .plot')._fullLayout; return [xaxis._offset + xaxis.l2p(3), yaxis._offset + yaxis.l2p(5)]; }"
+    )
+    act_and_settle(page, lambda: page.mouse.click(box["x"] + place[0], box["y"] + place[1]))
+    assert (query(page)["q"], query(page)["k"]) == ("5", "3")
+    page.locator(".screen .large").focus()
+    act_and_settle(page, lambda: page.keyboard.press("ArrowLeft"))
+    assert (query(page)["q"], query(page)["k"]) == ("5", "2")
+
+
+def test_cards_open_to_their_arithmetic_and_terms_are_the_navigation(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}", sidebar=False)
+    act_and_settle(page, page.locator(".screen .card").nth(0).click)
+    assert page.locator(".screen .products span").count() == CAUSAL.layers[0].sizes["d_k"]
+    act_and_settle(page, page.locator(".screen .card").nth(2).click)
+    line = explain(CAUSAL, "weights", 0, 1, 6, 2)
+    assert f"{line.displayed_value} {line.sign} {line.short}" in page.locator(".screen .arithmetic").inner_text()
+    page.keyboard.press("Escape")
+    expect(page.locator(".screen .arithmetic")).to_be_hidden()
+    act_and_settle(page, page.locator(".screen .term").nth(4).click)
+    assert query(page)["step"] == "head_output"
+
+
+def test_film_plays_stops_at_a_click_and_its_moment_is_a_link(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}", sidebar=False)
+    play = page.locator(".screen .play")
+    play.click()
+    page.wait_for_function("document.querySelector('#root .screen').firstScreen.t > 0.2")
+    act_and_settle(page, play.click)
+    shown = float(query(page)["show"])
+    assert 0.2 < shown < 5
+    other = open_page(page.url, sidebar=False)
+    assert other.evaluate("document.querySelector('#root .screen').firstScreen.t") == pytest.approx(shown)
+    expect(other.locator(".screen .play")).to_have_text("▶ Go on")
+
+
+def test_reduced_motion_shows_stills(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}&step=scores", sidebar=False, reduced_motion="reduce")
+    play = page.locator(".screen .play")
+    expect(play).to_have_text("Next →")
+    act_and_settle(page, play.click)
+    assert page.evaluate("document.querySelector('#root .screen').firstScreen.t") == 2
+    assert query(page)["step"] == "scaled_scores"
+
+
+def test_a_moving_knob_repaints_and_says_what_changed(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}", sidebar=False)
+    slider = page.locator(".controls [name=temperature]")
+    slider.focus()
+    act_and_settle(page, lambda: slider.press("End"))
+    warm = TypedText(TEXT, AttentionConfig(mask="causal", temperature=100)).trace().layers[0]
+    np.testing.assert_allclose(
+        painted(page), np.where(warm["mask"].numpy(), warm["weights"][1].numpy(), np.nan), rtol=1e-6, atol=1e-7
+    )
+    page.locator(".tools .changed").click()
+    changes = page.locator(".tools .changes")
+    assert "Temperature: 1.0 → 100.0" in changes.inner_text()
+    act_and_settle(page, changes.get_by_role("button").click)
+    assert "temperature" not in query(page)
+
+
+def test_typing_redraws_after_a_pause_and_keeps_the_caret(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}", sidebar=False)
+    page.locator(".screen .type").click()
+    field = page.locator(".screen textarea")
+    field.press("Control+a")
+    act_and_settle(page, lambda: field.press_sequentially("a cat sat on a mat"))
+    field.press("Home")
+    for _ in range(5):
+        field.press("ArrowRight")
+    act_and_settle(page, lambda: field.press_sequentially("s"))
+    assert field.evaluate("(field) => [field.value, field.selectionStart]") == ["a cats sat on a mat", 6]
+    expected = TypedText("a cats sat on a mat", AttentionConfig(mask="causal")).trace().layers[0]
+    np.testing.assert_array_equal(
+        painted(page), np.where(expected["mask"].numpy(), expected["weights"][1].numpy(), np.nan)
+    )
+    field.press("Enter")
+    assert field.input_value().count("\n") == 1
+    field.press("Escape")
+    expect(page.locator(".screen .word").first).to_have_text("a")
+
+
+@pytest.mark.parametrize("text", ["我喜欢你", "👩‍👩‍👧‍👦 a 👍🏽", "שלום עולם", "e\u0301te\u0301"])
+def test_any_script_is_typed_and_said(open_page: Open, server: str, text: str) -> None:
+    page = open_page(f"{server}/?{LINK}", sidebar=False)
+    page.locator(".screen .type").click()
+    act_and_settle(page, lambda: page.locator(".screen textarea").fill(text))
+    page.locator(".screen textarea").press("Escape")
+    assert page.locator(".screen .word").all_inner_texts() == [*TypedText(text).trace().tokens]
+
+
+def test_many_words_have_rows_of_their_largest(open_page: Open, server: str) -> None:
+    text = " ".join(f"w{i}" for i in range(150))
+    page = open_page(f"{server}/?text={text.replace(' ', '+')}&mask=causal&q=140&k=3", sidebar=False)
+    weights = TypedText(text, AttentionConfig(mask="causal")).trace().layers[0]["weights"][0, 140]
+    bars = page.locator(".screen .stage rect.bar[data-k]").evaluate_all(
+        "(bars) => [...new Set(bars.map(({ dataset }) => Number(dataset.k)))]"
+    )
+    assert len(bars) == 40
+    assert set(bars) == {3, *weights.topk(39).indices.tolist()} or set(bars) == {3, *weights.topk(40).indices.tolist()}
+    rest = 1 - float(weights[bars].sum())
+    assert f"{150 - 40} more: {percent(rest)}" in (page.locator(".screen .stage").text_content() or "")
+
+
+def test_locked_page_shows_and_types_nothing(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}&lock=1", sidebar=False)
+    expect(page.locator(".screen .headline")).to_contain_text("looks at")
+    expect(page.locator(".screen .type")).to_have_count(0)
+    expect(page.locator(".tools button")).to_have_count(0)
+
+
+@pytest.mark.skipif(opening_source() == "typed text", reason="there are no examples")
+def test_bare_address_opens_on_an_example_and_draws_it_before_the_page(open_page: Open, server: str) -> None:
+    page = open_page(server, figure=False, sidebar=False)
+    at_once = page.locator("#opening .headline")
+    expect(at_once).to_contain_text("looks at")
+    said = at_once.inner_text()
+    wait_until_settled(page)
+    expect(page.locator("#opening")).to_have_count(0)
+    assert headline(page) == said
+    assert query(page)["source"] == opening_source()
+    other = open_page(page.url, sidebar=False)
+    assert headline(other) == said
