@@ -29,7 +29,7 @@ FEW = 40
 """Up to so many tokens a map and its vectors are sent whole; more are sent as blocks, and as the row of the chosen query."""
 _BLOCKS = 40  # rows or columns of a map of many tokens
 _STRIP = 64  # numbers of a vector that its strip shows
-_LONGEST_WORD = 24
+_LONGEST_WORD, _LONGEST_PATCH = 24, 12  # characters
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def first_screen(
 
 def _words(tokens: Sequence[str]) -> list[str]:
     """The tokens as words of a sentence: without the mark of the blank before them, where there is more."""
-    shown = [label(token, _LONGEST_WORD, escape=False) for token in tokens]
+    shown = [label(token, _LONGEST_PATCH if isinstance(token, Patch) else _LONGEST_WORD, escape=False) for token in tokens]
     marked = [isinstance(token, Generated | PairToken | Patch) for token in tokens]
     return [text if mark or not text.strip("·") else text.strip("·") for text, mark in zip(shown, marked, strict=True)]
 

@@ -37,6 +37,7 @@ def follow(page: Page, name: str, value: Any) -> None:
     page.evaluate(
         """async ([name, value]) => {
             const control = document.querySelector(`.controls [name=${name}]`), { figureState } = document.querySelector('.figures');
+            document.querySelector('.figures').scrollIntoView();
             const before = figureState.frames;
             control.value = value;
             control.dispatchEvent(new Event(name === 'temperature' ? 'input' : 'follow'));

@@ -212,6 +212,9 @@ def test_many_words_have_rows_of_their_largest(open_page: Open, server: str) -> 
     assert set(bars) == {3, *weights.topk(39).indices.tolist()} or set(bars) == {3, *weights.topk(40).indices.tolist()}
     rest = 1 - float(weights[bars].sum())
     assert f"{150 - 40} more: {percent(rest)}" in (page.locator(".screen .stage").text_content() or "")
+    slider = page.locator(".controls [name=temperature]")
+    slider.focus()
+    act_and_settle(page, lambda: slider.press("ArrowRight"))
 
 
 def test_locked_page_shows_and_types_nothing(open_page: Open, server: str) -> None:

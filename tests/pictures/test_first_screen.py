@@ -118,5 +118,5 @@ def test_words_are_said_without_the_mark_of_their_blank() -> None:
     trace = typed("a b c d").trace()
     layer = replace(trace.layers[0], tokens=tokens, key_tokens=tokens)
     screen = first_screen(replace(trace, layers=(layer,), tokens=tokens), Cell(0, "weights", 0, 0, 0), 0, About("here"))
-    assert screen["queries"] == ["the", "·", "▸·end", "patch row 3, column 7"]
+    assert screen["queries"] == ["the", "·", "▸·end", "patch 3,7"]
     assert screen["keys"] == []

@@ -19,6 +19,7 @@ import { FigureState, Picture } from "./figure_state.js";
 import { drawStrip } from "./step_strip.js";
 import { dropUnusedZooms, recordZoom, windowsToRequest } from "./zoom.js";
 
+const BELOW_DELAY = 100; // milliseconds
 const REST_DELAY = 120; // milliseconds before the rest of the page is requested, which would slow down another change
 
 // Creates an element for each figure with the figure's height, so that nothing moves later.
@@ -122,6 +123,7 @@ async function animate(state, knobs) {
     await new Promise(requestAnimationFrame);
     if (!state.liveLayer?.changed) continue; // a message arrived meanwhile: it has these numbers, and their arithmetic
     for (const picture of state.pictures) {
+      if (isBelow(picture)) continue;
       const step = picture.live;
       if (!step || !state.liveLayer.canCompute(step) || (step === "scores" && !("head" in knobs))) continue;
       const isOutput = step.endsWith("output");
@@ -137,6 +139,19 @@ async function animate(state, knobs) {
     state.frames += 1;
   }
   state.animating = false;
+  clearTimeout(state.belowTimer);
+  state.belowTimer = setTimeout(() => paintBelow(state), BELOW_DELAY);
+}
+
+// Whether a map is below the screen: nobody sees it follow, and it would slow down those that are seen.
+const isBelow = ({ element }) => element.getBoundingClientRect().top > innerHeight;
+
+// Paints these when the knob rests, unless a message has come meanwhile.
+async function paintBelow(state) {
+  for (const picture of state.pictures) {
+    if (state.animating || !state.liveLayer?.changed) return;
+    if (picture.live && isBelow(picture) && state.liveLayer.canCompute(picture.live)) await paint(state, picture);
+  }
 }
 
 // Requests the rest of the page, after Python answered with the maps alone, they are painted, and no change follows.

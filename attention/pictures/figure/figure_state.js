@@ -80,6 +80,7 @@ export class FigureState {
   /** Whether the rest of the page is still to be requested, after `restTimer`; the time of the last request. */
   restPending = false;
   restTimer = 0;
+  belowTimer = 0;
   restRequestedAt = 0;
   constructor(root) {
     this.root = root;

@@ -252,10 +252,10 @@ export class FirstScreen {
     if (sent.sentence) {
       const type = create("button", { type: "button", className: "type", textContent: "type here", ariaLabel: "Type your own sentence" });
       type.addEventListener("click", () => this.edit());
-      tokens.append(type);
+      lines[0].append(type);
     }
-    this.keyChips = [...lines.at(-1).children];
-    this.queryChips = [...lines[0].children];
+    this.keyChips = [...lines.at(-1).querySelectorAll(".token")];
+    this.queryChips = [...lines[0].querySelectorAll(".token")];
   }
 
   // The sentence becomes a field; what is typed is sent after a pause, or with Ctrl+Enter where the answer takes long.
@@ -450,7 +450,7 @@ export class FirstScreen {
     if (!isPhone) {
       const top = this.root.getBoundingClientRect().top + (document.querySelector(".stMain, [data-testid=stMain]")?.scrollTop ?? scrollY);
       const below = this.root.parentElement.querySelector(".knobs")?.offsetHeight ?? 53;
-      const height = `${Math.round(Math.max(560, Math.min(innerHeight - top - below - 16, this.root.clientWidth * 0.72)))}px`;
+      const height = `${Math.round(Math.max(this.part(".sentence").offsetHeight + 440, Math.min(innerHeight - top - below - 16, this.root.clientWidth * 0.72)))}px`;
       if (this.root.style.height !== height) this.root.style.height = height;
     } else {
       this.root.style.height = "";

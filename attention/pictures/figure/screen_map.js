@@ -1,6 +1,7 @@
 // The large map of a first screen: a Plotly heatmap between the queries at its left and the keys above it, and over it the words,
 // the outlines of the chosen pair, the digits of its row, and what the film hides and shows.
 
+import { repaint as repaintCells } from "./cells.js";
 import { loadPlotly } from "./message.js";
 import { between, brief, ease, said } from "./screen_numbers.js";
 import { css, mix } from "./screen_look.js";
@@ -138,6 +139,8 @@ export class LargeMap {
     this.limit = numbers.limit(term);
     if (!plot.data) return;
     const isShare = term === "share";
+    const scale = { zmin: isShare ? 0 : -this.limit, zmax: this.limit };
+    if (repaintCells(plot, { ...plot.data[0], ...scale, z: g.z, colorbar: null })) return;
     window.Plotly.restyle(plot, { z: [g.z], zmin: isShare ? 0 : -this.limit, zmax: this.limit }, [0]);
   }
 
@@ -287,14 +290,14 @@ export class LargeMap {
       }
     }
     parts.push("</g>");
-    this.paintWords({ parts, row, col, hovered, X, Y, size, words, color });
+    this.paintWords({ parts, q, k, row, col, hovered, X, Y, size, words, color });
     this.paintFrames({ row, col, k, X, Y, size, rect, color });
     over.setAttribute("viewBox", `0 0 ${g.width} ${g.height}`);
     over.innerHTML = parts.join("");
   }
 
   // The words beside and above the map, as many as fit; the bar of colours; what the strips are.
-  paintWords({ parts, row, col, hovered, X, Y, size, words, color }) {
+  paintWords({ parts, q, k, row, col, hovered, X, Y, size, words, color }) {
     const { geometry: g, look, numbers, strips: { left, top } } = this;
     const { keys, sent: { queries } } = numbers;
     const { axis, label } = look.size;
@@ -307,8 +310,8 @@ export class LargeMap {
       const y = Y(r) + size.y / 2;
       const mine = r === row;
       const over = r === hovered;
-      if (!inY(y) || (!mine && !over && (r % every || Math.abs(r - row) < every / 2))) continue;
-      const text = shorten(queries[mine ? Math.min(queries.length - 1, Math.floor(row * g.down)) : r * g.down] ?? "", g.wordsLeft - 10);
+      if (!inY(y) || (!mine && !over && (r % every || Math.abs(r - row) < every))) continue;
+      const text = shorten(queries[mine ? q : r * g.down] ?? "", g.wordsLeft - 10);
       words(g.wordsLeft - 8, y, escape(text), `fill:${color(mine ? "query" : over ? "ink" : "soft")};font-size:${g.labelSize}px;font-weight:${mine || over ? 700 : 400}`, `dy=".34em" text-anchor="end"`);
     }
     if (!g.isOutput) {
@@ -318,8 +321,8 @@ export class LargeMap {
         const x = X(c) + size.x / 2;
         const mine = c === col;
         const over = c === hoveredColumn;
-        if (!inX(x) || (!mine && !over && (c % everyX || Math.abs(c - col) < everyX / 2))) continue;
-        const text = shorten(keys[c * g.across] ?? "", (g.wordsAbove - g.labelSize * 0.8) / 0.71);
+        if (!inX(x) || (!mine && !over && (c % everyX || Math.abs(c - col) < everyX))) continue;
+        const text = shorten(keys[mine ? k : c * g.across] ?? "", (g.wordsAbove - g.labelSize * 0.8) / 0.71);
         words(0, 0, escape(text), `fill:${color(mine ? "key" : over ? "ink" : "soft")};font-size:${g.labelSize}px;font-weight:${mine || over ? 700 : 400}`, `transform="translate(${(x + 2).toFixed(1)},${g.wordsAbove - 6}) rotate(-45)"`);
       }
     } else {

@@ -118,7 +118,7 @@ export class Numbers {
   /** The matrix of a term as it is drawn: rows of numbers, NaN where hidden. */
   matrix(name) {
     const term = this.terms[name];
-    if (!this.isLive(name) && !(name === "collect" && this.live?.changed)) {
+    if (!this.isLive(name) && !(name === "collect" && !term.block && this.live?.changed)) {
       return name === "share" && !term.block && this.sent.hidden
         ? term.z.map((row, q) => row.map((x, k) => (this.sent.hidden[q][k] ? NaN : x))) : term.z;
     }

@@ -195,7 +195,7 @@ export class Stage {
       const sum = shares.reduce((total, w) => total + (Number.isFinite(w) ? w : 0), 0);
       this.text(left - 6, band * 0.5 + axis * 0.36, `Σ = ${Math.abs(sum - 1) < 1e-4 ? "1" : said(sum)}`, { anchor: "end", opacity: ease(0.9, 1, unit) });
     }
-    if (isShare && numbers.m > MOST_BARS && unit > 0.9 && rest > 0) this.text(width, height - 4 - axis * 1.3, `${numbers.m - kept.length} more: ${percent(rest)}`, { anchor: "end" });
+    if (isShare && numbers.m > MOST_BARS && unit > 0.9 && rest > 0) this.text(width, band * 0.5 + axis * 0.36, `${numbers.m - kept.length} more: ${percent(rest)}`, { anchor: "end" });
     return undefined;
   }
 
