@@ -120,7 +120,9 @@ def first_screen(
 
 def _words(tokens: Sequence[str]) -> list[str]:
     """The tokens as words of a sentence: without the mark of the blank before them, where there is more."""
-    shown = [label(token, _LONGEST_PATCH if isinstance(token, Patch) else _LONGEST_WORD, escape=False) for token in tokens]
+    shown = [
+        label(token, _LONGEST_PATCH if isinstance(token, Patch) else _LONGEST_WORD, escape=False) for token in tokens
+    ]
     marked = [isinstance(token, Generated | PairToken | Patch) for token in tokens]
     return [text if mark or not text.strip("·") else text.strip("·") for text, mark in zip(shown, marked, strict=True)]
 

@@ -13,11 +13,12 @@ WARM: set[str] = set()
 
 @pytest.mark.parametrize("query", ["lock=1", "text=a&present=temperature", "embed=true"])
 def test_page_without_a_sidebar_reserves_no_room_for_it(query: str) -> None:
-    assert STYLES in _index_page(query)
-    assert NO_SIDEBAR in _index_page(query)
-    assert "margin-left: 300px" not in _index_page(query)
-    assert "margin-left: 300px" in _index_page("")
-    assert _index_page("").count("</style></body>") == 1
+    assert STYLES in _index_page(f"/heads?{query}")
+    assert NO_SIDEBAR in _index_page(f"/heads?{query}")
+    assert "margin-left: 300px" not in _index_page(f"/heads?{query}")
+    assert "margin-left: 300px" in _index_page("/heads")
+    assert "margin-left: 300px" not in _index_page("/"), "its sidebar is folded"
+    assert _index_page("/heads").count("</style></body>") == 1
 
 
 @pytest.mark.browser

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -97,7 +98,7 @@ class Page:
             AttentionError: the state describes no trace now.
         """
         source = knob_state.current_source()
-        trace = trace_of(source)
+        trace = _timed(source)
         cell = knob_state.current_cell(trace)
         compute_head(trace.layers[cell.layer], cell.head)
         return replace(self, source=source, cell=cell, cached_trace=ref(trace))
@@ -244,13 +245,22 @@ def _draw_menu(place: DeltaGenerator, embedded: bool) -> None:
             st.page_link(path, label=name, width="content")
 
 
+def _timed(source: Source) -> Trace:
+    """The trace of a source; remembers how long sources of its class take, for who types."""
+    began = time.monotonic()
+    trace = trace_of(source)
+    seconds, name = session().seconds, type(source).__name__
+    seconds[name] = max(time.monotonic() - began, seconds[name] / 2)  # an answer from the cache says little
+    return trace
+
+
 def _computed(source: Source | None, notes: Notes, place: DeltaGenerator) -> Trace | None:
     """The trace of a source; None if the source has none, and the notes then show the error."""
     # A spinner only the first time: later the last picture stays until the next one.
     spinner = nullcontext() if session().has_waited else st.spinner("Computing every step …")
     try:
         with place, spinner, progress_bar(place):
-            return trace_of(source) if source else None
+            return _timed(source) if source else None
     except AttentionError as error:
         notes.error(str(error))
         return None

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import gc
 import marshal
-import time
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import fields, is_dataclass, replace
@@ -32,7 +31,6 @@ from attention.trace.trace import Trace
 from pages.ui.server import limits, scheduler
 from pages.ui.server.limits import resident_bytes, trim
 from pages.ui.server.scheduler import watcher
-from pages.ui.state.session import session
 
 _Result = TypeVar("_Result")
 
@@ -141,10 +139,7 @@ def trace_of(source: Source) -> Trace:
         if key not in run_traces:
             if needs > _LARGE:
                 make_room_for(needs)
-            began = time.monotonic()
             computed = _trace_of(source, needs)
-            seconds, name = session().seconds, type(source).__name__
-            seconds[name] = max(time.monotonic() - began, seconds[name] / 2)  # an answer from the cache says little
             while len(run_traces) > 1:  # keeps both traces of a comparison
                 del run_traces[next(iter(run_traces))]
             run_traces[key] = computed  # the cache may evict it during the run, or it may not fit

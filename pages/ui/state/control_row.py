@@ -45,9 +45,11 @@ def control_row(
         pair: whether the maps are those of a pair of texts, of which the page can show a part.
     """
     source = (of.texts if of else session().state.texts).get("source", "")
-    read = {} if of else session().ranges  # of heads, the divisors of d_model
+    fields = {} if of else session().fields  # of heads, the divisors of d_model, and the one that is used
     drawn = [
-        (knob, read.get(knob.key, knob.on_pages(LIMITS)), current_value(knob.key, of))
+        (knob, fields[knob.key].within, fields[knob.key].value)
+        if knob.key in fields
+        else (knob, knob.on_pages(LIMITS), current_value(knob.key, of))
         for knob in knobs_above_maps(source)
     ]
     if layer is not None and has_formula(source):

@@ -78,7 +78,7 @@ def take(read: Reader, notes: Notes | None = None) -> None:
         is_matrix = key in SYMBOLS
         text = read.texts.get(key, field.default) if is_matrix else to_text(field.value)
         ours.defaults[key] = to_text(field.default)
-        ours.ranges[key] = field.within
+        ours.fields[key] = field
         ours.read.add(key)
         texts[key] = None if text == ours.defaults[key] else text
     for key, note in read.notes.items():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import streamlit as st
 
 from attention import AttentionError, File
-from attention.base.knobs import Range
+from attention.sources.reader import Field
 from attention.files.picture import Picture
 from attention.sources.state import State
 
@@ -78,7 +78,7 @@ class Session:
     handlers: dict[str, Handlers] = field(default_factory=dict)  # the callbacks of each figure component, by its key
     replaced_in: int = 0  # the number of the answer that the page must have seen
     defaults: dict[str, str] = field(default_factory=dict)  # the default of every knob drawn so far, as in the URL
-    ranges: dict[str, Range] = field(default_factory=dict)  # the values that each knob accepted when it was read last
+    fields: dict[str, Field] = field(default_factory=dict)  # every knob as it was read last
     # Whether the user has waited for a trace; from then on the last picture stays until the next.
     has_waited: bool = False
     notes: list[str] = field(default_factory=list)  # messages about bad links, shown until they are dismissed
