@@ -14,6 +14,7 @@ const MIN_CELL = { signed: 23, unsigned: 20, height: 13 };
 const FONT_SIZES = { text: 10, subtitle: 11 }; // the defaults
 const PICTURE_HEIGHTS = { low: 260, high: 560 }; // pixels of a figure over a picture
 const LABEL_WIDTHS = { full: 36, short: 18 }; // the pixels that the panel labels "L2 H11" and "2.11" need
+const ABOVE_TILES = 210; // pixels of the page above the tiles of all heads
 const LABEL_SPACE = 6; // pixels between labels side by side
 const SUBTITLE = { line: 14, edge: 6, free: 2 }; // pixels: the height of a line, the space beside it, the free space above the title
 
@@ -41,10 +42,13 @@ function applyTheme(layout, root) {
 export function figureHeight({ height, margin, meta, xaxis, yaxis }, element) {
   const { clientWidth } = element;
   if (isEnlarged(element)) return enlargedSize(window.innerHeight, margin.t + margin.b, yaxis);
-  if (!meta.grid && (!meta.design_width || clientWidth >= meta.design_width)) return height;
-  const [across, down] = [xaxis, yaxis].map(({ range: [from, to] }) => Math.abs(to - from));
   const frame = margin.t + margin.b;
+  const [across, down] = [xaxis, yaxis].map(({ range: [from, to] }) => Math.abs(to - from));
   const squares = ((clientWidth - margin.l - margin.r) * down) / across;
+  if (yaxis.scaleratio) { // tiles: as large as the page is wide, if they stand on one screen then
+    return Math.round(Math.min(frame + squares * yaxis.scaleratio, Math.max(height, window.innerHeight - ABOVE_TILES)));
+  }
+  if (!meta.grid && (!meta.design_width || clientWidth >= meta.design_width)) return height;
   if (meta.grid) return Math.round(Math.min(PICTURE_HEIGHTS.high, Math.max(PICTURE_HEIGHTS.low, frame + squares)));
   const proportional = (height - frame) * (clientWidth / meta.design_width);
   return Math.min(height, Math.round(frame + Math.max(proportional, squares)));
@@ -55,16 +59,26 @@ export function figureWidth({ margin, xaxis }, element) {
   return isEnlarged(element) ? enlargedSize(element.clientWidth, margin.l + margin.r, xaxis) : element.clientWidth;
 }
 
-// Shortens the labels of panels, or removes them, if the panels are narrower than the labels.
+// Shortens the labels of panels, or removes them, if the panels are narrower than the labels: under a tile, first its name, then the value.
 function shortenLabels(layout, element) {
-  const [panel] = layout.meta.panels;
-  const labels = layout.annotations;
-  if (!layout.meta.design_width || !labels?.length) return layout;
-  const [from, to] = layout.xaxis.range;
-  const pixels = (plotSize(element, layout).xaxis * panel.columns) / Math.abs(to - from);
+  const { annotations: labels, font, meta, xaxis, yaxis } = layout;
+  const [panel] = meta.panels;
+  if (!meta.design_width || !labels?.length) return layout;
+  const size = plotSize(element, layout);
+  const cells = ({ range: [from, to] }) => Math.abs(to - from);
+  const cell = Math.min(size.xaxis / cells(xaxis), yaxis.scaleratio ? size.yaxis / cells(yaxis) / yaxis.scaleratio : Infinity);
+  const shortened = (shorten) => ({ ...layout, annotations: labels.map((label) => (label.name === "colors" ? label : { ...label, text: shorten(label.text) })) });
+  if (yaxis.scaleratio) {
+    const beside = meta.panels.filter(({ x, y }) => y === panel.y && x > panel.x).map(({ x }) => x - panel.x);
+    const room = cell * Math.min(...beside, cells(xaxis)) - LABEL_SPACE / 2;
+    const plain = (text) => unescapeHtml(text.replace(/<\/?b>/g, ""));
+    const fits = (shorten) => labels.every(({ name, text, font: { size } = {} }) => name === "colors"
+      || shorten(text).split("<br>").every((line) => textWidth(plain(line), `${size}px ${font.family}`) <= room));
+    return shortened([(text) => text, (text) => text.match(/<b>.*/)?.[0] ?? text].find(fits) ?? (() => ""));
+  }
+  const pixels = cell * panel.columns;
   if (pixels >= LABEL_WIDTHS.full) return layout;
-  const short = (text) => (pixels < LABEL_WIDTHS.short ? "" : text.replace(/L(\d+) H(\d+)/, "$1.$2"));
-  return { ...layout, annotations: labels.map((label) => (label.name === "colors" ? label : { ...label, text: short(label.text) })) };
+  return shortened((text) => (pixels < LABEL_WIDTHS.short ? "" : text.replace(/L(\d+) H(\d+)/, "$1.$2")));
 }
 
 // The size in pixels of the plot area.
