@@ -64,7 +64,7 @@ def mosaic(cells: int) -> Spec:
     if not all_layers:
         return heatmap.heads_json(page.trace, step, page.cell.layer, chosen=page.cell, cells=cells, colors=colors)
     values = dict(zip(table.heads, table.column(by).tolist(), strict=True)) if table and order else {}
-    return layers_json(page.trace, step, page.cell, colors, cells, order, words, values)
+    return layers_json(page.trace, step, page.cell, colors, cells, order, words, values, cells == SCREEN_CELLS)
 
 
 def open_cell(cell: Cell) -> None:

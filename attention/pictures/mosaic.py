@@ -49,7 +49,7 @@ HeadOrder = Sequence[tuple[int, int]]
 MOSAIC_CELLS = 1_000_000  # more cannot be told apart in a picture
 SCREEN_CELLS = MAX_SIDE**2  # the maximum number of cells of a map on the screen
 _CELLS_PER_SECOND = 40_000_000  # weights computed and pooled; measured on one thread
-_SCREEN = (876, 440)  # pixels: the width and height of all tiles, which stand on one screen of 1280 × 720
+_SCREEN = (876, 428)  # pixels: the width and height of all tiles, which stand on one screen of 1280 × 720
 _GAPS = (8, 4)  # pixels between tiles, and between more than `_MANY`
 _MANY = 100
 _TILES = (8, 160)  # pixels: the smallest and the largest tile
@@ -123,8 +123,9 @@ def layers_json(
     order: HeadOrder = (),
     by: str = "",
     values: Mapping[tuple[int, int], float] = MappingProxyType({}),
+    on_screen: bool = False,
 ) -> Spec:
-    """Returns a square tile for every head of every layer that has a step, in one map with one colour scale; all fit on one screen.
+    """Returns a square tile for every head of every layer that has a step, in one map with one colour scale.
 
     Without an `order`, each layer is a row and each column a head; where layers outnumber heads, it is the other way round. Layers may differ in
     tokens and in numbers of heads. Above `cells` numbers, each cell shows the number of largest magnitude in a block, and the title states it.
@@ -138,6 +139,7 @@ def layers_json(
         order: another order of all heads, row by row.
         by: what `order` sorts by, in words.
         values: the numbers by which `order` sorts: under the tiles, and with more digits in the tooltips.
+        on_screen: whether the tiles of hundreds of heads leave only one line for their labels, which the page shortens.
 
     Raises:
         MissingError: no layer has the step.
@@ -154,6 +156,8 @@ def layers_json(
     order = [(i, head) for i, head in order if i in heads and head < heads[i]]
     names = [layer_label(trace.layers[i], i) for i in present]
     tiles = _arrange(heads, order, all(name == f"L{i}" for i, name in zip(present, names, strict=True)))
+    if tiles.label and not on_screen:
+        tiles = tiles._replace(label=2 * _LABEL_LINE)
     panel_width = columns + max(1, round(columns * tiles.gap / tiles.side))
     panel_height = rows + max(1, round(rows * (tiles.gap + tiles.label) / tiles.side))
     panels = []
@@ -195,7 +199,7 @@ def layers_json(
     _lay_out_tiles(layout, tiles, *measures, names)
     layout["shapes"] = outline_head(panels, chosen)
     if order:
-        layout["annotations"] = [_tile_label(panel, tiles, values.get((panel.layer, panel.head))) for panel in panels]
+        layout["annotations"] = [_tile_label(panel, values.get((panel.layer, panel.head))) for panel in panels]
     if beside_bar := scales.scale_note(declaration, high, colors, True, facts.high or 0):
         layout["annotations"] = [*layout.get("annotations", []), *beside_bar]
     shown = np.where(canvas.hidden, np.nan, canvas.numbers).astype(
@@ -210,10 +214,9 @@ def _lay_out_tiles(
     layout: dict[str, Any], tiles: _Tiles, pitch: tuple[int, int], cells: tuple[int, int], names: list[str]
 ) -> None:
     """Makes tiles square in a layout, and names the lines of those that have no label; `pitch` and `cells` are the rows and columns from tile to tile, and of a tile."""
-    top = 66 if tiles.label else 74  # names of columns stand on the tiles
+    top = 84 if tiles.label else 90  # names of columns stand on the tiles
     layout |= {"margin": {"l": 12, "r": 12, "t": top, "b": 4}, "uirevision": f"all heads of {layout['uirevision']}"}
     layout["font"] = layout["title"]["subtitle"]["font"] = {"size": _LABEL_SIZE}
-    layout["title"]["pad"] = {"l": 6, "b": top - 34}
     layout["xaxis"] |= {**panel_ticks(()), "side": "top", "constrain": "domain", "constraintoward": "left"}
     square = {"scaleanchor": "x", "scaleratio": cells[1] / cells[0], "constrain": "domain", "constraintoward": "top"}
     layout["yaxis"] |= panel_ticks(()) | square
@@ -453,11 +456,11 @@ def _side(across: int, down: int, gap: int, label: int) -> float:
     return min(_TILES[1], max(_TILES[0], min((width + gap) / across - gap, height / down - gap - label)))
 
 
-def _tile_label(panel: Panel, tiles: _Tiles, value: float | None) -> dict[str, Any]:
+def _tile_label(panel: Panel, value: float | None) -> dict[str, Any]:
     """Returns the name of a head under its tile, and the value that sorts it; the page leaves out what does not fit."""
     text = f"L{panel.layer} H{panel.head}"
     if value is not None:
-        text += ("<br>" if tiles.label > _LABEL_LINE else " ") + f"<b>{_short_number(value)}</b>"
+        text += f"<br><b>{_short_number(value)}</b>"
     place = {"x": panel.x - 0.5, "y": panel.y + panel.rows - 0.5, "xanchor": "left", "yanchor": "top"}
     return note(text, align="left", borderpad=0, font={"size": _LABEL_SIZE}, **place)
 

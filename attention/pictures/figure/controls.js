@@ -50,7 +50,9 @@ function choice(row, control) {
   const menu = control.more && create("select", { className: "more" }, createOption("", control.more), ...others.map((value) => createOption(value, labels[value])));
   const markPressed = () => {
     for (const button of buttons) button.ariaPressed = String(button.value === select.value);
-    if (menu) menu.value = others.includes(select.value) ? select.value : "";
+    if (!menu) return;
+    menu.value = others.includes(select.value) ? select.value : "";
+    menu.classList.toggle("chosen", menu.value !== "");
   };
   select.addEventListener("change", () => {
     const value = ["head", "layer"].includes(name) ? Number(select.value) : select.value;

@@ -59,26 +59,35 @@ export function figureWidth({ margin, xaxis }, element) {
   return isEnlarged(element) ? enlargedSize(element.clientWidth, margin.l + margin.r, xaxis) : element.clientWidth;
 }
 
-// Shortens the labels of panels, or removes them, if the panels are narrower than the labels: under a tile, first its name, then the value.
+// Shortens the labels of panels, or removes them, if the panels are narrower than the labels.
 function shortenLabels(layout, element) {
-  const { annotations: labels, font, meta, xaxis, yaxis } = layout;
+  const { annotations: labels, meta, xaxis: { range: [from, to] }, yaxis } = layout;
   const [panel] = meta.panels;
   if (!meta.design_width || !labels?.length) return layout;
-  const size = plotSize(element, layout);
-  const cells = ({ range: [from, to] }) => Math.abs(to - from);
-  const cell = Math.min(size.xaxis / cells(xaxis), yaxis.scaleratio ? size.yaxis / cells(yaxis) / yaxis.scaleratio : Infinity);
   const shortened = (shorten) => ({ ...layout, annotations: labels.map((label) => (label.name === "colors" ? label : { ...label, text: shorten(label.text) })) });
-  if (yaxis.scaleratio) {
-    const beside = meta.panels.filter(({ x, y }) => y === panel.y && x > panel.x).map(({ x }) => x - panel.x);
-    const room = cell * Math.min(...beside, cells(xaxis)) - LABEL_SPACE / 2;
-    const plain = (text) => unescapeHtml(text.replace(/<\/?b>/g, ""));
-    const fits = (shorten) => labels.every(({ name, text, font: { size } = {} }) => name === "colors"
-      || shorten(text).split("<br>").every((line) => textWidth(plain(line), `${size}px ${font.family}`) <= room));
-    return shortened([(text) => text, (text) => text.match(/<b>.*/)?.[0] ?? text].find(fits) ?? (() => ""));
-  }
-  const pixels = cell * panel.columns;
+  if (yaxis.scaleratio) return shortened(fittingLabel(layout, element));
+  const pixels = (plotSize(element, layout).xaxis * panel.columns) / Math.abs(to - from);
   if (pixels >= LABEL_WIDTHS.full) return layout;
   return shortened((text) => (pixels < LABEL_WIDTHS.short ? "" : text.replace(/L(\d+) H(\d+)/, "$1.$2")));
+}
+
+// What is written under tiles: the name of the head and its value, in two lines or one, the value alone, or nothing.
+function fittingLabel(layout, element) {
+  const { annotations, font, meta: { panels: [first, ...others] }, xaxis, yaxis } = layout;
+  const labels = annotations.filter(({ name }) => name !== "colors");
+  const size = plotSize(element, layout);
+  const cells = ({ range: [from, to] }) => Math.abs(to - from);
+  const cell = Math.min(size.xaxis / cells(xaxis), size.yaxis / cells(yaxis) / yaxis.scaleratio); // its width
+  const pitch = (side, axis) => Math.min(...others.map((other) => other[side] - first[side]).filter((distance) => distance > 0), cells(axis));
+  const width = cell * pitch("x", xaxis) - LABEL_SPACE / 2;
+  const height = cell * yaxis.scaleratio * (pitch("y", yaxis) - first.rows);
+  const plain = (line) => unescapeHtml(line.replace(/<\/?b>/g, ""));
+  const fits = (shorten) => labels.every(({ text, font: { size: pixels } = font }) => {
+    const lines = shorten(text).split("<br>");
+    return lines.length * pixels <= height && lines.every((line) => textWidth(plain(line), `${pixels}px ${font.family}`) <= width);
+  });
+  const kinds = [(text) => text, (text) => text.replace("<br>", " "), (text) => text.split("<br>").at(-1)];
+  return kinds.find(fits) ?? (() => "");
 }
 
 // The size in pixels of the plot area.
