@@ -422,8 +422,11 @@ class _Tiles(NamedTuple):
         return 1 + max(column for _, column in self.places.values())
 
     def shape(self, pitch: tuple[int, int], cells: tuple[int, int]) -> tuple[int, int]:
-        """The rows and columns of the map: with the labels of the last tiles, and with free space beside a few tiles of the largest side."""
-        return self.down * pitch[0], max(self.across * pitch[1], round(_SCREEN[0] * cells[1] / self.side))
+        """The rows and columns of the map: with the labels of the last tiles, and with free space beside the tiles where these could not be larger."""
+        rows, width = self.down * pitch[0], _SCREEN[0]
+        height = max(_SCREEN[1], self.down * (self.side + self.gap + self.label))
+        widest = math.ceil(width * cells[1] * rows / cells[0] / height)  # whole cells make gaps wider
+        return rows, max(self.across * pitch[1], round(width * cells[1] / self.side), widest)
 
 
 def _arrange(heads: Mapping[int, int], order: HeadOrder, may_turn: bool) -> _Tiles:
