@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 import streamlit as st
 
 from attention import AttentionError, Cell, find_step, metrics
-from attention.base.knobs import Choice, Knob
+from attention.base.knobs import Choice
 from attention.explanation import tables
 from attention.formula.names import WEIGHTS
 from attention.metrics.table import heading, rank_words
 from attention.pictures import charts, heatmap
 from attention.pictures.layout import Spec
+from attention.pictures.message import Surroundings
 from attention.pictures.mosaic import MOSAIC_CELLS, SCREEN_CELLS, estimate_seconds, layers_json
-from attention.pictures.view import HEAT, OVER
+from attention.pictures.view import HEAT, KEY, OVER, QUERY
 from pages.ui.features import panels
 from pages.ui.page import heads_panels, show
-from pages.ui.page.heads_panels import aggregates_section
+from pages.ui.page.heads_panels import ALL, LAYERS, aggregates_section
 from pages.ui.page.start import start
 from pages.ui.server import scheduler
 from pages.ui.server.limits import METRIC_SECONDS
@@ -27,9 +27,6 @@ from pages.ui.state.notices import show_error
 from pages.ui.state.session import session
 from pages.ui.state.widgets import Knobs
 
-ALL = "all layers"
-LAYERS = Knob("heads_layers", ALL, Choice((ALL, "one layer")), "Show", "All heads of all layers, or a larger picture of the chosen layer.")  # fmt: skip
-
 sourceless = next((feature.sourceless for feature in panels() if feature.sourceless), None)
 page = start(
     "Heads",
@@ -37,19 +34,19 @@ page = start(
     sourceless=sourceless,
 )
 knobs = Knobs(page.notes)
-alignment: Literal["center", "bottom"] = "center" if sourceless and sourceless.applies() else "bottom"
-with st.container(horizontal=True, vertical_alignment=alignment, key="heads_over_row"):
+with st.container(horizontal=True, vertical_alignment="center", key="heads_over_row"):
     draw_instead = sourceless.choose(knobs) if sourceless else None
     all_layers, by = False, charts.UNSORTED
     has_layers = draw_instead is None and len(page.trace.layers) > 1
     over_picture = None
     if draw_instead is None:
         over_picture = next(filter(None, (feature.heads_picture(page, knobs) for feature in panels())), None)
-    narrow = 180 if over_picture else 0
     if has_layers:
-        all_layers = knobs.value(LAYERS, width=narrow or 240) == ALL
+        all_layers = knobs.value(LAYERS) == ALL
         orders = Choice((charts.UNSORTED, *metrics.names_of(page.trace)))
-        by = knobs.value(charts.SORT, orders, width=narrow or 260)
+        by = knobs.value(charts.SORT, orders)
+        if not knobs.locked:
+            heads_panels.order_controls(page.trace, orders, by)
 if draw_instead is not None:
     draw_instead(page)
     page.end()
@@ -67,7 +64,7 @@ def mosaic(cells: int) -> Spec:
     if not all_layers:
         return heatmap.heads_json(page.trace, step, page.cell.layer, chosen=page.cell, cells=cells, colors=colors)
     values = dict(zip(table.heads, table.column(by).tolist(), strict=True)) if table and order else {}
-    return layers_json(page.trace, step, page.cell, colors, cells, order, words, values)
+    return layers_json(page.trace, step, page.cell, colors, cells, order, words, values, cells == SCREEN_CELLS)
 
 
 def open_cell(cell: Cell) -> None:
@@ -86,7 +83,8 @@ def open_on_map(step: str, x: int, y: int) -> None:
 def open_head(layer: int, head: int) -> None:
     name = "" if by == charts.UNSORTED else by
     session().head_rank = rank_words(table, layer, head, name) if table else ""
-    open_cell(Cell(layer, WEIGHTS, head, page.cell.row, page.cell.column))
+    query, key = (knob_state.current_value(knob.key) for knob in (QUERY, KEY))  # of another step, page.cell has others
+    open_cell(Cell(layer, WEIGHTS, head, query, key))
 
 
 needs = over_picture.seconds if over_picture else estimate_seconds(page.trace, page.cell.step, SCREEN_CELLS)
@@ -101,13 +99,21 @@ except AttentionError as error:
     show_error(str(error))
     page.end()
     st.stop()
+show.figures(
+    [figure],
+    "heads_map",
+    open_on_map,
+    Surroundings(large=knob_state.is_presented()),
+    files=lambda: [mosaic(MOSAIC_CELLS)],
+)
 around = page.around(steps=True)
 if not over_picture:  # maps have no picture below
     controls = [control for control in around.controls if control["name"] not in (OVER.key, HEAT.key)]
     around = replace(around, controls=controls)
-show.figures(
-    [figure], "heads_map", open_on_map, around, knob_state.apply_controls, files=lambda: [mosaic(MOSAIC_CELLS)]
-)
+if has_layers and not knobs.locked:
+    around = replace(around, controls=[heads_panels.layers_control(all_layers), *around.controls])
+# Below the heads, which are what the page is for.
+show.figures([], "heads_knobs", None, around, heads_panels.apply_knobs)
 if session().head_opened:
     session().head_opened = False
     st.switch_page("app.py", query_params={})

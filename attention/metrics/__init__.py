@@ -18,7 +18,7 @@ from typing import Any
 from attention.base import cache
 from attention.formula.names import WEIGHTS
 from attention.metrics.find_rule import FindRule, find_heads
-from attention.metrics.metric import Metric, all_metrics, find, measure, names_of
+from attention.metrics.metric import Metric, all_metrics, chips, find, measure, names_of
 from attention.metrics.patterns import CELLS_PER_SECOND
 from attention.metrics.table import MetricsTable, similar_heads
 from attention.trace.layer import Layer
@@ -29,6 +29,7 @@ __all__ = [
     "Metric",
     "MetricsTable",
     "all_metrics",
+    "chips",
     "estimated_seconds",
     "find",
     "find_heads",

@@ -72,6 +72,7 @@ class Metric:
         of_pictures: whether it is defined only where tokens are patches of a picture.
         null: what a value is compared with to say whether it is more than chance: `UNIFORM`, `BY_DISTANCE`, or nothing.
         control: where a head that does this still does it, a positive control: `SHUFFLED` or `RANDOM`; empty if nothing shows it.
+        chip: its place among the metrics that people look for first, and its words there; None if only the menu has it.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Metric:
     of_pictures: bool = False
     null: str = UNIFORM
     control: str = ""
+    chip: tuple[int, str] | None = None
 
     def under_null(self, pattern: Pattern) -> Tensor:
         """The value for each query if the null held, [text head query_pos]; the head axis has length 1 where it is the same for all heads."""
@@ -173,20 +175,20 @@ _METRICS = (
         "Σ_j p_ij |i − j|", "all queries, within one text without patches of a picture", "Vig and Belinkov 2019, Analyzing the Structure of Attention", _distance,
         "keys − 1"),
     Metric("previous", "The weight of the preceding token.", "a_i,i−1", "queries for which the preceding token is visible; beside patches of a picture, words after a word",
-        _VOITA, _offset(-1), control=SHUFFLED),
+        _VOITA, _offset(-1), control=SHUFFLED, chip=(2, "previous token")),
     Metric("next", "The weight of the following token.", "a_i,i+1", "queries for which the following token is visible; beside patches of a picture, words before a word",
         _VOITA, _offset(1), control=SHUFFLED),
     Metric("first token", "The weight of the first token, where idle heads often look (an attention sink). A large weight need not be a large effect.",
         "a_i,0", "queries after the first for which it is visible",
-        "Vig and Belinkov 2019; Xiao et al. 2023, Efficient Streaming Language Models with Attention Sinks", CellWeights(_first_key, _first), control=SHUFFLED),
+        "Vig and Belinkov 2019; Xiao et al. 2023, Efficient Streaming Language Models with Attention Sinks", CellWeights(_first_key, _first), control=SHUFFLED, chip=(3, "first token")),
     Metric("self", "The weight of the token itself.", "a_i,i", "all queries, within one text",
         _VOITA, _offset(0), control=SHUFFLED),
     Metric("duplicate token", "The total weight of earlier occurrences of the same token.",
         "Σ a_ij over j < i with x_j = x_i", "queries whose token occurs earlier in the text",
-        "Wang et al. 2022, Interpretability in the Wild; TransformerLens, head_detector", CellWeights(lambda pattern: pattern.is_earlier_occurrence), null=BY_DISTANCE, control=RANDOM),
+        "Wang et al. 2022, Interpretability in the Wild; TransformerLens, head_detector", CellWeights(lambda pattern: pattern.is_earlier_occurrence), null=BY_DISTANCE, control=RANDOM, chip=(4, "duplicate token")),
     Metric("induction", "The total weight of the tokens that followed earlier occurrences of the same token. It shows where a head looks, not what it copies.",
         "Σ a_ij over j ≤ i with x_j−1 = x_i", "queries whose token occurs earlier in the text",
-        "Olsson et al. 2022, In-context Learning and Induction Heads", CellWeights(lambda pattern: pattern.follows_earlier_occurrence), null=BY_DISTANCE, control=RANDOM),
+        "Olsson et al. 2022, In-context Learning and Induction Heads", CellWeights(lambda pattern: pattern.follows_earlier_occurrence), null=BY_DISTANCE, control=RANDOM, chip=(1, "induction")),
     Metric("largest weight", "How concentrated a head is: the largest weight of a query. Looking at a sink counts, too.",
         "max_j a_ij", "all queries", _VOITA, lambda pattern: pattern.nan_unless(True, pattern.weights.amax(dim=-1))),
     Metric("norm-weighted first token", "The first token's share of the vector lengths that a query receives: usually far below its weight.",
@@ -214,6 +216,13 @@ def names_of(trace: Trace) -> tuple[str, ...]:
     """The names of the metrics that a trace can have: those of patches only where it has patches of a picture."""
     has_patches = any(any_patch(layer.key_tokens) for layer in trace.layers)
     return tuple(name for name, metric in all_metrics().items() if has_patches or not metric.of_pictures)
+
+
+def chips(trace: Trace) -> dict[str, str]:
+    """The names of the metrics that people look for first, in their order, with their words."""
+    found = (find(name) for name in names_of(trace))
+    places = sorted((metric.chip, metric.name) for metric in found if metric.chip)
+    return {name: words for (_, words), name in places}
 
 
 def find(name: str) -> Metric:

@@ -87,7 +87,7 @@ def _planned(page: Page, figure: go.Figure, title: bool) -> _Plan:
 
     rows, columns, left, wide = _fitted_across(page, x, y, annotations, _plot_ratio(figure))
     wide = min(wide, _HIGHEST * page.width / _plot_ratio(figure)) if _has_square_cells(figure) else wide
-    free = _free_above(cells, y, annotations)
+    free = _free_beside(cells, y, annotations)
     # The plot is higher than on the screen if the names of heads would be too small otherwise.
     high = max(wide * _plot_ratio(figure), min(_LEGIBLE * LINE / free, 2 * page.width))
 
@@ -229,15 +229,18 @@ def _overhang(page: Page, labels: _Labels, width: float) -> tuple[float, float]:
     return left - first.at * width, right - (1 - last.at) * width
 
 
-def _free_above(cells: list[Cells], y: Axis, annotations: list[marks.Note]) -> float:
-    """The height above the notes that stand on cells, free of other cells, as a fraction of the plot's height."""
-    rows = {edge for layer in cells for edge in layer.boxes[:, 3].tolist()}
+def _free_beside(cells: list[Cells], y: Axis, annotations: list[marks.Note]) -> float:
+    """The height above the notes that stand on cells, or below those that hang on cells, free of other cells, as a fraction of the plot's height."""
+    starts, ends = ({edge for layer in cells for edge in layer.boxes[:, side].tolist()} for side in (1, 3))
     free = [1.0]
     for note in annotations:
         position = y.start + note.y * (y.end - y.start)
-        above = [edge for edge in rows if edge < position - 1e-6]
+        above = [edge for edge in ends if edge < position - 1e-6]
+        below = [edge for edge in starts if edge > position + 1e-6]
         if note.above == 1 and above and note.y < 1:
             free.append(float(abs(y.at(position) - y.at(max(above)))))
+        if note.above == 0 and below and note.y > 0:
+            free.append(float(abs(y.at(position) - y.at(min(below)))))
     return min(value for value in free if value > 0)
 
 
@@ -307,7 +310,7 @@ def _plot_ratio(figure: go.Figure) -> float:
     """The ratio of the plot's height to its width."""
     if _has_square_cells(figure):
         x, y = (abs(axis.range[1] - axis.range[0]) for axis in (figure.layout.xaxis, figure.layout.yaxis))
-        return float(y / x)
+        return float(y / x * (figure.layout.yaxis.scaleratio or 1))
     margin = figure.layout.margin
     left, right, top, bottom = (80 if side is None else side for side in (margin.l, margin.r, margin.t, margin.b))
     return float(

@@ -25,7 +25,7 @@ LAYER = "layer"
 UNSORTED = "layer and head"
 SORT = Knob(
     "heads_sort", UNSORTED, ChoiceAmong(lambda: (UNSORTED, *all_metrics())), "Sort heads by",
-    "The head with the largest value comes first.")  # fmt: skip
+    "The head with the largest value comes first.", inline=True)  # fmt: skip
 X_AXIS = Knob(
     "heads_x", LAYER, ChoiceAmong(lambda: (LAYER, *all_metrics())), "Horizontal axis",
     "The quantity on the horizontal axis of the chart.")  # fmt: skip

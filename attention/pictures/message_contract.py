@@ -117,7 +117,11 @@ class Live(TypedDict):
 
 
 class Control(TypedDict):
-    """A knob above the maps. `when` has the values of other knobs for which it applies, `option_names` the labels of options, `presets` the numbers in its list."""
+    """A knob above the maps.
+
+    `when` has the values of other knobs for which it applies, `option_names` the labels of options, `presets` the numbers in its list, and `more`
+    the label of the menu of all options that have no button.
+    """
 
     kind: str
     name: str
@@ -128,6 +132,7 @@ class Control(TypedDict):
     high: NotRequired[float]
     options: NotRequired[list[str]]
     buttons: NotRequired[list[str]]
+    more: NotRequired[str]
     presets: NotRequired[tuple[int, ...]]
     option_names: NotRequired[dict[str, str]]
     when: NotRequired[dict[str, tuple[str, ...]]]

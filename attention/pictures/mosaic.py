@@ -28,6 +28,7 @@ from attention.pictures.layout import (
     Spec,
     base_layout,
     hover_labels,
+    note,
     outline,
     panel_label,
     panel_ticks,
@@ -48,8 +49,13 @@ HeadOrder = Sequence[tuple[int, int]]
 MOSAIC_CELLS = 1_000_000  # more cannot be told apart in a picture
 SCREEN_CELLS = MAX_SIDE**2  # the maximum number of cells of a map on the screen
 _CELLS_PER_SECOND = 40_000_000  # weights computed and pooled; measured on one thread
-_USUAL_WIDTH, _MAX_HEIGHT = 900, 1500  # pixels: the usual width and the maximum height of a map
-_PANEL_HEIGHTS = (40, 130)  # pixels: the minimum and maximum height of a panel
+_SCREEN = (876, 428)  # pixels: the width and height of all tiles, which stand on one screen of 1280 × 720
+_GAPS = (8, 4)  # pixels between tiles, and between more than `_MANY`
+_MANY = 100
+_TILES = (8, 160)  # pixels: the smallest and the largest tile
+_LABEL_SIZE, _LABEL_LINE = 12, 15  # pixels: the font and the lines of the labels under tiles
+_HIDDEN_OPACITY = 0.3  # half of a small tile may be hidden cells
+_NAME_WIDTH = 48  # pixels that "L29 H11" needs
 
 
 def heads_json(
@@ -117,11 +123,12 @@ def layers_json(
     order: HeadOrder = (),
     by: str = "",
     values: Mapping[tuple[int, int], float] = MappingProxyType({}),
+    on_screen: bool = False,
 ) -> Spec:
-    """Returns one map of every head of every layer that has a step, with gutters and one colour scale.
+    """Returns a square tile for every head of every layer that has a step, in one map with one colour scale.
 
-    Without an `order`, each layer is a row and each column a head. Layers may differ in tokens and in
-    numbers of heads. Above `cells` numbers, each cell shows the number of largest magnitude in a block, and the title states it.
+    Without an `order`, each layer is a row and each column a head; where layers outnumber heads, it is the other way round. Layers may differ in
+    tokens and in numbers of heads. Above `cells` numbers, each cell shows the number of largest magnitude in a block, and the title states it.
 
     Args:
         trace: whose heads are drawn.
@@ -131,7 +138,8 @@ def layers_json(
         cells: the maximum number of cells drawn.
         order: another order of all heads, row by row.
         by: what `order` sorts by, in words.
-        values: the numbers by which `order` sorts, for the tooltips.
+        values: the numbers by which `order` sorts: under the tiles, and with more digits in the tooltips.
+        on_screen: whether the tiles of hundreds of heads leave only one line for their labels, which the page shortens.
 
     Raises:
         MissingError: no layer has the step.
@@ -146,12 +154,14 @@ def layers_json(
     block = _block(trace, step, cells)
     rows, columns = (-(-max(sides) // block) for sides in zip(*shapes.values(), strict=True))
     order = [(i, head) for i, head in order if i in heads and head < heads[i]]
-    panel_width = columns + max(1, columns // 10)
-    panel_height = rows + max(1, math.ceil(rows * 0.3) if order else rows // 10)
-    positions = places_of_heads(heads, order)
-    panels_down, panels_across = (max(place) + 1 for place in zip(*positions.values(), strict=True))
+    names = [layer_label(trace.layers[i], i) for i in present]
+    tiles = _arrange(heads, order, all(name == f"L{i}" for i, name in zip(present, names, strict=True)))
+    if tiles.label and not on_screen:
+        tiles = tiles._replace(label=2 * _LABEL_LINE)
+    panel_width = columns + max(1, round(columns * tiles.gap / tiles.side))
+    panel_height = rows + max(1, round(rows * (tiles.gap + tiles.label) / tiles.side))
     panels = []
-    for (i, head), (row, column) in sorted(positions.items()):
+    for (i, head), (row, column) in sorted(tiles.places.items()):
         sides = [-(-side // block) for side in shapes[i]]
         panels.append(Panel(head, column * panel_width, row * panel_height, sides[0], sides[1], block, i))
     canvas = _Canvas(panels)
@@ -171,7 +181,7 @@ def layers_json(
     color_keys, extra_traces = scales.color_keys(declaration, low, high, colors, many=True)
     same_axes = len({(trace.layers[i].tokens, trace.layers[i].key_tokens, shapes[i]) for i in present}) == 1
     axes = declaration.row_axis, declaration.column_axis
-    names = [hover_labels(trace.layers[present[0]], axis) if same_axes else {} for axis in axes]
+    hovers = [hover_labels(trace.layers[present[0]], axis) if same_axes else {} for axis in axes]
     meta: Meta = {
         "alt": _alt(declaration, subtitle, facts, scales.describe_colors(declaration, low, high, colors)),
         "step": step,
@@ -180,25 +190,47 @@ def layers_json(
         "axes": [axis.removesuffix("_pos") for axis in axes],
         "file": [step, "all-heads"],
         "offsets": canvas.offsets.astype(np.min_scalar_type(max(1, block * block - 1))),
-        "rows": {"labelalias": names[0]},
-        "columns": {"labelalias": names[1]},
-        "design_width": _USUAL_WIDTH // 2 if order else _USUAL_WIDTH,  # labels need space between the rows
+        "rows": {"labelalias": hovers[0]},
+        "columns": {"labelalias": hovers[1]},
+        "design_width": _SCREEN[0],
     }
-    layout = base_layout(canvas.numbers.shape, f"<b>{declaration.symbol}</b>  {step}", subtitle, meta)
-    layout |= {"margin": {"l": 12, "r": 12, "t": 96, "b": 12}, "uirevision": f"all heads of {layout['uirevision']}"}
-    layout["xaxis"] |= {**panel_ticks(()), "side": "top"}
-    layout["yaxis"] |= panel_ticks(())
-    pixels = min(_MAX_HEIGHT / panels_down, _panel_pixels(panels_across, rows, columns))
-    layout["height"] = round(130 + panels_down * pixels * panel_height / rows)
+    measures = (panel_height, panel_width), (rows, columns)
+    layout = base_layout(tiles.shape(*measures), f"<b>{declaration.symbol}</b>  {step}", subtitle, meta)
+    _lay_out_tiles(layout, tiles, *measures, names)
     layout["shapes"] = outline_head(panels, chosen)
     if order:
-        layout["annotations"] = panel_labels(panels, panels_across)
-    else:
-        lines = [(index * panel_height, rows, layer_label(trace.layers[i], i)) for index, i in enumerate(present)]
-        label_lines(layout, lines, [(i * panel_width, columns, f"H{i}") for i in range(panels_across)])
+        layout["annotations"] = [_tile_label(panel, values.get((panel.layer, panel.head))) for panel in panels]
     if beside_bar := scales.scale_note(declaration, high, colors, True, facts.high or 0):
         layout["annotations"] = [*layout.get("annotations", []), *beside_bar]
-    return {"data": [*cell_traces(canvas.numbers, canvas.hidden, color_keys), *extra_traces], "layout": layout}
+    shown = np.where(canvas.hidden, np.nan, canvas.numbers).astype(
+        canvas.numbers.dtype
+    )  # nothing shines through the hidden cells
+    numbers, *grounds = cell_traces(shown, canvas.hidden, color_keys)
+    faint = [{**ground, "opacity": _HIDDEN_OPACITY} for ground in grounds]
+    return {"data": [numbers, *faint, *extra_traces], "layout": layout}
+
+
+def _lay_out_tiles(
+    layout: dict[str, Any], tiles: _Tiles, pitch: tuple[int, int], cells: tuple[int, int], names: list[str]
+) -> None:
+    """Makes tiles square in a layout, and names the lines of those that have no label; `pitch` and `cells` are the rows and columns from tile to tile, and of a tile."""
+    top = 84 if tiles.label else 90  # names of columns stand on the tiles
+    layout |= {"margin": {"l": 12, "r": 12, "t": top, "b": 4}, "uirevision": f"all heads of {layout['uirevision']}"}
+    layout["font"] = layout["title"]["subtitle"]["font"] = {"size": _LABEL_SIZE}
+    layout["xaxis"] |= {**panel_ticks(()), "side": "top", "constrain": "domain", "constraintoward": "left"}
+    square = {"scaleanchor": "x", "scaleratio": cells[1] / cells[0], "constrain": "domain", "constraintoward": "top"}
+    layout["yaxis"] |= panel_ticks(()) | square
+    if not tiles.label:
+        own = [f"H{i}" for i in range(tiles.down if tiles.is_deep else tiles.across)]
+        lines, columns = (own, names) if tiles.is_deep else (names, own)
+        label_lines(
+            layout,
+            [(i * pitch[0], cells[0], name) for i, name in enumerate(lines)],
+            [(i * pitch[1], cells[1], name) for i, name in enumerate(columns)],
+        )
+    down, across = tiles.shape(pitch, cells)
+    width = _SCREEN[0] + 12 - layout["margin"]["l"]
+    layout["height"] = top + 4 + round(down / across * width * cells[1] / cells[0])
 
 
 def outline_head(panels: Sequence[Panel], chosen: Cell | None) -> list[dict[str, Any]]:
@@ -372,10 +404,77 @@ def _block(trace: Trace, step: str, cells: int) -> int:
     return math.ceil(math.sqrt(max(1.0, numbers / cells)))
 
 
-def _panel_pixels(across: int, rows: int, columns: int) -> float:
-    """Returns the height of a panel in pixels; cells are approximately square."""
-    lowest, highest = _PANEL_HEIGHTS
-    return min(highest, max(lowest, _USUAL_WIDTH / across * min(2.0, max(0.5, rows / columns))))
+class _Tiles(NamedTuple):
+    """Where the tile of each head stands (row, column); and in pixels its side, the gap beside it and below its label, and the height of that."""
+
+    places: dict[tuple[int, int], tuple[int, int]]
+    side: float
+    gap: int
+    label: int = 0
+    is_deep: bool = False
+
+    @property
+    def down(self) -> int:
+        return 1 + max(row for row, _ in self.places.values())
+
+    @property
+    def across(self) -> int:
+        return 1 + max(column for _, column in self.places.values())
+
+    def shape(self, pitch: tuple[int, int], cells: tuple[int, int]) -> tuple[int, int]:
+        """The rows and columns of the map: with the labels of the last tiles, and with free space beside the tiles where these could not be larger."""
+        rows, width = self.down * pitch[0], _SCREEN[0]
+        height = max(_SCREEN[1], self.down * (self.side + self.gap + self.label))
+        widest = math.ceil(width * cells[1] * rows / cells[0] / height)  # whole cells make gaps wider
+        return rows, max(self.across * pitch[1], round(width * cells[1] / self.side), widest)
+
+
+def _arrange(heads: Mapping[int, int], order: HeadOrder, may_turn: bool) -> _Tiles:
+    """Returns the tiles, as large as fit on a screen: a row for each layer, or a column where this is larger and they `may_turn`; or line by line in an `order`."""
+    if not order:
+        places = places_of_heads(heads)
+        gap = _GAPS[len(places) > _MANY]
+        is_deep = may_turn and len(heads) > max(heads.values())
+        if is_deep:
+            places = {place: (column, row) for place, (row, column) in places.items()}
+        tiles = _Tiles(places, 0, gap, is_deep=is_deep)
+        return tiles._replace(side=_side(tiles.across, tiles.down, gap, 0))
+    gap = _GAPS[len(order) > _MANY]
+    label = 2 * _LABEL_LINE  # name and value; one of them where tiles would be narrower than a name
+    side, across = _largest_side(len(order), gap, label)
+    if side + gap < _NAME_WIDTH:
+        label = _LABEL_LINE
+        side, across = _largest_side(len(order), gap, label)
+    return _Tiles({place: divmod(index, across) for index, place in enumerate(order)}, side, gap, label)
+
+
+def _largest_side(count: int, gap: int, label: int) -> tuple[float, int]:
+    """Returns the largest side of that many tiles on a screen, and how many stand side by side then."""
+    return max((_side(across, -(-count // across), gap, label), across) for across in range(1, count + 1))
+
+
+def _side(across: int, down: int, gap: int, label: int) -> float:
+    """Returns the side of a tile in pixels, so that lines of tiles fit on a screen with their gaps and labels."""
+    width, height = _SCREEN
+    return min(_TILES[1], max(_TILES[0], min((width + gap) / across - gap, height / down - gap - label)))
+
+
+def _tile_label(panel: Panel, value: float | None) -> dict[str, Any]:
+    """Returns the name of a head under its tile, and the value that sorts it; the page leaves out what does not fit."""
+    text = f"L{panel.layer} H{panel.head}"
+    if value is not None:
+        text += f"<br><b>{_short_number(value)}</b>"
+    place = {"x": panel.x - 0.5, "y": panel.y + panel.rows - 0.5, "xanchor": "left", "yanchor": "top"}
+    return note(text, align="left", borderpad=0, font={"size": _LABEL_SIZE}, **place)
+
+
+def _short_number(value: float) -> str:
+    """Returns a value with two decimals, fewer where it is large, so that it fits under a tile; a dash where there is none."""
+    return (
+        f"{value:.{2 if abs(value) < 10 else 1 if abs(value) < 100 else 0}f}".replace("-", "−")
+        if math.isfinite(value)
+        else "–"
+    )
 
 
 def _alt(step: Step, facts: Sequence[str], numbers: StepStats, colors: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import state_of_address
 from streamlit.testing.v1 import AppTest
@@ -15,7 +17,9 @@ from test_pages import drawn, opened, said
 
 from attention import FileError, TypedText, metrics
 from attention.base.cache import CACHE
+from attention.corpus import result as result_of_runs
 from attention.corpus import scan
+from attention.corpus.command import main
 from attention.corpus.distribution_mosaic import HeadDistributions
 from attention.corpus.result import HeadsResult
 from attention.models.library import LIBRARY
@@ -63,6 +67,35 @@ def result() -> HeadsResult:
 
 def other_result() -> HeadsResult:
     return HeadsResult.of("second", heads_parquet(OTHER_TEXTS))
+
+
+def test_example_shows_what_an_upload_of_it_shows(offered: Path) -> None:
+    app = opened(PAGE, **MANY)
+    app.button(key="heads_example").click().run()
+    assert not app.exception
+    assert state_of_address(app)["heads_result"] == chosen_result.EXAMPLE
+    (offered / "copy.parquet").write_bytes((result_of_runs.EXAMPLE / "heads.parquet").read_bytes())
+    copy = opened(PAGE, **MANY, heads_result="copy")
+    for shown, expected in zip(drawn(app), drawn(copy), strict=True):
+        assert json.dumps(shown, default=np.ndarray.tolist) == json.dumps(expected, default=np.ndarray.tolist)
+    assert app.dataframe[0].value.equals(copy.dataframe[0].value)
+    captions = [caption.value.replace("copy: ", "example: ") for caption in copy.caption]
+    assert [caption.value for caption in app.caption] == captions
+
+
+@pytest.mark.slow
+def test_example_is_what_its_command_makes(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    assert main(["all-MiniLM-L6-v2", str(result_of_runs.EXAMPLE / "texts.txt"), "-o", str(made), "--top", "1"]) == 0
+    found, again = HeadsResult.open(result_of_runs.EXAMPLE), HeadsResult.open(made)
+    assert {**found.plan, "versions": {}} == {**again.plan, "versions": {}}
+    assert (found.metrics, found.heads, found.info["read"]) == (again.metrics, again.heads, again.info["read"])
+    pd.testing.assert_frame_equal(found.frame(), again.frame(), rtol=1e-3, atol=1e-4)
+    for layer, head in found.heads[::7]:
+        np.testing.assert_allclose(found.mean_map(layer, head), again.mean_map(layer, head), atol=1e-4)
+        (example,), (other,) = found.examples(layer, head, "previous"), again.examples(layer, head, "previous")
+        assert example.tokens == other.tokens
+    assert (result_of_runs.EXAMPLE / "heads.parquet").stat().st_size < 220_000
 
 
 def mosaic(app: AppTest) -> dict[str, Any]:

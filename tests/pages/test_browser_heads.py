@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import act_and_settle, chosen_cell_line, click_cell, painted_numbers, wait_until_settled
+from conftest import act_and_settle, chosen_cell_line, click_cell, painted_numbers, place_of_cell, wait_until_settled
 from playwright.sync_api import expect
 from test_browser import Open, query
 
@@ -18,18 +18,34 @@ pytestmark = pytest.mark.browser
 TEXT = DEFAULTS["text"]
 
 
-def test_previous_token_head_is_two_clicks_from_its_arithmetic(open_page: Open, server: str) -> None:
+def test_buttons_sort_square_tiles_with_the_values_under_them(open_page: Open, server: str) -> None:
     trace = Model("all-MiniLM-L6-v2", TEXT).trace()
     table = metrics.of(trace)
     order = table.sorted_by("previous")
     assert order[0] == (0, 2)
-    page = open_page(f"{server}/heads?source=model&heads_sort=previous")
-    sorted_by = mosaic.layers_json(trace, "weights", order=order, by="previous")
+    page = open_page(f"{server}/heads?source=model&q=4&k=2")
+    sort = page.locator(".controls label[data-name=heads_sort]")
+    expect(sort.locator("[aria-pressed=true]")).to_have_text("layer and head")
+    act_and_settle(page, sort.get_by_role("button", name="previous token").click)
+    expect(sort.locator("[aria-pressed=true]")).to_have_text("previous token")
+    assert query(page)["heads_sort"] == "previous"
+    values = dict(zip(table.heads, table.column("previous").tolist(), strict=True))
+    sorted_by = mosaic.layers_json(trace, "weights", order=order, by="previous", values=values, on_screen=True)
     np.testing.assert_array_equal(painted_numbers(page, 0), sorted_by["data"][0]["z"])
     panels = page.evaluate("document.querySelector('.figures .js-plotly-plot').layout.meta.panels")
     assert panels == sorted_by["layout"]["meta"]["panels"]
 
-    # Resized to a phone and back: names appear where they fit, and panels keep their shape.
+    # Under each tile, the value of the metric.
+    labels = page.locator(".js-plotly-plot").first.locator(".annotation-text")
+    shown = labels.evaluate_all("texts => texts.map((text) => text.getAttribute('data-unformatted'))")
+    assert {f"L{i} H{h}<br><b>{values[i, h]:.2f}</b>" for i, h in order} <= {*shown}
+    tile = page.evaluate("""() => {
+        const { xaxis, yaxis, meta: { panels: [{ rows, columns }] } } = document.querySelector('.js-plotly-plot')._fullLayout;
+        return [columns * Math.abs(xaxis.l2p(1) - xaxis.l2p(0)), rows * Math.abs(yaxis.l2p(1) - yaxis.l2p(0))];
+    }""")
+    assert tile[0] == pytest.approx(tile[1], abs=0.5)
+
+    # Resized to a phone and back: names appear where they fit, and tiles stay squares.
     size = page.viewport_size
     assert size
     drawn = page.locator(".figures .js-plotly-plot").first
@@ -37,21 +53,33 @@ def test_previous_token_head_is_two_clicks_from_its_arithmetic(open_page: Open, 
     expect(drawn).to_contain_text("L0 H2")
     page.set_viewport_size({"width": 390, "height": 844})
     expect(drawn).not_to_contain_text("L0 H2")
-    expect(drawn).to_contain_text("0.2")
     narrow = drawn.bounding_box()
     assert wide
     assert narrow
     assert narrow["height"] < wide["height"]
     page.set_viewport_size(size)
     expect(drawn).to_contain_text("L0 H2")
-    wait_until_settled(page)
 
-    # The second panel of the picture: hover names the head, a click opens it.
+
+def test_previous_token_head_is_two_clicks_from_its_arithmetic(open_page: Open, server: str) -> None:
+    trace = Model("all-MiniLM-L6-v2", TEXT).trace()
+    table = metrics.of(trace)
+    order = table.sorted_by("previous")
+    page = open_page(f"{server}/heads?source=model&heads_sort=previous&q=4&k=2")
+
+    # The second panel of the picture: hover names the head, the metric and the value, a click opens it with the query that was chosen.
     layer, head = order[1]
+    panels = page.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels")
     second = next(panel for panel in panels if (panel["layer"], panel["head"]) == (layer, head))
+    place = place_of_cell(page, 0, row=second["y"] + 2, column=second["x"] + 1)
+    assert place
+    page.mouse.move(*place)
+    value = table.values[layer, head, [*metrics.all_metrics()].index("previous")]
+    expect(page.locator(".tip:visible")).to_contain_text(f"L{layer} H{head}, previous, on this text: {value:.4g}")
     act_and_settle(page, lambda: click_cell(page, 0, row=second["y"] + 2, column=second["x"] + 1))
     expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
-    assert (query(page)["layer"], query(page)["head"]) == (str(layer), str(head))
+    opened = [query(page)[key] for key in ("layer", "head", "q", "k")]
+    assert opened == [str(layer), str(head), "4", "2"]
     np.testing.assert_array_equal(painted_numbers(page, 1), trace.layers[layer].matrix("weights", head).numpy())
     page.go_back()
     expect(page.get_by_role("heading", name="Heads", exact=True)).to_be_visible()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -43,10 +44,13 @@ def test_mosaic_places_every_head_and_a_click_finds_it(step: str) -> None:
     for panel in meta["panels"]:
         part = numbers[panel["y"] : panel["y"] + panel["rows"], panel["x"] : panel["x"] + panel["columns"]]
         matrix = sample.layers[panel["layer"]].matrix(step, panel["head"]).numpy()
-        np.testing.assert_array_equal(part, np.where(np.isfinite(matrix), matrix, np.nan))
+        mask = sample.layers[panel["layer"]].mask
+        hidden = ~mask.numpy() if mask is not None and step in ("weights", "masked_scores") else False
+        np.testing.assert_array_equal(part, np.where(hidden, np.nan, matrix))
         cell = heatmap.cell_at(figure, panel["x"] + 1, panel["y"] + 3)
         assert cell == Cell(panel["layer"], step, panel["head"], 3, 1)
-    assert figure["layout"]["yaxis"]["ticktext"] == ["L0", "L1", "L2"]
+    layers = "yaxis" if step != "output" else "xaxis"  # one matrix a layer: the layers stand side by side
+    assert figure["layout"][layers]["ticktext"] == ["L0", "L1", "L2"]
     if step != "output":
         assert figure["layout"]["xaxis"]["ticktext"] == ["H0", "H1", "H2", "H3"]
         (frame,) = figure["layout"]["shapes"]
@@ -79,6 +83,45 @@ def test_sorted_mosaic_begins_with_the_largest_head_and_labels_blocks() -> None:
     assert cell is not None
     matrix = sample.layers[cell.layer].matrix("weights", cell.head)
     assert float(matrix[cell.row, cell.column]) == float(matrix[2:4, 0:2].max())
+
+
+def test_values_under_tiles_are_those_of_the_metric() -> None:
+    sample = trace()
+    table = metrics.of(sample)
+    for name in ("first token", "distance", "next"):  # the last is not defined under a causal mask
+        order = table.sorted_by(name)
+        values = dict(zip(table.heads, table.column(name).tolist(), strict=True))
+        layout = layers_json(sample, "weights", order=order, by=name, values=values)["layout"]
+        for label, panel in zip(layout["annotations"], layout["meta"]["panels"], strict=True):
+            words, value = re.fullmatch(r"(.+)<br><b>(.+)</b>", label["text"]).groups()  # type: ignore[union-attr]  # every label has both
+            head = panel["layer"], panel["head"]
+            assert words == "L{} H{}".format(*head)
+            assert value == ("–" if np.isnan(values[head]) else f"{values[head]:.2f}")
+            assert label["font"]["size"] == 12
+            assert (label["x"] + 0.5, label["y"] + 0.5) == (panel["x"], panel["y"] + panel["rows"])  # under its tile
+        if name != "next":
+            assert values[order[0]] == table.column(name).max()
+
+
+@pytest.mark.parametrize(("n_layers", "n_heads"), [(30, 9), (12, 12), (6, 12), (2, 1)])
+@pytest.mark.parametrize("text", [TEXT, "a b", "a"])
+def test_square_tiles_of_all_heads_fit_on_one_screen(n_layers: int, n_heads: int, text: str) -> None:
+    (layer,) = TypedText(text, AttentionConfig(n_heads=n_heads, d_model=4 * n_heads)).trace().layers
+    sample = Trace(layer.tokens, (layer,) * n_layers)
+    heads = [(i, head) for i in range(n_layers) for head in range(n_heads)]
+    values = dict.fromkeys(heads, 0.5)
+    for order in ((), heads):
+        layout = layers_json(sample, "weights", order=order, values=values if order else {}, on_screen=True)["layout"]
+        panels, margin = layout["meta"]["panels"], layout["margin"]
+        assert sorted((panel["layer"], panel["head"]) for panel in panels) == heads
+        down, across = (abs(axis["range"][0] - axis["range"][1]) for axis in (layout["yaxis"], layout["xaxis"]))
+        row = (layout["height"] - margin["t"] - margin["b"]) / down
+        column = (900 - margin["l"] - margin["r"]) / across
+        assert row / column == pytest.approx(layout["yaxis"]["scaleratio"], rel=0.02)  # a tile is square
+        if len(layer.tokens) > 1:  # a gap is a cell at least
+            assert layout["height"] < 720 - 195
+    if n_layers > n_heads:
+        assert layers_json(sample, "weights")["layout"]["xaxis"]["ticktext"] == [f"L{i}" for i in range(n_layers)]
 
 
 def test_layers_may_differ_in_tokens_heads_and_names() -> None:
@@ -202,6 +245,21 @@ def test_heads_page_shows_all_layers_metrics_and_the_requested_aggregate() -> No
     single = opened(text="a b a c a b", heads_layers="one layer", layer="1")
     assert len(metas(single)[0]["panels"]) == 4
     assert "rollout" not in [meta["step"] for meta in metas(single)]  # not requested
+
+
+@pytest.mark.usefixtures("model")
+def test_heads_are_sorted_by_buttons_for_the_metrics_that_declare_one() -> None:
+    app = opened(text="a b a c a b", heads_sort="induction")
+    messages = [
+        unpack_message(each.proto.bytes) for each in app.get("bidi_component") if b'"figures":' in each.proto.bytes
+    ]
+    (sort,) = (control for message in messages for control in message["controls"] if control["name"] == "heads_sort")
+    declared = sorted((each.chip, each.name) for each in metrics.all_metrics().values() if each.chip)
+    assert sort["buttons"] == [charts.UNSORTED, *(name for _, name in declared)]
+    assert sort["buttons"][1:] == ["induction", "previous", "first token", "duplicate token"]
+    assert sort["option_names"] == {name: words for (_, words), name in declared}
+    assert set(sort["options"]) == {charts.UNSORTED, *metrics.names_of(trace())}
+    assert (sort["value"], sort["more"]) == ("induction", "all metrics")
 
 
 @pytest.mark.usefixtures("model")

@@ -88,7 +88,7 @@ def test_every_message_has_the_declared_fields() -> None:
     layer = TypedText("the cat sat on the mat").trace().layers[0]
     check_keys([made := live_inputs(layer, 0) or {}], message_contract.Live)
     sent = [unpack_message(pack([], Surroundings(made)))]
-    for page, source in (("app.py", "typed text"), ("app.py", "notebook")):
+    for page, source in (("app.py", "typed text"), ("app.py", "notebook"), ("pages/heads.py", "model")):
         app = AppTest.from_file(str(ROOT / page), default_timeout=60)
         app.query_params["source"] = source  # without the notebooks, a note about it
         app.run()

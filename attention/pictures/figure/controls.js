@@ -46,8 +46,13 @@ function choice(row, control) {
   const { name, option_names: labels = {} } = control;
   const select = create("select", { name }, ...control.options.map((value) => createOption(value, labels[value])));
   const buttons = (control.buttons ?? []).map((value) => create("button", { type: "button", value, textContent: labels[value] ?? value }));
+  const others = control.options.filter((value) => !control.buttons?.includes(value));
+  const menu = control.more && create("select", { className: "more" }, createOption("", control.more), ...others.map((value) => createOption(value, labels[value])));
   const markPressed = () => {
     for (const button of buttons) button.ariaPressed = String(button.value === select.value);
+    if (!menu) return;
+    menu.value = others.includes(select.value) ? select.value : "";
+    menu.classList.toggle("chosen", menu.value !== "");
   };
   select.addEventListener("change", () => {
     const value = ["head", "heads", "layer"].includes(name) ? Number(select.value) : select.value;
@@ -63,16 +68,18 @@ function choice(row, control) {
   if (!buttons.length) return [select];
 
   // A page about this knob shows its usual options as buttons side by side.
-  for (const button of buttons) {
-    button.addEventListener("click", () => {
-      select.value = button.value;
-      markPressed();
-      select.dispatchEvent(new Event("change"));
-    });
-  }
+  const choose = (value) => {
+    select.value = value;
+    markPressed();
+    select.dispatchEvent(new Event("change"));
+  };
+  for (const button of buttons) button.addEventListener("click", () => choose(button.value));
   select.hidden = true;
   const group = create("span", { className: "choices", role: "group", ariaLabel: control.label }, ...buttons);
-  return [select, group];
+  if (!menu) return [select, group];
+  menu.options[0].hidden = true;
+  menu.addEventListener("change", () => choose(menu.value));
+  return [select, group, menu];
 }
 
 // A whole number; `presets` are chosen from a list, any other number is typed.

@@ -14,6 +14,7 @@ const MIN_CELL = { signed: 23, unsigned: 20, height: 13 };
 const FONT_SIZES = { text: 10, subtitle: 11 }; // the defaults
 const PICTURE_HEIGHTS = { low: 260, high: 560 }; // pixels of a figure over a picture
 const LABEL_WIDTHS = { full: 36, short: 18 }; // the pixels that the panel labels "L2 H11" and "2.11" need
+const ABOVE_TILES = 210; // pixels of the page above the tiles of all heads
 const LABEL_SPACE = 6; // pixels between labels side by side
 const SUBTITLE = { line: 14, edge: 6, free: 2 }; // pixels: the height of a line, the space beside it, the free space above the title
 
@@ -41,10 +42,13 @@ function applyTheme(layout, root) {
 export function figureHeight({ height, margin, meta, xaxis, yaxis }, element) {
   const { clientWidth } = element;
   if (isEnlarged(element)) return enlargedSize(window.innerHeight, margin.t + margin.b, yaxis);
-  if (!meta.grid && (!meta.design_width || clientWidth >= meta.design_width)) return height;
-  const [across, down] = [xaxis, yaxis].map(({ range: [from, to] }) => Math.abs(to - from));
   const frame = margin.t + margin.b;
+  const [across, down] = [xaxis, yaxis].map(({ range: [from, to] }) => Math.abs(to - from));
   const squares = ((clientWidth - margin.l - margin.r) * down) / across;
+  if (yaxis.scaleratio) { // tiles: as large as the page is wide, if they stand on one screen then
+    return Math.round(Math.min(frame + squares * yaxis.scaleratio, Math.max(height, window.innerHeight - ABOVE_TILES)));
+  }
+  if (!meta.grid && (!meta.design_width || clientWidth >= meta.design_width)) return height;
   if (meta.grid) return Math.round(Math.min(PICTURE_HEIGHTS.high, Math.max(PICTURE_HEIGHTS.low, frame + squares)));
   const proportional = (height - frame) * (clientWidth / meta.design_width);
   return Math.min(height, Math.round(frame + Math.max(proportional, squares)));
@@ -57,14 +61,33 @@ export function figureWidth({ margin, xaxis }, element) {
 
 // Shortens the labels of panels, or removes them, if the panels are narrower than the labels.
 function shortenLabels(layout, element) {
-  const [panel] = layout.meta.panels;
-  const labels = layout.annotations;
-  if (!layout.meta.design_width || !labels?.length) return layout;
-  const [from, to] = layout.xaxis.range;
+  const { annotations: labels, meta, xaxis: { range: [from, to] }, yaxis } = layout;
+  const [panel] = meta.panels;
+  if (!meta.design_width || !labels?.length) return layout;
+  const shortened = (shorten) => ({ ...layout, annotations: labels.map((label) => (label.name === "colors" ? label : { ...label, text: shorten(label.text) })) });
+  if (yaxis.scaleratio) return shortened(fittingLabel(layout, element));
   const pixels = (plotSize(element, layout).xaxis * panel.columns) / Math.abs(to - from);
   if (pixels >= LABEL_WIDTHS.full) return layout;
-  const short = (text) => (pixels < LABEL_WIDTHS.short ? "" : text.replace(/L(\d+) H(\d+)/, "$1.$2"));
-  return { ...layout, annotations: labels.map((label) => (label.name === "colors" ? label : { ...label, text: short(label.text) })) };
+  return shortened((text) => (pixels < LABEL_WIDTHS.short ? "" : text.replace(/L(\d+) H(\d+)/, "$1.$2")));
+}
+
+// What is written under tiles: the name of the head and its value, in two lines or one, the value alone, or nothing.
+function fittingLabel(layout, element) {
+  const { annotations, font, meta: { panels: [first, ...others] }, xaxis, yaxis } = layout;
+  const labels = annotations.filter(({ name }) => name !== "colors");
+  const size = plotSize(element, layout);
+  const cells = ({ range: [from, to] }) => Math.abs(to - from);
+  const cell = Math.min(size.xaxis / cells(xaxis), size.yaxis / cells(yaxis) / yaxis.scaleratio); // its width
+  const pitch = (side, axis) => Math.min(...others.map((other) => other[side] - first[side]).filter((distance) => distance > 0), cells(axis));
+  const width = cell * pitch("x", xaxis) - LABEL_SPACE / 2;
+  const height = cell * yaxis.scaleratio * (pitch("y", yaxis) - first.rows);
+  const plain = (line) => unescapeHtml(line.replace(/<\/?b>/g, ""));
+  const fits = (shorten) => labels.every(({ text, font: { size: pixels } = font }) => {
+    const lines = shorten(text).split("<br>");
+    return lines.length * pixels <= height && lines.every((line) => textWidth(plain(line), `${pixels}px ${font.family}`) <= width);
+  });
+  const kinds = [(text) => text, (text) => text.replace("<br>", " "), (text) => text.split("<br>").at(-1)];
+  return kinds.find(fits) ?? (() => "");
 }
 
 // The size in pixels of the plot area.

@@ -114,6 +114,7 @@
  * @property {number} [high]
  * @property {string[]} [options]
  * @property {string[]} [buttons] the usual options, side by side
+ * @property {string} [more] the label of the menu of the other options; without it they cannot be chosen
  * @property {number[]} [presets] numbers that are chosen from a list; any other is typed
  * @property {Object<string, string>} [option_names] the labels of options that differ from their values
  * @property {Object<string, string[]>} [when] the values of other knobs for which it applies

@@ -34,6 +34,8 @@ OVER = Knob("heads_over", _ONE, Choice((_ONE, MANY)), "Heads over", "This text: 
 RESULT = Knob("heads_result", "", Text(300), "Result", "A result of attention.corpus: a name on offer here, a path where paths are allowed, or an uploaded file as name:digest.", inline=True)  # fmt: skip
 OTHER = Knob("heads_result_b", "", Text(300), "Compared with", "A second result; changes are this one minus the first.", inline=True)  # fmt: skip
 
+EXAMPLE = "example"
+"""The name of the result that comes with the package."""
 _TABLE = "heads.parquet"
 _MAX_BYTES = MAX_TRACE_MB * 2**20  # of one result: as many as a trace may have
 _MOST_NAMES = 500
@@ -130,6 +132,11 @@ def _uploaded(knob: Knob, key: str) -> None:
     knob_state.hold({knob.key: uploaded.link_name, OVER.key: MANY})
 
 
+def open_example() -> None:
+    """Opens the result that comes with the package."""
+    knob_state.hold({RESULT.key: EXAMPLE, OVER.key: MANY})
+
+
 def missing_words(source: Source | None) -> str:
     """A sentence about uploaded results, which are not in the link; empty if the page shows a source, or there are none."""
     if source is not None:
@@ -164,6 +171,10 @@ def _of_name(name: str) -> HeadsResult:
     if name in result_names():
         folder = RESULTS / name
         return _of_path(folder if folder.is_dir() else RESULTS / f"{name}.parquet", name)
+    if name == EXAMPLE:
+        from attention.corpus.result import EXAMPLE as FOLDER
+
+        return _of_path(FOLDER, name)
     if ALLOW_LOCAL_MODELS:
         return _of_path(Path(name), Path(name).name)
     offered = ", ".join(result_names()[:20])

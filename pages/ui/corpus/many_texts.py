@@ -287,6 +287,7 @@ def _explain(knobs: Knobs) -> None:
         "A *result* says what every head of a model does over thousands of texts: mean, spread and histogram of each metric, the same by chance and on controls, "
         "and the texts with the largest values. One command makes it from a model and your own texts (`.txt`, `.jsonl`, `.csv`, `.parquet`); 500 sentences take about ten seconds."
     )
+    st.button("Open an example", key="heads_example", type="primary", on_click=chosen_result.open_example, help="Of all-MiniLM-L6-v2 over 40 short sentences: a file that this command made.")  # fmt: skip
     st.code(_COMMAND, language="sh")
     above = "choose a result above, or " if chosen_result.result_names() else ""
     where = "choose it above, type the path of its folder there, or " if ALLOW_LOCAL_MODELS else above

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from attention import metrics
+from attention import Trace, metrics
 from attention.base.errors import AttentionError
-from attention.base.knobs import Choice, Knob, Text
+from attention.base.knobs import Choice, Knob, Range, Text
 from attention.explanation import tables
 from attention.explanation.derived import DerivedMap
 from attention.explanation.subwords import words_rule
@@ -31,7 +32,9 @@ from attention.metrics.table import describe_head, describe_metric, estimated_se
 from attention.pictures import charts, view
 from attention.pictures.heatmap import derived_map_json
 from attention.pictures.message import Surroundings
+from attention.pictures.message_contract import Control
 from attention.pictures.steps_view import cell_line
+from attention.pictures.view import describe_control
 from pages.ui.exports.links import small_download
 from pages.ui.features import HeadMap, panels
 from pages.ui.page import show
@@ -42,6 +45,8 @@ from pages.ui.state import knob_state
 from pages.ui.state.notices import plain, show_error
 from pages.ui.state.widgets import Knobs
 
+ALL = "all layers"
+LAYERS = Knob("heads_layers", ALL, Choice((ALL, "one layer")), "Show", "All heads of all layers, or a larger picture of the chosen layer.", inline=True)  # fmt: skip
 _NONE = "none"
 _FIND = Knob("heads_find", "", Text(MAX_RULE), "Find heads that look …", 'From queries to keys: any, "word", [some, words], /regular expression/ of a word, punctuation or special; keys also: same word, offset -1, previous sentence. Of a pair of texts: text A, text B. Of a picture: picture, words, registers, patch row 2-4, column 3-7; keys also: near patches, same row. A word in lower case matches whatever the case.', placeholder="from [he, she] to [anna, tom]")  # fmt: skip
 _FIND_HELPS = {
@@ -52,6 +57,32 @@ _FIND_HELPS = {
     "strongest cell": "The query with the largest value, and its strongest key. A click opens it in the Lab.",
 }
 _MOST_SIMILAR = 8
+
+
+def order_controls(trace: Trace, orders: Choice, by: str) -> None:
+    """Draws how the heads are sorted, as buttons for the metrics that people look for first, and a menu of the others."""
+    words = metrics.chips(trace)
+    control = describe_control(charts.SORT, orders, by, None)
+    control |= {"buttons": [charts.UNSORTED, *words], "option_names": words, "more": "all metrics"}
+    around = Surroundings(controls=[control], large=knob_state.is_presented())
+    show.figures([], "heads_order", None, around, lambda values: _hold(values, charts.SORT, orders))
+
+
+def layers_control(all_layers: bool) -> Control:
+    """The buttons for all layers or the chosen one."""
+    control = describe_control(LAYERS, LAYERS.range, LAYERS.range.options[not all_layers], None)  # type: ignore[attr-defined]  # it is a Choice
+    return {**control, "buttons": control["options"]}
+
+
+def apply_knobs(values: dict[str, Any]) -> None:
+    """Sets the knobs below the heads."""
+    _hold(values, LAYERS, LAYERS.range)
+    knob_state.apply_controls(values)
+
+
+def _hold(values: dict[str, Any], knob: Knob, within: Range) -> None:
+    if knob.key in values and within.accepts(values[knob.key]):
+        knob_state.hold({knob.key: values[knob.key]})
 
 
 def metrics_table(page: Page, key: str) -> metrics.MetricsTable | None:
