@@ -159,7 +159,7 @@ def _vectors(layer: Layer, head: int, query: int, key: int, few: bool) -> dict[s
     needed = {QUERY: [query], KEY: [key], VALUE: [key]}
     if layer.has(WEIGHTS):
         needed[VALUE] += layer.matrix(WEIGHTS, head)[query].topk(min(4, len(layer.key_tokens))).indices.tolist()
-    vectors = {}
+    vectors: dict[str, dict[str, Any]] = {}
     for name, positions in needed.items():
         used = f"rotated_{name}" if name != VALUE and layer.has(f"rotated_{name}") else name
         if not layer.has(used):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import streamlit as st
 
 from attention import AttentionError, File
-from attention.sources.reader import Field
 from attention.files.picture import Picture
+from attention.sources.reader import Field
 from attention.sources.state import State
 
 if TYPE_CHECKING:
