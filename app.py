@@ -1,4 +1,4 @@
-"""The Lab: every step between a text and the output of attention, and how each number is computed."""
+"""Explore: every step between a text and the output of attention, and how each number is computed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pages.ui.page import predictions_panel, show
 from pages.ui.page.start import start
 from pages.ui.state import knob_state
 from pages.ui.state.notices import plain
+from pages.ui.state.session import session
 
 
 def pick_cell(step: str, x: int, y: int) -> None:
@@ -36,15 +37,23 @@ def maps() -> None:
 if __name__ == "app":  # imported by the server at its start; each run of the page is "__main__"
     app = st.App(__file__, **application.parts())
 else:
-    page = start("Lab", "Click a cell to see how its number is computed.")
+    page = start("Explore", "Click a cell to see how its number is computed.")
     with page.about:
         for feature in panels():
-            feature.about_lab()
+            feature.about_explore()
         if has_patches(page.layer):
             st.caption(
                 "Double-click a patch of the picture, or a token above it, to make it the query.", width="content"
             )
+    if session().state.compares:
+        for feature in panels():
+            if feature.two_states:
+                feature.two_states(page)
+        page.end()
+        st.stop()
     maps()
+    for feature in panels():
+        feature.below_maps(page)
     predictions_panel.panel(page)
     cell = page.cell
     with st.expander("How this number is computed, in full", expanded=True):

@@ -33,7 +33,7 @@ LAYERS = Knob("heads_layers", ALL, Choice((ALL, "one layer")), "Show", "All head
 sourceless = next((feature.sourceless for feature in panels() if feature.sourceless), None)
 page = start(
     "Heads",
-    "What each head does with the same input, in the same colours. Click a head to open it in the Lab.",
+    "What each head does with the same input, in the same colours. Click a head to open it in Explore.",
     sourceless=sourceless,
 )
 knobs = Knobs(page.notes)
@@ -118,6 +118,8 @@ with st.expander("What each head does, in numbers", has_layers, key="heads_numbe
     if unfolded.open and (table := table or heads_panels.metrics_table(page, "numbers")):
         heads_panels.metrics_section(page, table, knobs, by, open_head, effects)
 aggregates_section(page, knobs)
+for feature in panels():
+    feature.inside_head(page, knobs)
 
 # Callbacks keep the globals of the page as long as its tab is open, so nothing as large as a layer is a global.
 step = page.cell.step

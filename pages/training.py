@@ -77,7 +77,7 @@ def open_in_lab() -> None:
     if query is not None:
         state["q"] = query
     knob_state.hold(state | dict(plan.turned))
-    ours.next_page = "Lab"
+    ours.next_page = "Explore"
 
 
 with st.container(horizontal=True, vertical_alignment="bottom", key="train_knobs"):

@@ -21,7 +21,6 @@ from pages.ui.server.limits import METRIC_SECONDS
 from pages.ui.state import knob_state
 from pages.ui.state.knob_state import standing
 from pages.ui.state.notices import plain, show_error
-from pages.ui.state.session import session
 from pages.ui.state.widgets import Knobs
 
 _TOKEN = Knob(
@@ -121,7 +120,7 @@ def relevance_section(page: Page, knobs: Knobs) -> None:
         try:
             with st.container(horizontal=True, width=560, vertical_alignment="bottom"):
                 method = knobs.value(_METHOD)
-                if page.trace.predictions and TARGET.key not in session().read:
+                if page.trace.predictions:
                     token_field(page.source, shown_prediction(page.trace), knobs, TARGET)
             result = _chosen_relevance(page, method, "tokens")
         except AttentionError as error:
