@@ -20,7 +20,7 @@ from pages.ui.circuits import writes
 from pages.ui.server import traces
 
 TEXT = "the owl asked the moon"
-PAGE = "pages/circuits.py"
+PAGE = "pages/heads.py?heads_inside=true"
 LINK = {"source": "model", "model": "Llama", "text": TEXT, "layer": "1", "head": "2", "q": "4", "k": "2"}
 
 
@@ -133,11 +133,11 @@ def test_untrained_model_is_drawn_at_once() -> None:
 
 
 def test_typed_text_leaves_circuits_for_a_model() -> None:
-    app = opened("pages/circuits.py", text="a b")
+    app = opened("pages/heads.py", heads_inside="true", text="a b")
     app.button(key="circuits_trained").click().run()
     assert not app.exception
     assert app.selectbox(key="source").value == "trained"
-    app = opened("pages/circuits.py", text="a b", seed="3")
+    app = opened("pages/heads.py", heads_inside="true", text="a b", seed="3")
     names = LIBRARY.names()
     if names:  # the text goes to the model
         app.button(key="circuits_model").click().run()

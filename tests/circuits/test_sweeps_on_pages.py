@@ -74,7 +74,7 @@ def test_text_of_the_second_state_is_typed_on_heads(model: Model) -> None:
 
 
 def with_prompts(csv: str, **more: str) -> AppTest:
-    app = opened("pages/circuits.py", **LINK, **more)
+    app = opened("pages/heads.py", heads_inside="true", **LINK, **more)
     app.session_state["prompts"] = True
     app.run()
     app.text_area(key="prompts_csv").set_value(csv).run()
@@ -125,7 +125,7 @@ def test_prompt_sweep_stops_at_its_button(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_examples_fill_the_field_and_errors_are_sentences(tiny: TinyModels) -> None:
-    app = opened("pages/circuits.py", **LINK)
+    app = opened("pages/heads.py", heads_inside="true", **LINK)
     app.session_state["prompts"] = True
     app.run()
     assert app.text_area(key="prompts_csv").value == circuits.EXAMPLES.to_csv()
@@ -133,7 +133,7 @@ def test_examples_fill_the_field_and_errors_are_sentences(tiny: TinyModels) -> N
     assert "A prompt set has rows of clean, corrupted, target, distractor" in said(app)
     tiny("RoBERTa")
     for link, words in (({"text": TEXT}, ""), ({**LINK, "model": "RoBERTa"}, "has no language-model head")):
-        other = opened("pages/circuits.py", **link)
+        other = opened("pages/heads.py", heads_inside="true", **link)
         other.session_state["prompts"] = True
         other.run()
         assert not other.exception

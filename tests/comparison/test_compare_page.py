@@ -14,7 +14,7 @@ from attention import AttentionConfig, Trace, TypedText
 from attention.base.cache import CACHE
 from attention.comparison.comparison import HeadIndex, compare
 
-PAGE = "pages/compare.py"
+PAGE = "app.py?compare=1"
 
 
 def test_compare_page_copies_a_to_b_with_independent_knobs() -> None:
@@ -63,7 +63,7 @@ def test_compare_page_copies_a_to_b_with_independent_knobs() -> None:
         ("source=file&file=x.npz:ab", "There is no B: The link shows the file “x.npz”"),
         ("source=matrices&x=1,a", "There is no B: "),
         ("d_model=32", ""),
-        ("x" * 30_000, "B is the same as A"),
+        ("x" * 30_000, "B is what a comparison opens with"),
     ],
 )  # fmt: skip
 def test_compare_page_reports_a_bad_b_and_shows_a(compare: str, sentence: str) -> None:
@@ -111,6 +111,6 @@ def test_compare_page_session_keeps_no_layer() -> None:
 def test_compare_opens_on_a_difference(knobs: dict[str, str]) -> None:
     app = opened(PAGE, **knobs)
     assert np.nanmax(np.abs(drawn(app)[2]["data"][0]["z"])) > 0.1
-    assert state_of_address(app) == knobs
+    assert state_of_address(app) == {**knobs, "compare": "1"}
     set_knobs(app, compare="&")  # as chosen by hand: equal states stay equal
     assert np.nanmax(np.abs(drawn(app)[2]["data"][0]["z"])) == 0

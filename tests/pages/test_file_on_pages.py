@@ -49,7 +49,7 @@ def test_file_opens_on_every_page(page: str) -> None:
 
 
 def test_masks_page_lists_what_a_file_has_not_recorded() -> None:
-    app = uploaded(opened("pages/masks.py", source="file"), *FILES["scores alone"])
+    app = uploaded(opened("app.py", explore_mask="true", source="file"), *FILES["scores alone"])
     assert not app.error
     assert [caption.value for caption in app.caption if "no rows to average" in caption.value]
 

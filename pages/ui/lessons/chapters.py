@@ -26,7 +26,7 @@ FACTOR = Knob(
 
 
 def softmax_chapter(page: Page) -> None:
-    """From scores to weights, at low and high temperature, and without an overflow."""
+    """From scores to weights, at low and high temperature, divided by √d_k, and without an overflow."""
     st.markdown("## From scores to weights")
     picture, words = st.columns([3, 2], vertical_alignment="center")
     with picture:
@@ -55,6 +55,8 @@ def softmax_chapter(page: Page) -> None:
         )
         show.chart_table(by_temperature.frame(), "softmax_temperatures")
 
+    scaling_chapter(page)  # a chapter of its own, too: links to the former page Softmax show both
+    if row:
         st.markdown("## Why we subtract the maximum")
         st.latex(r"\frac{e^{x_i}}{\sum_j e^{x_j}} = \frac{e^{x_i - m}}{\sum_j e^{x_j - m}}, \quad m = \max_j x_j")
         factor = knobs.value(FACTOR)
