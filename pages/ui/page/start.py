@@ -17,8 +17,10 @@ from attention.pictures.message import Surroundings
 from attention.pictures.steps_view import OverPicture, available_views, cell_line, step_strip
 from attention.pictures.view import HEAT, OVER, has_pair
 from attention.sources.link import source_of
+from attention.sources.second_state import SECOND
+from attention.sources.state import Set
 from pages.ui import address, figure, process
-from pages.ui.features import Sourceless
+from pages.ui.features import Sourceless, panels
 from pages.ui.page import interventions, share, show
 from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import compute_head, trace_of
@@ -150,6 +152,8 @@ def start(
     with about:
         figure.preload()
     knob_state.begin_run(title)
+    if session().state.compares and not any(feature.two_states for feature in panels()):
+        knob_state.act(Set({SECOND.key: None}))
     instead = sourceless if sourceless and sourceless.applies() else None
     has_source = instead is None
     has_numbers = (own() if callable(own) else own) or not has_source

@@ -20,7 +20,6 @@ from attention.sources.second_state import EQUAL as NO_DIFFERENCE
 from attention.sources.second_state import KEY, OPENING, compared_state, differences
 from attention.sources.split_heads import SYMBOLS, Shape
 from attention.sources.state import DISPLAY, LONGEST_IN_LINK, Action, Go, Open, Restore, Set, Settle, State, apply
-from pages.ui.features import panels
 from pages.ui.server.limits import LIMITS
 from pages.ui.state.knob_table import COLORS, COMPARE_KEYS, COMPARING, DEFAULTS, INLINE_KEYS, KNOBS, knobs_of
 from pages.ui.state.notices import Notes
@@ -281,8 +280,6 @@ def begin_run(title: str) -> None:
         ours.handlers, ours.drawn = {}, {}
         if ours.exports is not None:
             ours.exports.offers.clear()
-    if ours.state.compares and not any(feature.two_states for feature in panels()):
-        act(Set({KEY: None}))
     ours.runs += 1
     ours.kept = ours.read | (ours.state.unread & KNOBS.keys())
     ours.read = set()
