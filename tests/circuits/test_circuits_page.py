@@ -80,7 +80,7 @@ def test_lab_refuses_a_long_run_in_a_sentence(tiny: TinyModels, monkeypatch: pyt
     CACHE.reset(2**28)
     app = opened("app.py", **LINK, view="writes")
     assert not app.exception
-    assert "open the page Circuits" in words(app)
+    assert "open “Inside this head” on Heads" in words(app)
     assert map_of(app, "logit-effect") is None
 
 

@@ -153,7 +153,7 @@ def _heads(page: Page, readout: Readout) -> None:
         show_error(str(error))
         return
     words = f"{parts.words[0].upper()}{parts.words[1:]} is {format_number(parts.total)}."
-    st.markdown("#### What every part of the model adds")
+    st.markdown("### What every part of the model adds")
     st.markdown(plain(f"{words} {parts.describe()}"))
     show.chart_table(
         parts.sorted_frame(), "circuits-parts", "Every head, MLP, the embedding and the biases, by what they add"
