@@ -166,7 +166,7 @@ def test_teachers_question_hides_its_answer_until_another_browser_answers(
     expect(other.get_by_role("heading", name="About the weights")).to_be_visible()
     expect(other.locator(".lesson [role=status]")).to_have_text("About the weights. How much of “moon” goes to “moon”?")
     expect(other.locator(".lesson nav")).to_be_hidden()
-    expect(other.get_by_role("link", name="Skip, and look in the Lab")).to_be_visible()
+    expect(other.get_by_role("link", name="Skip, and look in Explore")).to_be_visible()
     assert other.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert has_arrived("goes to")
     assert not has_arrived("0.63")

@@ -151,9 +151,7 @@ def start(
     about = st.container(horizontal=True, gap=None, key="page_about")
     with about:
         figure.preload()
-    knob_state.begin_run(title)
-    if session().state.compares and not any(feature.two_states for feature in panels()):
-        knob_state.act(Set({SECOND.key: None}))
+    _begin_run(title)
     instead = sourceless if sourceless and sourceless.applies() else None
     has_source = instead is None
     has_numbers = (own() if callable(own) else own) or not has_source
@@ -193,6 +191,13 @@ def start(
                 title, source if has_source else None, None if has_numbers else cell, maps and not _edits_second()
             )
     return Page(source, cell, notes, (lambda: None) if trace is None else ref(trace), about, title)
+
+
+def _begin_run(title: str) -> None:
+    """Begins a run with one state where no feature draws two."""
+    knob_state.begin_run(title)
+    if session().state.compares and not any(feature.two_states for feature in panels()):
+        knob_state.act(Set({SECOND.key: None}))
 
 
 def _kept_source() -> Source:
