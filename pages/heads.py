@@ -112,14 +112,14 @@ if session().head_opened:
     session().head_opened = False
     st.switch_page("app.py", query_params={})
 
+for feature in panels():
+    feature.inside_head(page, knobs)
 heads_panels.find_section(page, knobs, open_cell)
 effects = [more for feature in panels() if (more := feature.which_heads(page, knobs, open_head)) is not None]
 with st.expander("What each head does, in numbers", has_layers, key="heads_numbers", on_change="rerun") as unfolded:
     if unfolded.open and (table := table or heads_panels.metrics_table(page, "numbers")):
         heads_panels.metrics_section(page, table, knobs, by, open_head, effects)
 aggregates_section(page, knobs)
-for feature in panels():
-    feature.inside_head(page, knobs)
 
 # Callbacks keep the globals of the page as long as its tab is open, so nothing as large as a layer is a global.
 step = page.cell.step

@@ -111,7 +111,7 @@ class Panels:
         which_heads: on Heads below the picture, given the `Page`, its `Knobs` and a function that opens a head of a layer: returns
             further columns of the table of heads, as a function from the heads in order to a frame.
         head_maps: on Heads, in the menu of several heads as one map.
-        inside_head: on Heads, at the end, given the `Page` and its `Knobs`: what is inside the chosen head.
+        inside_head: on Heads, below the picture, given the `Page` and its `Knobs`: what is inside the chosen head.
         mask_fields: below the mask that users click, given the `Page`: fields that change the mask.
         patch_field: given a key, a label, a layer and a head: a field for patches; returns the mask of the head that hides them too,
             as in a link; None, with a sentence, if it names none.

@@ -79,7 +79,7 @@ def test_link_trains_again_to_the_same_digits():
     shown = next(drawing for drawing in drawn(app) if drawing["layout"]["meta"]["step"] == "weights")
     source = Trained("reverse", seed=5, at=33, text="abcdefghijkl")
     assert (shown["data"][0]["z"] == source.trace().layers[0].weights[0].numpy()).all()
-    app = pressed(app, "Open this model in the Lab")
+    app = pressed(app, "Open this model in Explore")
     assert (texts_of(app)["source"], texts_of(app)["at"]) == ("trained", "33")  # for the page of the link
     lab = opened("app.py", source="trained", seed="5", at="33", input="abcdefghijkl")
     assert not lab.exception
@@ -174,7 +174,7 @@ def test_training_page_draws_a_word_over_the_picture():
     assert ["grid" in drawing["layout"]["meta"] for drawing in drawn(app)] == [True, True, False, False, False]
     sources = [picture["layout"]["images"][0]["source"] for picture in pictures]
     assert sources[0] != sources[1], "the control sees grey"
-    app = pressed(app, "Open this model in the Lab")
+    app = pressed(app, "Open this model in Explore")
     assert (texts_of(app)["task"], texts_of(app)["q"]) == ("shapes", "1")
     app = app.text_input(key="train_shapes_input").set_value("green cross 0,0").run()
     assert app.selectbox(key="train_shapes_query").value == 4, "a word that is in the picture"
