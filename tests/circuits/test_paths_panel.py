@@ -1,4 +1,4 @@
-"""Path patching on the page Circuits: its request, its map, its words and its table."""
+"""Path patching on the page Heads: its request, its map, its words and its table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Compare page: links to B and their mistakes, both programs in plain torch, the controls above the maps."""
+"""Two states on Explore: links to B and their mistakes, both programs in plain torch, the controls above the maps."""
 
 from __future__ import annotations
 
