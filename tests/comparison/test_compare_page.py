@@ -13,6 +13,7 @@ from test_pages import DEFAULT_TEXT, drawn, opened, said
 from attention import AttentionConfig, Trace, TypedText
 from attention.base.cache import CACHE
 from attention.comparison.comparison import HeadIndex, compare
+from attention.sources.state import Set, apply
 
 PAGE = "app.py?compare=1"
 
@@ -114,3 +115,23 @@ def test_compare_opens_on_a_difference(knobs: dict[str, str]) -> None:
     assert state_of_address(app) == {**knobs, "compare": "1"}
     set_knobs(app, compare="&")  # as chosen by hand: equal states stay equal
     assert np.nanmax(np.abs(drawn(app)[2]["data"][0]["z"])) == 0
+
+
+def test_comparison_is_entered_and_left_by_its_key() -> None:
+    app = opened("app.py", mask="causal")
+    app.button(key="compare_with").click().run()
+    assert state_of_address(app) == {"mask": "causal", "compare": "1"}
+    assert len(drawn(app)) == 3
+    set_knobs(app, editing="A")
+    set_knobs(app, seed="3")  # of A: from now on B has a name
+    assert state_of_address(app)["compare"].startswith("temperature=0.5&seed=")
+    app.button(key="compare_leave").click().run()
+    assert not app.exception
+    assert state_of_address(app) == {"mask": "causal", "seed": "3"}
+    assert [figure["layout"]["meta"]["step"] for figure in drawn(app)] == ["scores", "weights", "output"]
+
+
+def test_heads_changes_the_first_state_of_a_comparison() -> None:
+    app = opened("pages/heads.py", compare="temperature=0.5")
+    app.session_state["session"].state = apply(app.session_state["session"].state, Set({"seed": "3"}))
+    assert state_of_address(app.run())["seed"] == "3"
