@@ -1,4 +1,4 @@
-"""The Lab: every step between a text and the output of attention, and how each number is computed."""
+"""Explore: every step between a text and the output of attention, and how each number is computed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from pages.ui.features import panels
 from pages.ui.page import explore, predictions_panel, show
 from pages.ui.page.start import start
 from pages.ui.state import knob_state
+from pages.ui.state.knob_state import START
 from pages.ui.state.notices import plain
+from pages.ui.state.session import session
 
 
 def pick_cell(step: str, x: int, y: int) -> None:
@@ -41,15 +43,25 @@ def maps() -> None:
 if __name__ == "app":  # imported by the server at its start; each run of the page is "__main__"
     app = st.App(__file__, **application.parts())
 else:
-    page = start("Lab", "")
-    maps()
-    with st.container(horizontal=True, gap=None, key="page_about"):
+    page = start(START, "")
+    compares = session().state.compares
+    if not compares:
+        maps()
+    with page.about if compares else st.container(horizontal=True, gap=None, key="page_about"):
         for feature in panels():
-            feature.about_lab()
+            feature.about_explore()
         if has_patches(page.layer):
             st.caption(
                 "Double-click a patch of the picture, or a token above it, to make it the query.", width="content"
             )
+    if compares:
+        for feature in panels():
+            if feature.two_states:
+                feature.two_states(page)
+        page.end()
+        st.stop()
+    for feature in panels():
+        feature.below_maps(page)
     predictions_panel.panel(page)
     cell = page.cell
     with st.expander("How this number is computed, in full", expanded=True):

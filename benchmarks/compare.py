@@ -50,7 +50,7 @@ def main() -> int:
             query = f"?text={quote(texts.natural(tokens))}"
             with (
                 Ours(browser, f"{server.base}/{query}") as lab,
-                Ours(browser, f"{server.base}/compare{query}&compare=temperature%3D0.5{editing}") as compare,
+                Ours(browser, f"{server.base}/{query}&compare=temperature%3D0.5{editing}") as compare,
             ):
                 times: dict[str, list[float]] = {"lab": [], "compare": []}
                 kilobytes = 0.0

@@ -82,8 +82,18 @@ RAW = (
     "__proto__=x",
 )
 PAGES = tuple(names().values())
-WITH_MAPS = ("", "heads", "masks")  # of typed text, with its knobs around them
-OF_PAGES = ("softmax_row", "softmax_factor", "reference_find", "embed", "embed_options", "lock")
+WITH_MAPS = ("", "heads")  # of typed text, with its knobs around them
+OF_PAGES = (
+    "explore_mask",
+    "heads_inside",
+    "chapter",
+    "softmax_row",
+    "softmax_factor",
+    "reference_find",
+    "embed",
+    "embed_options",
+    "lock",
+)
 KEYS = (*DEFAULTS, *OF_PAGES)
 STATE_FILE = "Open a state file"  # the label of its uploader in the sidebar
 LESSONS = "Open a state file (.json) or lessons"  # since it takes these too
@@ -171,10 +181,10 @@ _inputs = {
         st.sampled_from(PAGES), stems, states(KEYS, _values),
     ),
     "lesson": st.builds(
-        lambda stem, content: Hostile("lesson", "lessons", "", (), ((STATE_FILE, f"{stem}.md", content.encode(errors="replace")),)),
+        lambda stem, content: Hostile("lesson", "learn", "", (), ((STATE_FILE, f"{stem}.md", content.encode(errors="replace")),)),
         stems, lessons(_values),
     ),
-    "ask": st.builds(lambda content: Hostile("ask", "lessons", f"ask={in_link(content)}"), lessons(_values)),
+    "ask": st.builds(lambda content: Hostile("ask", "learn", f"ask={in_link(content)}"), lessons(_values)),
 }  # fmt: skip
 
 

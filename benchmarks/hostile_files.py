@@ -257,7 +257,7 @@ def states(keys: tuple[str, ...], values: st.SearchStrategy[str]) -> st.SearchSt
     )
     known = st.sampled_from((*keys, *keys, "version", "state", "__proto__", "lab_" + "x" * 50))
     state = st.dictionaries(known, values, max_size=8)
-    page = st.sampled_from(("Lab", "Heads", "Masks", "Softmax", "Reference", "x", "../app.py", 7))
+    page = st.sampled_from(("Lab", "Explore", "Heads", "Masks", "Softmax", "Reference", "x", "../app.py", 7))
     valid = st.builds(lambda page, state: {"attention lab": 1, "page": page, "state": state}, page, state)
     nearly = st.builds(
         lambda one, more: {**one, **more},

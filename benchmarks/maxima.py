@@ -170,8 +170,11 @@ ATTACKS = (
         "30 people, 30 seeds, all that is largest",
         partial(crowd, text=natural(2000), d_model="768", mask="causal"),
     ),
-    Attack("30 people, 30 seeds, as wide as may be, on Softmax", partial(crowd, page="softmax", **WIDE)),
-    Attack("30 people, 30 seeds, 2,048 tokens, on Masks", partial(crowd, page="masks", **LONG)),
+    Attack(
+        "30 people, 30 seeds, as wide as may be, on the chapter on softmax",
+        partial(crowd, page="learn", chapter="softmax", **WIDE),
+    ),
+    Attack("30 people, 30 seeds, 2,048 tokens, with the mask to click", partial(crowd, explore_mask="true", **LONG)),
     Attack("6 people, 6 seeds, 2,048 tokens, on Heads", partial(crowd, page="heads", people=6, **LONG)),
     Attack("150 long texts", texts, 800),
     Attack("own matrices of 1 MB, 100 temperatures", own_matrices, 600),

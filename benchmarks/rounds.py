@@ -40,9 +40,9 @@ LINKS: tuple[tuple[str, dict[str, str]], ...] = (
     ),
     ("", {"text": natural(1024), "d_model": "1024", "heads": "32"}),
     ("heads", {"text": natural(2000), "d_model": "768", "heads": "8", "mask": "causal"}),
-    ("softmax", {"text": natural(2048), "d_model": "512", "heads": "1", "mask": "causal"}),
-    ("compare", {"d_model": "1024", "heads": "32", "d_k": "128", "d_v": "128"}),
-    ("masks", {"text": natural(2048), "init": "uniform"}),
+    ("learn", {"chapter": "softmax", "text": natural(2048), "d_model": "512", "heads": "1", "mask": "causal"}),
+    ("", {"compare": "1", "d_model": "1024", "heads": "32", "d_k": "128", "d_v": "128"}),
+    ("", {"explore_mask": "true", "text": natural(2048), "init": "uniform"}),
     ("", {"text": natural(2048), "view": "factors"}),
 )
 
@@ -58,7 +58,7 @@ async def rounds(
         *(
             (page, {"source": "model", "model": name, "text": natural(256)})
             for name in models
-            for page in ("", "circuits")
+            for page in ("", "heads")
         ),
     ]
     began = reported = time.monotonic()
@@ -115,7 +115,7 @@ async def keep_sweeping(server: Server, people: int = 6, seconds: float = 40, mo
 
 
 async def circuits(server: Server, people: int = 30, model: str = MINILM, tokens: int = 64) -> list[str]:
-    """Visitors open Circuits at the same time, each another head and another text."""
+    """Visitors open what is inside a head at the same time, each another head and another text."""
 
     async def visit(number: int) -> list[str]:
         link = {
@@ -125,9 +125,9 @@ async def circuits(server: Server, people: int = 30, model: str = MINILM, tokens
             "layer": str(number % 6),
             "head": str(number % 9),
         }
-        run = await opened(server, "circuits", link | {"q": "5", "k": str(number % 5)})
+        run = await opened(server, "heads", link | {"heads_inside": "true", "q": "5", "k": str(number % 5)})
         shown = bool(run.figures or run.sentences)
-        return [*run.exceptions, *([] if shown else [f"/circuits {label(link)}: nothing was shown"])]
+        return [*run.exceptions, *([] if shown else [f"/heads {label(link)}: nothing was shown"])]
 
     return list(itertools.chain(*await asyncio.gather(*(visit(number) for number in range(people)))))
 

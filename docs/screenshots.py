@@ -17,15 +17,20 @@ SHOTS = {
     "lab": ("/?mask=causal&q=4&k=2", 1360, 1094, "light"),
     "model": ("/?source=model&layer=0&head=2&view=factors&q=4&k=3", 1360, 760, "light"),
     "compare": (
-        f"/compare?{HARBOR}&layer=20&head=3&q=11&k=0&compare=interventions%3D{SILENCED.replace(';', '%3B')}",
+        f"/?{HARBOR}&layer=20&head=3&q=11&k=0&compare=interventions%3D{SILENCED.replace(';', '%3B')}",
         1360,
         800,
         "dark",
     ),
-    "circuits": (f"/circuits?{HARBOR}&layer=23&head=1&q=12&k=5&target=%C2%B7copper", 1360, 1000, "light"),
+    "circuits": (
+        f"/heads?{HARBOR}&heads_inside=true&layer=23&head=1&q=12&k=5&target=%C2%B7copper",
+        1360,
+        1000,
+        "light",
+    ),
     "all_heads": ("/heads?source=model&layer=0&head=2", 1360, 1000, "dark"),
     "heads": ("/heads?mask=causal&heads=8&head=2&q=4&k=2", 1360, 920, "dark"),
-    "masks": ("/masks?mask=causal&q=4&k=2", 1360, 800, "light"),
+    "masks": ("/?explore_mask=true&mask=causal&q=4&k=2", 1360, 800, "light"),
     "picture": (
         "/?source=trained&task=shapes&input=red+circle+0,1;+blue+square+1,4;+green+triangle+3,0;+red+ring+3,3&view=factors&q=5&k=24",
         1360,

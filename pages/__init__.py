@@ -1,1 +1,1 @@
-"""The pages beside the Lab: short scripts that say what to show. No maths."""
+"""The pages beside Explore: short scripts that say what to show. No maths."""

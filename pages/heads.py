@@ -30,7 +30,7 @@ from pages.ui.state.widgets import Knobs
 sourceless = next((feature.sourceless for feature in panels() if feature.sourceless), None)
 page = start(
     "Heads",
-    "What each head does with the same input, in the same colours. Click a head to open it in the Lab.",
+    "What each head does with the same input, in the same colours. Click a head to open it in Explore.",
     sourceless=sourceless,
 )
 knobs = Knobs(page.notes)
@@ -118,6 +118,8 @@ if session().head_opened:
     session().head_opened = False
     st.switch_page("app.py", query_params={})
 
+for feature in panels():
+    feature.inside_head(page, knobs)
 heads_panels.find_section(page, knobs, open_cell)
 effects = [more for feature in panels() if (more := feature.which_heads(page, knobs, open_head)) is not None]
 with st.expander("What each head does, in numbers", has_layers, key="heads_numbers", on_change="rerun") as unfolded:

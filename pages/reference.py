@@ -47,7 +47,7 @@ with st.container(key="reference_steps"):
             show.card(entry, glossary.shape_text(entry, page.layer) if is_available else " · ".join(entry.axes))
             with suppress(StreamlitPageNotFoundError):  # a page that runs alone, as in AppTest, has no others
                 if is_available and entry in steps:
-                    st.page_link("app.py", label="See it in the Lab →", query_params={"step": entry.name})
+                    st.page_link("app.py", label="See it in Explore →", query_params={"step": entry.name})
             if not is_available:
                 st.caption("Not in this trace: the source does not have it, or a setting switches it off.")
 

@@ -1,4 +1,4 @@
-"""Training: how attention learns. A tiny model learns one task while the page shows its attention."""
+"""Train: how attention learns. A tiny model learns one task while the page shows its attention."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def compare(name: str) -> None:
 
 
 def open_in_lab() -> None:
-    """Opens the shown model in the Lab, as the source of all pages."""
+    """Opens the shown model in Explore, as the source of all pages."""
     ours = session()
     at = None if player.watched.step == plan.steps else player.watched.step
     state: dict[str, Any] = {
@@ -77,7 +77,7 @@ def open_in_lab() -> None:
     if query is not None:
         state["q"] = query
     knob_state.hold(state | dict(plan.turned))
-    ours.next_page = "Lab"
+    ours.next_page = "Explore"
 
 
 with st.container(horizontal=True, vertical_alignment="bottom", key="train_knobs"):
@@ -121,7 +121,7 @@ for note in example.notes:
     st.caption(note)
 if player.watched.step is not None and not (knob_state.is_locked() or player.was_running):
     st.button(
-        "Open this model in the Lab →",
+        "Open this model in Explore →",
         on_click=open_in_lab,
         help="Shows every step and number of this model, on all pages.",
     )

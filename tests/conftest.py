@@ -26,7 +26,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 from urllib.request import urlopen
 
 import hypothesis
@@ -178,15 +178,24 @@ def unpack_message(message: bytes) -> dict[str, Any]:
     return content
 
 
-def component_message(app: AppTest) -> dict[str, Any]:
-    """The message to the component of the maps, with the controls and the steps of the strip by name."""
-    message = next(
-        unpack_message(component.proto.bytes)
-        for component in app.get("bidi_component")
-        if b'"controls":[{' in component.proto.bytes
-    )
+def component_message(app: AppTest, last: bool = False) -> dict[str, Any]:
+    """The message to the component of the maps, or to the `last` one with controls, with the controls and the steps of the strip by name."""
+    messages = [each.proto.bytes for each in app.get("bidi_component") if b'"controls":[{' in each.proto.bytes]
+    message = unpack_message(messages[-1 if last else 0])
     by_name = {part: {entry["name"]: entry for entry in message[part] or ()} for part in ("controls", "strip")}
     return {**message, **by_name}
+
+
+def redirected(address: str) -> str:
+    """The address that the server answers with; the same one, unless it is that of a former page."""
+    from starlette.applications import Starlette
+    from starlette.testclient import TestClient
+
+    from pages.ui.server.moved import former_pages
+
+    client = TestClient(partial(former_pages, Starlette()), follow_redirects=False)
+    answer = client.get(address)
+    return urljoin(address, answer.headers["Location"]) if answer.status_code == 307 else address
 
 
 def state_of_address(app: AppTest) -> dict[str, str]:

@@ -53,7 +53,7 @@ CAVEAT = (
 NAME, OF_VECTOR, SYMBOL = "logit-effect", "vector-effect", "Δ"
 """The name of the map for logits, its name for the vector of the text, and its symbol."""
 
-_MAX_SECONDS = 2.0  # of the view of the Lab; the page Circuits computes longer ones on request
+_MAX_SECONDS = 2.0  # of the view of the Lab; Heads computes longer ones on request
 _PARTS = "parts"  # of a row, in the cache
 GROUP = "layer"
 """The kind of a part that stands for all parts of a layer."""
@@ -339,7 +339,7 @@ def view_map(trace: Trace, cell: Cell) -> DerivedMap:
     if (seconds := find_run(trace).estimate_seconds()) > _MAX_SECONDS:
         raise SizeError(
             f"What each cell adds to a logit takes at most {_MAX_SECONDS:.0f} s here; for this text it would take about {seconds:.0f} s: "
-            "open the page Circuits, which asks before it begins."
+            "open “Inside this head” on Heads, which asks before it begins."
         )
     derived = writes_map(find_readout(trace))
     _ = derived.matrix(trace, cell.layer, cell.head)  # raises

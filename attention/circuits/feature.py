@@ -43,7 +43,7 @@ _METRICS = (
 
 _VIEW = DerivedView(
     "writes", direct_effects.SYMBOL, "effect",
-    "what each cell adds to the logit of the likeliest token; the page Circuits has other tokens",
+    "what each cell adds to the logit of the likeliest token; “Inside this head” on Heads has other tokens",
     (direct_effects.NAME, direct_effects.OF_VECTOR), direct_effects.CAVEAT, direct_effects.has_view, direct_effects.view_map,
 )  # fmt: skip
 

@@ -54,7 +54,7 @@ class Prompt:
     distractor: str = ""
 
     def address(self, model: str, lab: str = "") -> str:
-        """The address of the Lab's page Compare with the clean text as A and the corrupted text as B.
+        """The address in the Lab that compares the clean text, as A, with the corrupted text, as B.
 
         Args:
             model: the name of the model in the Lab.
@@ -64,8 +64,7 @@ class Prompt:
         state = {"source": "model", "model": model, "text": self.clean, "target": target, "against": distractor}
         state = {key: text for key, text in state.items() if text}
         other = second_state.differences(state, state | {"text": self.corrupted})
-        base = f"{lab.rstrip('/')}/" if lab else ""
-        return f"{base}compare?{urlencode({**state, second_state.KEY: other})}"
+        return f"{lab.rstrip('/') or '.'}/?{urlencode({**state, second_state.KEY: other or second_state.EQUAL})}"
 
 
 COLUMNS = tuple(field.name for field in fields(Prompt))

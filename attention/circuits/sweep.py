@@ -478,7 +478,7 @@ def attribution(
 def patch_aligned(model: Model, other: Model | str) -> Model:
     """The model with another run to patch from, whose text may have another number of tokens.
 
-    Tokens that correspond, as Compare aligns the two texts, are patched; all others keep the values of their own run. The trace says
+    Tokens that correspond, as a comparison aligns the two texts, are patched; all others keep the values of their own run. The trace says
     in `changes` which these are, and a sweep in `alignment`. Weights need texts of the same number of tokens.
 
     Args:

@@ -113,7 +113,7 @@ def compared_pictures(
         b: the trace that it is compared with.
         cell: the cell whose row or column is drawn.
         difference: B − A; None if there is none.
-        colors: the colour range of probabilities, as on the page Lab.
+        colors: the colour range of probabilities, as on Explore.
         over: how they are drawn.
 
     Raises:

@@ -55,7 +55,7 @@ _STEP = re.compile(r"[a-z]+(?:_[a-z]+)*")
 _TRUTH = {"True": 1.0, "False": 0.0}
 _PLACES = ("picture", "row", "column")  # of a patch, in a long table
 _NO_MAPS = {
-    "-B-minus-A": "is the difference of two states: open the state of each, or a table of each, and compare them on the page Compare",
+    "-B-minus-A": "is the difference of two states: open the state of each, or a table of each, and compare them on Explore",
     "logit-effect": "is what each cell adds to a logit, which is neither weights nor scores: open weights.csv, or attention.npz, which has every step",
 }
 """Maps of the Lab that are no attention, by a part of their names, and what to open instead."""

@@ -85,8 +85,8 @@ def _decode(cells: str) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
     except (ValueError, binascii.Error, zlib.error):
         shortened = cells if len(cells) <= 24 else cells[:24] + "…"
         raise ConfigError(
-            f"cells holds a custom mask in the format of the Masks page, such as 2x2.eNpzAAAAQQBB; got {shortened!r}: "
-            "choose the mask again on that page."
+            f"cells holds a custom mask in the format of a clicked mask, such as 2x2.eNpzAAAAQQBB; got {shortened!r}: "
+            "choose the mask again, with “Click the mask” on Explore."
         ) from None
     return bits.reshape(rows, columns).astype(bool)
 

@@ -1,4 +1,4 @@
-"""The demonstrations of the Masks page: a row without visible keys, and averaging as a masked softmax. All computed live."""
+"""The mask that users click, and the demonstrations of the chapter on masks: a row without visible keys, and averaging as a masked softmax. All computed live."""
 
 from __future__ import annotations
 

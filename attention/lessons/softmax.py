@@ -1,4 +1,4 @@
-"""The Softmax page: the softmax of a row of numbers, the overflow of exp, why scores are divided by √d_k, and charts of all.
+"""The chapters on softmax and scaling: the softmax of a row of numbers, the overflow of exp, why scores are divided by √d_k, and charts of all.
 
 Every softmax here is that of `attend`, except `Overflow.naive`, which demonstrates the mistake.
 """

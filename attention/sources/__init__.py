@@ -80,4 +80,4 @@ class Patchable(Intervenable, Protocol):
         """The input text, in a form that can be typed."""
 
     def with_other_run(self, other: object) -> Patchable:
-        """The source with `other` as its other run, where it patches from one and has none. The page Compare passes its second state."""
+        """The source with `other` as its other run, where it patches from one and has none. A comparison passes its second state."""

@@ -371,7 +371,7 @@ class Model(ModelOptions):
         return self.text
 
     def with_other_run(self, other: object) -> Model:
-        """The source with `other` as its other run, where it patches from one and has none. The page Compare passes its second state."""
+        """The source with `other` as its other run, where it patches from one and has none. A comparison passes its second state."""
         if (
             self.other is not None
             or not isinstance(other, Model)

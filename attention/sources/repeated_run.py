@@ -266,7 +266,7 @@ def at_aligned_positions(
 
 
 def _aligned_positions(here: tuple[str, ...], there: tuple[str, ...]) -> AlignedPositions:
-    """The positions of the tokens that have exactly one partner, as Compare aligns them; a word in other pieces has none."""
+    """The positions of the tokens that have exactly one partner, as a comparison aligns them; a word in other pieces has none."""
     pairs = [(group.a[0], group.b[0]) for group in align(here, there).groups if group.is_one_to_one]
     return AlignedPositions(tuple(a for a, _ in pairs), tuple(b for _, b in pairs))
 

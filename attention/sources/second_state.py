@@ -18,7 +18,9 @@ KEY = "compare"
 _TRACE_KEYS = ("layer", "head")
 """The compared keys that belong to the trace; the other compared keys are the source knobs, `registry.all_knobs()`."""
 EQUAL = "&"
-"""A link's differences of two equal states: without any, nobody has named a second state, see `opening_differences`."""
+"""A link's differences of two equal states: without any, no second state is compared."""
+OPENING = "1"
+"""Stands for the differences with which a comparison opens, see `opening_differences`: nobody has named a second state yet."""
 MAX_CHARACTERS = 24_000  # characters: the longest text of a page, and the other knobs
 _QUOTED = {
     ord(character): f"%{ord(character):02X}" for character in "%&+"
@@ -30,7 +32,7 @@ class _Query(Text):
     """A query string; one that is too long is discarded, since a part of it would be another state."""
 
     def replacement(self, text: str, default: Any) -> tuple[Any, str]:
-        return default, f"{self.expected} of knobs: B is the same as A"
+        return OPENING, f"{self.expected} of knobs: B is what a comparison opens with"
 
 
 SECOND = Knob(
@@ -76,7 +78,7 @@ def unknown_key_notes(b: str) -> tuple[str, ...]:
 
 
 def _parse_entries(b: str) -> tuple[dict[str, str], list[str]]:
-    if len(b) > MAX_CHARACTERS:
+    if len(b) > MAX_CHARACTERS or b == OPENING:
         return {}, []
     entries = dict(parse_qsl(b, keep_blank_values=True, max_num_fields=None))
     known = _compared_keys()

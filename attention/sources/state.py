@@ -1,4 +1,4 @@
-"""The state of a page as one value, and what an action makes of it. A link is its text; Compare has a second one."""
+"""The state of a page as one value, and what an action makes of it. A link is its text; a comparison has a second one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from typing import Literal
 from attention.formula import override
 from attention.sources.matrices import UPLOADED, uploaded_sizes
 from attention.sources.registry import SOURCE, all_knobs, has_formula, has_knob, source_kinds
-from attention.sources.second_state import EQUAL, KEY, compared_state, differences, opening_differences, second_state
+from attention.sources.second_state import (
+    EQUAL,
+    KEY,
+    OPENING,
+    compared_state,
+    differences,
+    opening_differences,
+    second_state,
+)
 
 Texts = Mapping[str, str]
 """Texts of knobs by key, as in a link. An absent key stands for the default."""
@@ -49,10 +57,15 @@ class State:
         return cls(texts=dict(texts), unread=frozenset(texts) | {KEY}, parameters=dict(texts))
 
     @property
+    def compares(self) -> bool:
+        """Whether the page draws a second state beside the first: Explore does, as long as one is there."""
+        return self.page == "Explore" and bool(self.texts.get(KEY))
+
+    @property
     def differences(self) -> str:
-        """The differences of the second state, as in a link; on Compare, where none is named, those with which it opens."""
+        """The differences of the second state, as in a link; where nobody has named them, those with which a comparison opens."""
         named = self.texts.get(KEY, "")
-        return named if named or self.page != "Compare" else opening_differences(compared_state(self.texts))
+        return opening_differences(compared_state(self.texts)) if named == OPENING else named
 
     @property
     def other(self) -> State:
@@ -62,8 +75,8 @@ class State:
 
     @property
     def edits(self) -> str:
-        """Which of the two states the knobs change: "A", "B" or "both"; "A" on a page that has only one."""
-        return self.texts.get(_EDITING, "B") if self.page == "Compare" else "A"
+        """Which of the two states the knobs change: "A", "B" or "both"; "A" on a page that draws only one."""
+        return self.texts.get(_EDITING, "B") if self.compares else "A"
 
 
 @dataclass(frozen=True)
@@ -72,7 +85,7 @@ class Set:
 
     Attributes:
         texts: the new texts by key.
-        to: the state of which they are knobs; empty: the one that the switch on Compare names.
+        to: the state of which they are knobs; empty: the one that the switch of the comparison names.
     """
 
     texts: Mapping[str, str | None]
@@ -161,7 +174,8 @@ def _changed(texts: Texts, changes: Mapping[str, str | None]) -> Texts:
 def _keep_other(before: State, after: State) -> State:
     """The state `after`, whose second state is still that of `before`, once one is named."""
     compared = compared_state(before.texts), compared_state(after.texts)
-    if after.page != "Compare" or KEY in after.unread or KEY not in after.texts or compared[0] == compared[1]:
+    named = after.texts.get(KEY, OPENING) != OPENING
+    if not (named and after.compares) or KEY in after.unread or compared[0] == compared[1]:
         return after
     other = second_state(compared[0], before.differences)
     return replace(after, texts={**after.texts, KEY: differences(compared[1], other) or EQUAL})
@@ -180,7 +194,7 @@ def _set(state: State, action: Set) -> State:
     own = {key: text for key, text in changes.items() if to != "B" or key not in of_both}
     state = _set_first(state, own)
     after = compared_state(state.texts)
-    follows = state.page != "Compare" or KEY in state.unread
+    follows = not state.compares or KEY in state.unread
     if KEY in changes or (to != "B" and (follows or after == before)):
         return state
     other: Texts = second_state(before, b)

@@ -209,7 +209,7 @@ class Trained:
         return self.text if self.text.strip() else self.plan.task.sample(self.plan.design)
 
     def with_other_run(self, other: object) -> Trained:
-        """The source with `other` as its other run, where it patches from one and has none. The page Compare passes its second state."""
+        """The source with `other` as its other run, where it patches from one and has none. A comparison passes its second state."""
         if (
             self.other is not None
             or not isinstance(other, Trained)
@@ -379,7 +379,7 @@ _NAME = "trained"
 # fmt: off
 TASK = Knob(
     "task", "reverse", Choice(tuple(TASKS), tuple(task.title for task in TASKS.values())), "Task",
-    "The task that a tiny model learns, in a few seconds. The page Training shows the model while it learns.", (_NAME,))
+    "The task that a tiny model learns, in a few seconds. The page Train shows the model while it learns.", (_NAME,))
 TASK_INPUT = Knob(
     "input", "", Text(MAX_TEXT_LENGTH), "Your input", "The input of the trained model, in the form of its task. Empty: an example.", (_NAME,))
 _CONTROL = Knob("control", "", Choice(("", *CONTROLS)), "Control", "The same model with one difference.", (_NAME,), section="More knobs")

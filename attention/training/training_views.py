@@ -1,4 +1,4 @@
-"""The figures of the Training page: learning curves, the maps and answers of a model at one step, and the maps of many seeds; and its film as bytes."""
+"""The figures of the page Train: learning curves, the maps and answers of a model at one step, and the maps of many seeds; and its film as bytes."""
 
 from __future__ import annotations
 

@@ -9,11 +9,12 @@ from starlette.middleware import Middleware
 
 from pages.ui import process
 from pages.ui.exports import route
-from pages.ui.server import assets, guard, in_flight, uploads
+from pages.ui.server import assets, guard, in_flight, moved, uploads
 
 _MIDDLEWARE = (
     guard.with_headers,
     guard.allowed_hosts,
+    moved.former_pages,
     in_flight.bounded_bodies,
     assets.our_index_page,
     guard.allowed_origins,

@@ -21,7 +21,7 @@ class Script(NamedTuple):
 
     Attributes:
         order: its place in the menu, which is sorted by this number.
-        path: its script, such as "pages/circuits.py".
+        path: its script, such as "pages/training.py".
         title: its title in the menu.
     """
 
@@ -97,7 +97,9 @@ class Panels:
     Attributes:
         scripts: the scripts of its pages.
         exports: its files over HTTP.
-        about_lab: in the Lab, in the line under the title.
+        about_explore: on Explore, in the line under the title.
+        below_maps: on Explore, given the `Page`: below the maps.
+        two_states: on Explore, given the `Page`: in place of the maps of one state, while its link has a second one.
         below_source: in the sidebar, given the source: below its knobs.
         below_figures: below all figures, given a function that returns those to save, their key, and the name of their export or "".
         missing: given the source, None on a page without one: returns a sentence about what is not in the link, and what to do.
@@ -108,15 +110,18 @@ class Panels:
         heads_picture: on Heads, given the `Page` and its `Knobs`: draws the choice of another picture; returns it if it is chosen.
         which_heads: on Heads below the picture, given the `Page`, its `Knobs` and a function that opens a head of a layer: returns
             further columns of the table of heads, as a function from the heads in order to a frame.
-        head_maps: on Heads, at the end.
-        mask_fields: on Masks, given the `Page`: fields that change the mask.
+        head_maps: on Heads, in the menu of several heads as one map.
+        inside_head: on Heads, below the picture, given the `Page` and its `Knobs`: what is inside the chosen head.
+        mask_fields: below the mask that users click, given the `Page`: fields that change the mask.
         patch_field: given a key, a label, a layer and a head: a field for patches; returns the mask of the head that hides them too,
             as in a link; None, with a sentence, if it names none.
     """
 
     scripts: tuple[Script, ...] = ()
     exports: tuple[Export, ...] = ()
-    about_lab: Callable[[], None] = _nothing
+    about_explore: Callable[[], None] = _nothing
+    below_maps: Callable[..., None] = _nothing
+    two_states: Callable[..., None] | None = None
     below_source: Callable[..., None] = _nothing
     below_figures: Callable[..., None] = _nothing
     missing: Callable[..., str | None] = _nothing
@@ -127,6 +132,7 @@ class Panels:
     heads_picture: Callable[..., HeadsPicture | None] = _nothing
     which_heads: Callable[..., Callable[..., Any] | None] = _nothing
     head_maps: tuple[HeadMap, ...] = ()
+    inside_head: Callable[..., None] = _nothing
     mask_fields: Callable[..., None] = _nothing
     patch_field: Callable[..., str | None] = _nothing
 

@@ -19,33 +19,35 @@ pytestmark = pytest.mark.browser
 def test_click_leads_from_a_score_to_its_parts(open_page: Open, server: str) -> None:
     trace = Trained("induction", at=0).trace()
     token = trace.predictions[-1].tokens[1]
-    page = open_page(f"{server}/circuits?source=trained&task=induction&at=0&layer=1&q=20&k=7&target={token}")
+    page = open_page(
+        f"{server}/heads?heads_inside=true&source=trained&task=induction&at=0&layer=1&q=20&k=7&target={token}"
+    )
     readout = direct_effects.find_readout(trace, token)
     derived = direct_effects.writes_map(readout)
-    weights, effects = (painted_numbers(page, index) for index in range(2))
+    weights, effects = (painted_numbers(page, index) for index in (1, 2))
     np.testing.assert_array_equal(weights, trace.layers[1].matrix("weights", 0).numpy())
     visible = np.isfinite(effects)
     np.testing.assert_allclose(effects[visible], circuits.writes(trace, 1, 0, token).numpy()[visible], rtol=1e-6)
     expect(page.get_by_text(f"to {readout.words}").first).to_be_visible()
 
     # A cell of the second map: the line and the terms of the score follow.
-    act_and_settle(page, lambda: click_cell(page, 1, row=9, column=4))
+    act_and_settle(page, lambda: click_cell(page, 2, row=9, column=4))
     assert (query(page)["q"], query(page)["k"]) == ("9", "4")
     explained = derived.explain(trace, Cell(1, "weights", 0, 9, 4))
     expect(page.locator(".st-key-circuits_map .answer-line .number")).to_have_text(explained.displayed_value)
     terms = circuits.score_terms(trace, 1, 0, 9, 4)
-    np.testing.assert_allclose(painted_numbers(page, 2), terms.by_layer().values.numpy(), rtol=1e-6)
+    np.testing.assert_allclose(painted_numbers(page, 3), terms.by_layer().values.numpy(), rtol=1e-6)
     expect(page.get_by_text(f"of the score {format_number(terms.score)}").first).to_be_visible()
 
     # The first layer of both sides opens, and the address stays.
     row, column = (names.index("L0") for names in (terms.by_layer().query_parts, terms.by_layer().key_parts))
     before = query(page)
-    act_and_settle(page, lambda: click_cell(page, 2, row=row, column=column))
-    np.testing.assert_allclose(painted_numbers(page, 2), terms.by_layer(0, 0).values.numpy(), rtol=1e-6)
+    act_and_settle(page, lambda: click_cell(page, 3, row=row, column=column))
+    np.testing.assert_allclose(painted_numbers(page, 3), terms.by_layer(0, 0).values.numpy(), rtol=1e-6)
     assert query(page) == before
 
-    # The tab of the Lab.
-    act_and_settle(page, page.get_by_test_id("stPageLink").get_by_role("link", name="Lab", exact=True).click)
+    # The tab of Explore.
+    act_and_settle(page, page.get_by_test_id("stPageLink").get_by_role("link", name="Explore", exact=True).click)
     act_and_settle(page, page.locator(".strip button[name=logit-effect]").click)
     assert query(page)["view"] == "writes"
     expected = circuits.writes(trace, 1, 0).numpy()

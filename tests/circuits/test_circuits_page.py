@@ -1,4 +1,4 @@
-"""The page Circuits: its maps have the numbers of the package, long runs wait for a click, and every source gets an answer."""
+"""What is inside the chosen head, on Heads: its maps have the numbers of the package, long runs wait for a click, and every source gets an answer."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from attention.circuits import direct_effects, figures
 from attention.models.library import LIBRARY, Settings
 from attention.training import Trained
 from pages.ui.circuits import writes
+from pages.ui.page import heads_panels
 from pages.ui.server import traces
 
 TEXT = "the owl asked the moon"
-PAGE = "pages/circuits.py"
+PAGE = "pages/heads.py?heads_inside=true"
 LINK = {"source": "model", "model": "Llama", "text": TEXT, "layer": "1", "head": "2", "q": "4", "k": "2"}
 
 
@@ -58,7 +59,8 @@ def test_both_maps_have_the_numbers_of_the_package(tiny: TinyModels) -> None:
 
 def test_long_runs_wait_for_a_click(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny("Llama")
-    monkeypatch.setattr(writes, "METRIC_SECONDS", 0.0)
+    for panels in (writes, heads_panels):  # the metrics of all heads need the same run
+        monkeypatch.setattr(panels, "METRIC_SECONDS", 0.0)
     CACHE.reset(2**28)
     app = opened(PAGE, **LINK)
     assert map_of(app, "weights") is not None
@@ -78,7 +80,7 @@ def test_lab_refuses_a_long_run_in_a_sentence(tiny: TinyModels, monkeypatch: pyt
     CACHE.reset(2**28)
     app = opened("app.py", **LINK, view="writes")
     assert not app.exception
-    assert "open the page Circuits" in words(app)
+    assert "open “Inside this head” on Heads" in words(app)
     assert map_of(app, "logit-effect") is None
 
 
@@ -133,11 +135,11 @@ def test_untrained_model_is_drawn_at_once() -> None:
 
 
 def test_typed_text_leaves_circuits_for_a_model() -> None:
-    app = opened("pages/circuits.py", text="a b")
+    app = opened("pages/heads.py", heads_inside="true", text="a b")
     app.button(key="circuits_trained").click().run()
     assert not app.exception
     assert app.selectbox(key="source").value == "trained"
-    app = opened("pages/circuits.py", text="a b", seed="3")
+    app = opened("pages/heads.py", heads_inside="true", text="a b", seed="3")
     names = LIBRARY.names()
     if names:  # the text goes to the model
         app.button(key="circuits_model").click().run()

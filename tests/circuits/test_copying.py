@@ -312,8 +312,8 @@ def test_charts_show_every_number_and_describe_it() -> None:
     assert heat["data"][0]["z"].shape == (3, 8)
 
 
-def test_circuits_page_shows_what_the_head_copies() -> None:
-    app = AppTest.from_file(str(ROOT / "pages" / "circuits.py"), default_timeout=120)
+def test_heads_page_shows_what_the_head_copies() -> None:
+    app = AppTest.from_file(str(ROOT / "pages" / "heads.py"), default_timeout=120)
     for key, text in {"source": "trained", "task": "induction", "input": "an owl asked the moon", "layer": "1", "q": "7", "k": "3"}.items():  # fmt: skip
         app.query_params[key] = text
     app.session_state["circuits_copying"] = True

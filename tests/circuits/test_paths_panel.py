@@ -1,4 +1,4 @@
-"""Path patching on the page Circuits: its request, its map, its words and its table."""
+"""Path patching on the page Heads: its request, its map, its words and its table."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def library(tiny: TinyModels) -> Iterator[None]:
 
 
 def asked(**params: str) -> AppTest:
-    app = opened("pages/circuits.py", **LINK, **params)
+    app = opened("pages/heads.py", **LINK, **params)
     return app.button(key="paths_ask").click().run()
 
 
@@ -68,9 +68,9 @@ def test_panel_draws_the_numbers_of_the_library(params: dict[str, str], options:
 
 
 def test_panel_asks_for_run_b_and_explains_unequal_lengths() -> None:
-    app = opened("pages/circuits.py", **LINK, paths_mode="mlps", paths_other="the")
+    app = opened("pages/heads.py", **LINK, paths_mode="mlps", paths_other="the")
     assert "same number of tokens in both states" in " ".join(error.value for error in app.error)
-    closed = opened("pages/circuits.py", **LINK)
+    closed = opened("pages/heads.py", **LINK)
     assert not closed.exception
     assert "paths_ask" not in {button.key for button in closed.button}
 
@@ -99,14 +99,14 @@ def test_click_on_a_path_opens_its_source_head() -> None:
     assert PathRequest().receiver == "logits"
 
 
-def test_second_state_of_compare_is_run_b_without_a_text() -> None:
-    app = opened("pages/circuits.py", **LINK)
+def test_second_state_is_run_b_without_a_text() -> None:
+    app = opened("pages/heads.py", **LINK)
     app.session_state["paths"] = True
     app.run()
-    assert any("choose a second state on Compare" in info.value for info in app.info)
+    assert any("compare with a second state on Explore" in info.value for info in app.info)
     set_knobs(app, compare="text=the+cat+asked+the+mat")
     app.button(key="paths_ask").click().run()
     assert not app.exception
-    assert any("Run B is the second state of Compare" in caption.value for caption in app.caption)
+    assert any("Run B is the second state of Explore" in caption.value for caption in app.caption)
     a, b = (Model("Llama", text).trace() for text in (A, B))
     np.testing.assert_allclose(path_map(app), circuits.paths(a, b).layer_map(), atol=1e-6)

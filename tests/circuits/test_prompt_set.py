@@ -143,7 +143,7 @@ def test_prompts_that_cannot_run_are_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_link_of_a_prompt_opens_both_texts() -> None:
     prompt = circuits.Prompt(*ROWS[0])
-    for lab, start in (("", "compare?"), ("http://localhost:8501/", "http://localhost:8501/compare?")):
+    for lab, start in (("", "./?"), ("http://localhost:8501/", "http://localhost:8501/?")):
         address = prompt.address("Llama", lab)
         assert address.startswith(start)
         state = dict(parse_qsl(urlsplit(address).query))

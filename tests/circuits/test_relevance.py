@@ -342,9 +342,9 @@ def opened(page: str, family: str, **state: Any) -> AppTest:
 
 
 @pytest.mark.parametrize("method", ["attnlrp", "attention-gradient"])
-def test_circuits_page_shades_the_text_on_request(tiny: TinyModels, method: str) -> None:
+def test_heads_page_shades_the_text_on_request(tiny: TinyModels, method: str) -> None:
     trace = trace_of(tiny, "Llama")
-    app = opened("circuits.py", "Llama", relevance=method).run()
+    app = opened("heads.py", "Llama", relevance=method).run()
     assert not any("class='shaded-tokens'" in element.proto.body for element in app.get("html"))
     app.session_state["relevance_open"] = True
     app.run()
@@ -358,17 +358,17 @@ def test_circuits_page_shades_the_text_on_request(tiny: TinyModels, method: str)
     assert len(tables) == 1 + (method == "attnlrp")
 
 
-def test_circuits_page_says_why_a_model_has_no_relevance(tiny: TinyModels) -> None:
+def test_heads_page_says_why_a_model_has_no_relevance(tiny: TinyModels) -> None:
     tiny("gpt-oss")
-    app = opened("circuits.py", "gpt-oss")
+    app = opened("heads.py", "gpt-oss")
     app.session_state["relevance_open"] = True
     app.run()
     assert not app.exception
     assert any("AttnLRP needs a rule for every operation" in element.value for element in app.error)
 
 
-def test_circuits_page_refuses_the_relevance_of_a_trained_model() -> None:
-    app = AppTest.from_file(str(ROOT / "pages" / "circuits.py"), default_timeout=60)
+def test_heads_page_refuses_the_relevance_of_a_trained_model() -> None:
+    app = AppTest.from_file(str(ROOT / "pages" / "heads.py"), default_timeout=60)
     app.query_params["source"] = "trained"
     app.session_state["relevance_open"] = True
     app.run()

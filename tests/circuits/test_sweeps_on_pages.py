@@ -74,7 +74,7 @@ def test_text_of_the_second_state_is_typed_on_heads(model: Model) -> None:
 
 
 def with_prompts(csv: str, **more: str) -> AppTest:
-    app = opened("pages/circuits.py", **LINK, **more)
+    app = opened("pages/heads.py", **LINK, **more)
     app.session_state["prompts"] = True
     app.run()
     app.text_area(key="prompts_csv").set_value(csv).run()
@@ -97,7 +97,9 @@ def test_prompt_set_shows_means_and_a_link_for_each_prompt(model: Model, exact: 
     mean, spread = maps(app)
     np.testing.assert_allclose(mean, result.means(name), rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(spread, result.spreads(name), rtol=1e-5, atol=1e-7)
-    heads, rows = [frame.value for frame in app.dataframe][-2:]
+    frames = [frame.value for frame in app.dataframe]
+    index = next(i for i, frame in enumerate(frames) if "link" in frame)
+    heads, rows = frames[index - 1 : index + 1]
     assert [*heads.columns] == [*result.frame(name).columns]
     assert [*rows["link"]] == [prompt.address("GPT-2") for prompt in result.prompts]
     assert ("Rank correlation of the mean estimate" in captions(app)) == exact
@@ -125,7 +127,7 @@ def test_prompt_sweep_stops_at_its_button(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_examples_fill_the_field_and_errors_are_sentences(tiny: TinyModels) -> None:
-    app = opened("pages/circuits.py", **LINK)
+    app = opened("pages/heads.py", **LINK)
     app.session_state["prompts"] = True
     app.run()
     assert app.text_area(key="prompts_csv").value == circuits.EXAMPLES.to_csv()
@@ -133,7 +135,7 @@ def test_examples_fill_the_field_and_errors_are_sentences(tiny: TinyModels) -> N
     assert "A prompt set has rows of clean, corrupted, target, distractor" in said(app)
     tiny("RoBERTa")
     for link, words in (({"text": TEXT}, ""), ({**LINK, "model": "RoBERTa"}, "has no language-model head")):
-        other = opened("pages/circuits.py", **link)
+        other = opened("pages/heads.py", **link)
         other.session_state["prompts"] = True
         other.run()
         assert not other.exception

@@ -25,7 +25,7 @@ def test_difference_after_the_last_knob_is_one_click_and_linkable(open_page: Ope
     expect(compare_last_knob).to_have_count(0)  # no knob was changed yet
     set_control(page, "mask", "causal")
     act_and_settle(page, compare_last_knob.click)
-    expect(page.get_by_role("heading", name="Compare")).to_be_visible()
+    expect(page.get_by_role("button", name="Back to one state")).to_be_visible()
     wait_until_settled(page)
     assert query(page)["compare"] == "mask=causal"
     a, b = TypedText(TEXT).trace(), TypedText(TEXT, AttentionConfig(mask="causal")).trace()
@@ -86,7 +86,7 @@ def test_difference_after_the_last_knob_is_one_click_and_linkable(open_page: Ope
 
 def test_comparison_stacks_maps_on_a_dark_locked_phone_without_sidebar(open_page: Open, server: str) -> None:
     phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "color_scheme": "dark"}
-    page = open_page(f"{server}/compare?compare=head%3D3&lock=1", **phone)
+    page = open_page(f"{server}/?compare=head%3D3&lock=1", **phone)
     boxes = [plot.bounding_box() for plot in page.locator(".figures .js-plotly-plot").all()]
     assert len(boxes) == 3
     assert all(box and box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)

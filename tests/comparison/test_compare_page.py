@@ -1,4 +1,4 @@
-"""The Compare page: links to B and their mistakes, both programs in plain torch, the controls above the maps."""
+"""Two states on Explore: links to B and their mistakes, both programs in plain torch, the controls above the maps."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from test_pages import DEFAULT_TEXT, drawn, opened, said
 from attention import AttentionConfig, Trace, TypedText
 from attention.base.cache import CACHE
 from attention.comparison.comparison import HeadIndex, compare
+from attention.sources.state import Set, apply
 
-PAGE = "pages/compare.py"
+PAGE = "app.py?compare=1"
 
 
 def test_compare_page_copies_a_to_b_with_independent_knobs() -> None:
@@ -63,7 +64,7 @@ def test_compare_page_copies_a_to_b_with_independent_knobs() -> None:
         ("source=file&file=x.npz:ab", "There is no B: The link shows the file “x.npz”"),
         ("source=matrices&x=1,a", "There is no B: "),
         ("d_model=32", ""),
-        ("x" * 30_000, "B is the same as A"),
+        ("x" * 30_000, "B is what a comparison opens with"),
     ],
 )  # fmt: skip
 def test_compare_page_reports_a_bad_b_and_shows_a(compare: str, sentence: str) -> None:
@@ -111,6 +112,26 @@ def test_compare_page_session_keeps_no_layer() -> None:
 def test_compare_opens_on_a_difference(knobs: dict[str, str]) -> None:
     app = opened(PAGE, **knobs)
     assert np.nanmax(np.abs(drawn(app)[2]["data"][0]["z"])) > 0.1
-    assert state_of_address(app) == knobs
+    assert state_of_address(app) == {**knobs, "compare": "1"}
     set_knobs(app, compare="&")  # as chosen by hand: equal states stay equal
     assert np.nanmax(np.abs(drawn(app)[2]["data"][0]["z"])) == 0
+
+
+def test_comparison_is_entered_and_left_by_its_key() -> None:
+    app = opened("app.py", mask="causal")
+    app.button(key="compare_with").click().run()
+    assert state_of_address(app) == {"mask": "causal", "compare": "1"}
+    assert len(drawn(app)) == 3
+    set_knobs(app, editing="A")
+    set_knobs(app, seed="3")  # of A: from now on B has a name
+    assert state_of_address(app)["compare"].startswith("temperature=0.5&seed=")
+    app.button(key="compare_leave").click().run()
+    assert not app.exception
+    assert state_of_address(app) == {"mask": "causal", "seed": "3"}
+    assert [figure["layout"]["meta"]["step"] for figure in drawn(app)] == ["scores", "weights", "output"]
+
+
+def test_heads_changes_the_first_state_of_a_comparison() -> None:
+    app = opened("pages/heads.py", compare="temperature=0.5")
+    app.session_state["session"].state = apply(app.session_state["session"].state, Set({"seed": "3"}))
+    assert state_of_address(app.run())["seed"] == "3"

@@ -24,7 +24,7 @@ from attention.patching.intervention import parse_codes
 
 @pytest.mark.parametrize("options", SHOWN)
 def test_comparison_is_the_same_wherever_its_link_opens(options: dict[str, str], model: Model) -> None:  # noqa: F811
-    app = embedded("pages/compare.py", **LINK, **options, step="output", compare="interventions=1.2.zero")
+    app = embedded("app.py", **LINK, **options, step="output", compare="interventions=1.2.zero")
     assert not app.exception
     comparison = compare(model.trace(), replace(model, interventions=(SILENT,)).trace(), "output", HeadIndex(1, 2))
     np.testing.assert_array_equal(np.asarray(drawn(app)[2]["data"][0]["z"]), comparison.matrix.numpy())
@@ -36,7 +36,7 @@ def test_comparison_is_the_same_wherever_its_link_opens(options: dict[str, str],
 
 def test_largest_difference_between_two_states_is_one_click_away(model: Model) -> None:  # noqa: F811
     do = "0.1.zero"
-    app = opened("pages/compare.py", **{**LINK, "layer": "0"}, compare=f"interventions={do}")
+    app = opened("app.py", **{**LINK, "layer": "0"}, compare=f"interventions={do}")
     a, b = model.trace(), replace(model, interventions=parse_codes(do)).trace()
     difference = (b.layers[1].weights - a.layers[1].weights).abs().amax(dim=(1, 2))
     layer, head = 1, int(difference.argmax())

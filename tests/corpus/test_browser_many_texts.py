@@ -60,7 +60,7 @@ def test_upload_leads_over_a_head_to_one_cell(open_page: Open, server: str) -> N
     page.keyboard.press("ArrowRight")
     act_and_settle(page, lambda: page.keyboard.press("Enter"))
     expect(page.get_by_role("heading", name="L0 H1", exact=True)).to_be_visible()
-    page.get_by_role("link", name="Masks").click()
+    page.get_by_role("link", name="Reference").click()
     wait_until_settled(page)
     page.get_by_role("link", name="Heads", exact=True).click()
     wait_until_settled(page)

@@ -108,7 +108,7 @@ def test_chosen_example_opens_on_its_pair_and_a_link_on_its_own_cell() -> None:
 
 
 def test_example_chosen_for_both_states_opens_both_on_its_pair() -> None:
-    both = apply(apply(apply(State(), Go("Compare")), Set({"compare": "temperature=0.5"})), Set({"editing": "both"}))
+    both = apply(apply(apply(State(), Go("Explore")), Set({"compare": "temperature=0.5"})), Set({"editing": "both"}))
     for changes in ({"source": "example"}, {"source": None}, {"source": "example", "example": "copper"}):
         both = apply(both, Set(changes))
         assert both.other.texts == {**compared_state(both.texts), "temperature": "0.5"}

@@ -314,7 +314,7 @@ def field(app: AppTest, begins: str) -> Any:
 def test_teacher_asks_a_computed_question_without_writing_text(link: dict[str, str]) -> None:
     app = submitted(sharing(**link))
     assert not app.exception
-    page = opened("pages/lessons.py", **query(app))
+    page = opened("pages/learn.py", **query(app))
     assert not page.exception
     assert page.markdown[0].value == "## About the weights"
     message = json.loads(sent(page))["message"]
@@ -347,7 +347,7 @@ def test_teacher_asks_with_options_and_locks_the_link() -> None:
     app.text_area(key="ask_text").set_value("Read <b>this</b>\nfirst.")
     link = query(submitted(app))
     assert link["lock"] == "1"
-    page = opened("pages/lessons.py", **link)
+    page = opened("pages/learn.py", **link)
     assert not page.exception
     assert not page.selectbox
     assert page.markdown[1].value == r"Read \<b\>this\</b\> first."
@@ -379,7 +379,7 @@ def test_teacher_asks_for_a_number_or_the_chosen_cell() -> None:
     assert "'q'" not in str(lesson.query_before)
 
 
-@pytest.mark.parametrize("page", ["pages/heads.py", "pages/masks.py"])
+@pytest.mark.parametrize("page", ["pages/heads.py", "app.py?explore_mask=true"])
 def test_other_pages_with_the_cell_can_ask_too(page: str) -> None:
     app = submitted(sharing(page, **OWL, mask="causal", q="1"))
     assert not app.exception
@@ -388,7 +388,7 @@ def test_other_pages_with_the_cell_can_ask_too(page: str) -> None:
     assert lesson.query_before["mask"] == "causal"
 
 
-@pytest.mark.parametrize("page", ["pages/lessons.py", "pages/compare.py", "pages/softmax.py"])
+@pytest.mark.parametrize("page", ["pages/learn.py", "app.py?compare=1", "pages/learn.py?chapter=softmax"])
 def test_page_without_cells_asks_nothing(page: str) -> None:
     assert not [widget for widget in sharing(page).selectbox if widget.key == "ask_kind"]
 
@@ -407,7 +407,7 @@ def upload(app: AppTest, content: str, name: str = "mine.md") -> AppTest:
 
 
 def test_lesson_file_becomes_a_path() -> None:
-    app = upload(opened("pages/lessons.py"), LESSON + markdown.to_markdown(PATH["mix"]))
+    app = upload(opened("pages/learn.py"), LESSON + markdown.to_markdown(PATH["mix"]))
     assert not app.exception
     assert app.markdown[0].value == "## 1. Who takes?"
     data = json.loads(sent(app))
@@ -421,13 +421,13 @@ def test_lesson_file_becomes_a_path() -> None:
 
 
 def test_broken_lesson_file_gets_one_sentence_and_loses_nothing() -> None:
-    app = upload(opened("pages/lessons.py"), LESSON.replace("kind: choice", "kind: ![](http://x/y.png)"))
+    app = upload(opened("pages/learn.py"), LESSON.replace("kind: choice", "kind: ![](http://x/y.png)"))
     assert not app.exception
     assert r"\!\[\]\(http" in app.error[0].value
     assert app.markdown[0].value == "## 1. One score"
-    lost = opened("pages/lessons.py", lessons_open="0123abcd-2")
+    lost = opened("pages/learn.py", lessons_open="0123abcd-2")
     assert "a lesson from a file that is not here" in said(lost)
-    bad = opened("pages/lessons.py", ask="nonsense")
+    bad = opened("pages/learn.py", ask="nonsense")
     assert "ask for the link again" in said(bad)
     assert bad.markdown[0].value == "## 1. One score"
 
@@ -440,7 +440,7 @@ def test_broken_lesson_file_gets_one_sentence_and_loses_nothing() -> None:
     lambda text: text.replace("heads=1", "heads=1&temperature=hot"),
 ])  # fmt: skip
 def test_text_of_a_strangers_link_is_shown_as_plain_text(change: Callable[[str], str]) -> None:
-    page = opened("pages/lessons.py", ask=markdown.to_link(change(LESSON)))
+    page = opened("pages/learn.py", ask=markdown.to_link(change(LESSON)))
     assert not page.exception
     (name, _), *_ = json.loads(sent(page))["path"]
     page.session_state["session"].of(LessonsOfTab).guesses[name] = ["the moon"]

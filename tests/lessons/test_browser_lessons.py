@@ -81,7 +81,7 @@ def test_newcomer_completes_lessons_on_a_phone_by_keyboard(open_page: Open, serv
 
 
 def test_patch_is_chosen_on_the_picture_by_keyboard(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/lessons?lessons_open=picture", viewport=PHONE, color_scheme="dark")
+    page = open_page(f"{server}/learn?lessons_open=picture", viewport=PHONE, color_scheme="dark")
     cells = page.get_by_role("gridcell")
     expect(cells).to_have_count(25)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -107,7 +107,7 @@ def test_patch_is_chosen_on_the_picture_by_keyboard(open_page: Open, server: str
 
 
 def test_sketched_row_and_tapped_order_are_compared_with_the_truth(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/lessons?lessons_open=share", color_scheme="dark")
+    page = open_page(f"{server}/learn?lessons_open=share", color_scheme="dark")
     reply = page.locator(".lesson .reply")
     for _ in range(2):
         bars = page.locator(".lesson input[type=range]")
@@ -150,7 +150,7 @@ def test_teachers_question_hides_its_answer_until_another_browser_answers(
     saved.value.save_as(tmp_path / "one.md")
 
     # Before the other browser answers, no message to it contains the number 0.6305 of the cell.
-    other = open_page(f"{server}/lessons", viewport=PHONE, color_scheme="dark", fresh=True)
+    other = open_page(f"{server}/learn", viewport=PHONE, color_scheme="dark", fresh=True)
     frames: list[str | bytes] = []
 
     def keep(frame: str | bytes) -> None:  # Playwright sets attributes on its handlers, which a list's method refuses
@@ -166,7 +166,7 @@ def test_teachers_question_hides_its_answer_until_another_browser_answers(
     expect(other.get_by_role("heading", name="About the weights")).to_be_visible()
     expect(other.locator(".lesson [role=status]")).to_have_text("About the weights. How much of “moon” goes to “moon”?")
     expect(other.locator(".lesson nav")).to_be_hidden()
-    expect(other.get_by_role("link", name="Skip, and look in the Lab")).to_be_visible()
+    expect(other.get_by_role("link", name="Skip, and look in Explore")).to_be_visible()
     assert other.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert has_arrived("goes to")
     assert not has_arrived("0.63")
@@ -184,7 +184,7 @@ def test_teachers_question_hides_its_answer_until_another_browser_answers(
     # Two lessons in a file form a path, whose progress is separate from the Lab's.
     lesson = (tmp_path / "one.md").read_text(encoding="utf-8")
     (tmp_path / "two.md").write_text(lesson + lesson.replace("About the weights", "Once more"), encoding="utf-8")
-    act_and_settle(page, lambda: page.goto(f"{server}/lessons"))
+    act_and_settle(page, lambda: page.goto(f"{server}/learn"))
     page.get_by_text("Open a state or lessons", exact=True).click()
     act_and_settle(
         page, lambda: page.locator("[data-testid=stFileUploader] input").set_input_files(tmp_path / "two.md")

@@ -39,7 +39,7 @@ def painted_y(page: Page, figure: int, trace: int) -> list[float]:
 
 def test_softmax_page_paints_backend_numbers_and_reports_factors_that_overflow(open_page: Open, server: str) -> None:
     link = {"softmax_row": "0.1, 0.3, 0.5", "text": "a b c", "mask": "causal", "softmax_factor": "100"}
-    page = open_page(f"{server}/softmax?{urlencode(link)}")
+    page = open_page(f"{server}/learn?chapter=softmax&{urlencode(link)}")
     expect(page.locator(".figures .js-plotly-plot")).to_have_count(5)
     spread = softmax.spread((0.1, 0.3, 0.5))
     assert painted_y(page, 0, 0) == softmax.curve().share.tolist()
@@ -68,7 +68,7 @@ def test_softmax_page_paints_backend_numbers_and_reports_factors_that_overflow(o
 
 
 def test_softmax_row_follows_its_slider_without_the_server(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/softmax?softmax_row=1,2,2.5", viewport={"width": 390, "height": 844})
+    page = open_page(f"{server}/learn?chapter=softmax&softmax_row=1,2,2.5", viewport={"width": 390, "height": 844})
     slider, output = page.locator(".softmax-bars input[type=range]"), page.locator(".softmax-bars output")
     expect(slider).to_be_visible()
     for row in ((1.0, 2.0, 2.5), (-300.0, 0.0, 300.0, 300.0)):
@@ -102,7 +102,7 @@ def test_softmax_row_follows_its_slider_without_the_server(open_page: Open, serv
 
 
 def test_bad_softmax_row_is_quoted_and_chart_clicks_do_nothing(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/softmax?{urlencode({'softmax_row': '<b>one</b>, 2'})}")
+    page = open_page(f"{server}/learn?chapter=softmax&{urlencode({'softmax_row': '<b>one</b>, 2'})}")
     expect(page.get_by_text("got “<b>one</b>”")).to_be_visible()
     expect(page.locator(".figures .js-plotly-plot")).to_have_count(2)
     page.locator(".figures .js-plotly-plot").last.scroll_into_view_if_needed()
@@ -119,7 +119,7 @@ def test_bad_softmax_row_is_quoted_and_chart_clicks_do_nothing(open_page: Open, 
 
 def test_softmax_lines_are_readable_in_both_themes_and_on_phones(open_page: Open, server: str) -> None:
     options = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "color_scheme": "dark"}
-    page = open_page(f"{server}/softmax", **options)
+    page = open_page(f"{server}/learn?chapter=softmax", **options)
     boxes = [plot.bounding_box() for plot in page.locator(".figures .js-plotly-plot").all()]
     assert all(box and box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
     assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 390
@@ -136,14 +136,15 @@ def test_softmax_lines_are_readable_in_both_themes_and_on_phones(open_page: Open
 
 
 def test_reference_typesets_every_step_and_opens_it_in_the_lab(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/softmax?text=a+b+c&heads=2&mask=causal")
+    page = open_page(f"{server}/learn?chapter=scaling&text=a+b+c&heads=2&mask=causal")
     # Pages without maps collapse the knobs, and keep them in the address.
     state = {"text": ["a b c"], "heads": ["2"], "mask": ["causal"]}
+    chapter = {"chapter": ["scaling"]}
     expect(page.get_by_label("Text", exact=True)).to_be_hidden()
-    assert parse_qs(urlsplit(page.url).query) == state
+    assert parse_qs(urlsplit(page.url).query) == state | chapter
     page.get_by_test_id("stSidebar").get_by_text("The source and its knobs").click()
     expect(page.get_by_label("Text", exact=True)).to_be_visible()
-    assert parse_qs(urlsplit(page.url).query) == state
+    assert parse_qs(urlsplit(page.url).query) == state | chapter
     page.get_by_role("link", name="Reference").click()
     cards = page.locator(".st-key-reference_steps .other-names")
     expect(cards).to_have_count(len(STEPS))
@@ -168,10 +169,11 @@ def test_reference_typesets_every_step_and_opens_it_in_the_lab(open_page: Open, 
 def test_lab_step_and_head_return_from_a_page_without_pickers(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?step=scores&q=1")
     set_control(page, "head", "2")
-    page.get_by_role("link", name="Softmax").click()
+    page.get_by_role("link", name="Learn", exact=True).click()
+    act_and_settle(page, page.get_by_role("button", name="Scaling").click)
     expect(page.get_by_role("heading", name="Why we scale")).to_be_visible()
     wait_until_settled(page)
-    page.get_by_role("link", name="Lab", exact=True).click()
+    page.get_by_role("link", name="Explore", exact=True).click()
     expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
     wait_until_settled(page)
     assert "scores · query 1" in chosen_cell_line(page)

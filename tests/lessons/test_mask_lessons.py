@@ -83,7 +83,7 @@ def test_everything_outside_a_smaller_custom_mask_is_visible() -> None:
     "cells", ["x", "2x2", "2x2.", "2x2.!!", "0x0.eJw", "9999x9999.eJwDAAAAAAE", "-1x2.eJw", "2x2.eJwTAAAAIQAh", "é"]
 )
 def test_malformed_custom_mask_is_refused(cells: str) -> None:
-    with pytest.raises(ConfigError, match="Masks page"):
+    with pytest.raises(ConfigError, match="Click the mask"):
         mask_tensor.custom(2, 2, cells)
 
 

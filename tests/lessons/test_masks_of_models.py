@@ -39,9 +39,9 @@ def test_mask_of_a_changed_head_applies_wherever_it_is_shown(tiny: TinyModels) -
         assert (factor["data"][0]["z"] == visible.numpy()).all()
 
 
-def test_masks_page_starts_at_the_source_mask_and_clicks_customize() -> None:
-    app = opened("pages/masks.py", source="notebook", notebook="averaging-trick")
-    message = component_message(app)
+def test_mask_starts_at_the_source_mask_and_clicks_customize() -> None:
+    app = opened("app.py", explore_mask="true", source="notebook", notebook="averaging-trick")
+    message = component_message(app, last=True)
     assert message["controls"]["mask"]["buttons"] == ["own", "none", "causal", "window", "prefix"]
     assert message["controls"]["mask"]["value"] == "own"
     assert "mask" not in state_of_address(app)
@@ -49,5 +49,5 @@ def test_masks_page_starts_at_the_source_mask_and_clicks_customize() -> None:
     set_knobs(app, mask="custom", cells=cells)
     visible = mask_tensor.causal(8, 8)
     visible[0, 7] = True
-    assert (drawn(app)[0]["data"][0]["z"] == visible.numpy()).all()
+    assert (drawn(app)[3]["data"][0]["z"] == visible.numpy()).all()
     assert state_of_address(app)["mask"] == "custom"

@@ -233,7 +233,7 @@ def sent(app: AppTest) -> str:
 
 
 def test_page_sends_the_question_first_and_the_truth_later() -> None:
-    app = opened("pages/lessons.py", lessons_open="mix")
+    app = opened("pages/learn.py", lessons_open="mix")
     assert not app.exception
     assert app.markdown[0].value.endswith("What a weight does")
     assert '"truth":null' in sent(app).replace(" ", "")
@@ -250,11 +250,11 @@ def test_page_sends_the_question_first_and_the_truth_later() -> None:
 
 
 def test_lesson_training_is_watched_after_the_answer() -> None:
-    app = opened("pages/lessons.py", lessons_open="stripe")
+    app = opened("pages/learn.py", lessons_open="stripe")
     assert "./training" not in sent(app)
     app.session_state["session"].of(LessonsOfTab).guesses["stripe"] = [3]
     assert "./training?train_task=induction&train_seed=0&train_induction_input=an+owl+asked+the+moon" in sent(app.run())
-    app = opened("pages/lessons.py", lessons_open="map")
+    app = opened("pages/learn.py", lessons_open="map")
     app.session_state["session"].of(LessonsOfTab).guesses["map"] = [(4, 1)]
     message = sent(app.run())
     assert "./training" not in message

@@ -210,10 +210,10 @@ def test_knobs_survive_navigation_and_reload_and_head_click_opens_lab(open_page:
 def test_link_left_at_once_for_other_pages_keeps_its_knobs(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}&heads=2", cold=True)
     expected = {"text": [TEXT], "heads": ["2"]}
-    titles = [title for title in menu().values() if title != "Lab"]
-    for name in (*titles[1::2], "Lab", *titles[::2], "Lab"):
+    titles = [title for title in menu().values() if title != "Explore"]
+    for name in (*titles[1::2], "Explore", *titles[::2], "Explore"):
         page.locator(".st-key-menu").get_by_role("link", name=name, exact=True).click()
-        expect(page.get_by_role("heading", level=1)).to_have_text("Attention Lab" if name == "Lab" else name)
+        expect(page.get_by_role("heading", level=1)).to_have_text("Attention Lab" if name == "Explore" else name)
         page.wait_for_url(lambda url: parse_qs(urlsplit(url).query) == expected)
         expect(page.locator(".st-key-text textarea")).to_have_value(TEXT)
 

@@ -128,7 +128,7 @@ class Person:
             text.press("Control+Enter")
 
     def other_page(self) -> None:
-        name = self.dice.choice(["Lab", "Heads", "Masks"])
+        name = self.dice.choice(["Explore", "Heads", "Reference"])
         self.page.locator(".st-key-menu").get_by_role("link", name=name, exact=True).click()
 
     def back(self) -> None:

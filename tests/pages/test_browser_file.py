@@ -48,10 +48,12 @@ def test_file_is_painted_and_its_link_asks_for_the_file(
     np.testing.assert_array_equal(painted_numbers(page, 1), layer["weights"][2].numpy().astype(np.float32))
 
     # Another page shows the file too, and the exported file opens to the same digits.
-    page.get_by_role("link", name="Masks").click()
+    page.get_by_role("link", name="Heads", exact=True).click()
+    wait_until_settled(page)
+    page.get_by_role("link", name="Explore", exact=True).click()
     wait_until_settled(page)
     assert query(page)["file"] == link["file"]
-    np.testing.assert_array_equal(painted_numbers(page, 2), layer["weights"][2].numpy().astype(np.float32))
+    np.testing.assert_array_equal(painted_numbers(page, 1), layer["weights"][2].numpy().astype(np.float32))
     page.get_by_text("Share", exact=True).click()
     with page.expect_download() as coming:
         page.get_by_role("link", name="All steps (.safetensors)").click()

@@ -22,7 +22,7 @@ def test_page_without_a_sidebar_reserves_no_room_for_it(query: str) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("path", ["", "heads", "masks", "softmax", "?lock=1"])
+@pytest.mark.parametrize("path", ["", "heads", "?explore_mask=true", "?compare=1", "learn?chapter=softmax", "?lock=1"])
 def test_layout_does_not_shift_while_phones_load_a_page(open_page, server: str, path: str) -> None:
     if server not in WARM:  # the server must have run a page before
         open_page(f"{server}/")

@@ -36,11 +36,11 @@ def test_buttons_sort_square_tiles_with_the_values_under_them(open_page: Open, s
     assert panels == sorted_by["layout"]["meta"]["panels"]
 
     # Under each tile, the value of the metric.
-    labels = page.locator(".js-plotly-plot").first.locator(".annotation-text")
+    labels = page.locator(".figures .js-plotly-plot").first.locator(".annotation-text")
     shown = labels.evaluate_all("texts => texts.map((text) => text.getAttribute('data-unformatted'))")
     assert {f"L{i} H{h}<br><b>{values[i, h]:.2f}</b>" for i, h in order} <= {*shown}
     tile = page.evaluate("""() => {
-        const { xaxis, yaxis, meta: { panels: [{ rows, columns }] } } = document.querySelector('.js-plotly-plot')._fullLayout;
+        const { xaxis, yaxis, meta: { panels: [{ rows, columns }] } } = document.querySelector('.figures .js-plotly-plot')._fullLayout;
         return [columns * Math.abs(xaxis.l2p(1) - xaxis.l2p(0)), rows * Math.abs(yaxis.l2p(1) - yaxis.l2p(0))];
     }""")
     assert tile[0] == pytest.approx(tile[1], abs=0.5)
@@ -69,7 +69,7 @@ def test_previous_token_head_is_two_clicks_from_its_arithmetic(open_page: Open, 
 
     # The second panel of the picture: hover names the head, the metric and the value, a click opens it with the query that was chosen.
     layer, head = order[1]
-    panels = page.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels")
+    panels = page.evaluate("document.querySelector('.figures .js-plotly-plot').layout.meta.panels")
     second = next(panel for panel in panels if (panel["layer"], panel["head"]) == (layer, head))
     place = place_of_cell(page, 0, row=second["y"] + 2, column=second["x"] + 1)
     assert place

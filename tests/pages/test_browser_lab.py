@@ -284,8 +284,8 @@ def test_locked_page_stays_locked_and_its_clicks_reach_the_address(open_page: Op
 
 
 def test_state_file_opened_on_another_page_writes_head_and_cell(open_page: Open, server: str, tmp_path: Path) -> None:
-    page = open_page(f"{server}/softmax")
-    state = {"attention lab": 1, "page": "Softmax", "state": {"text": TEXT, "head": "2", "q": "3", "k": "1"}}
+    page = open_page(f"{server}/learn?chapter=softmax")
+    state = {"attention lab": 1, "page": "Learn", "state": {"text": TEXT, "head": "2", "q": "3", "k": "1"}}
     file = tmp_path / "state.json"
     file.write_text(json.dumps(state))
     page.get_by_text("Open a state or lessons", exact=True).click()

@@ -73,15 +73,15 @@ def test_phone_menu_marks_the_open_page_and_needs_one_tap(open_page: Open, serve
     page = open_page(f"{server}/heads", viewport={"width": 320, "height": 700})
     menu = page.get_by_role("navigation", name="Pages")
     expect(menu.locator("[aria-current=page]")).to_have_text("Heads")
-    for name in ("Reference", "Masks", "Heads", "Lab"):
+    for name in ("Reference", "Learn", "Heads", "Explore"):
         page.locator(".st-key-menu").get_by_role("link", name=name, exact=True).click()
-        expect(page.get_by_role("heading", level=1)).to_have_text("Attention Lab" if name == "Lab" else name)
+        expect(page.get_by_role("heading", level=1)).to_have_text("Attention Lab" if name == "Explore" else name)
         expect(menu.locator("[aria-current=page]")).to_have_text(name)
         # Its upper and lower edges are clipped.
         expect(menu.locator("[aria-current=page]")).to_be_in_viewport(ratio=0.8)
     wait_until_settled(page)
     page.goto(f"{server}/training")  # opened by address; its link is not among the first
-    expect(menu.locator("[aria-current=page]")).to_have_text("Training")
+    expect(menu.locator("[aria-current=page]")).to_have_text("Train")
     expect(menu.locator("[aria-current=page]")).to_be_in_viewport(ratio=0.8)
     wait_until_settled(page)
     # As React hides drawn elements until their neighbours have been fetched.
@@ -98,7 +98,7 @@ def test_menu_focus_differs_from_open_page_without_overlapping_rows(open_page: O
     menu = page.locator(".st-key-menu")
     link = menu.get_by_role("link", name="Heads")
     plain = link.evaluate(looks)
-    menu.get_by_role("link", name="Lessons").focus()
+    menu.get_by_role("link", name="Learn").focus()
     page.keyboard.press("Tab")
     expect(link).to_be_focused()
     assert link.evaluate(looks) == [plain[0], "solid", "none"]
@@ -136,7 +136,7 @@ def test_menu_link_opens_pages_and_tabs_with_the_whole_state(open_page: Open, se
     page.wait_for_url(lambda url: urlsplit(url).path == "/heads")
     assert parse_qs(urlsplit(page.url).query) == {"text": [long], "d_model": ["32"]}
     context: BrowserContext = page.context
-    for name, path, button in (("Lab", "/", "Control"), ("Masks", "/masks", "middle")):
+    for name, path, button in (("Explore", "/", "Control"), ("Reference", "/reference", "middle")):
         link = page.locator(".st-key-menu").get_by_role("link", name=name, exact=True)
         with context.expect_page() as opened:
             link.click(modifiers=["Control"]) if button == "Control" else link.click(button="middle")
@@ -151,20 +151,22 @@ def test_menu_link_opens_pages_and_tabs_with_the_whole_state(open_page: Open, se
 STREAMLITS_OWN: list[tuple[str, str, str]] = []
 
 
-@pytest.mark.parametrize("name", [*PAGES, "?lock=1", "?embed=true"])
+@pytest.mark.parametrize(
+    "name", [*PAGES, "?explore_mask=true", "?compare=1", "heads?heads_inside=true", "?lock=1", "?embed=true"]
+)
 def test_every_page_passes_axe_without_shifts_or_repeated_knobs(open_page: Open, server: str, name: str) -> None:
     page = open_page(f"{server}/{name}", cold=True, figure=name != "reference", viewport={"width": 1280, "height": 720})
     if name == "reference":
         reference_settled(page)
     assert page.evaluate("window.shifted") < 0.1, "the layout shifted while the page was loading"
-    if name in ("", "heads", "masks"):
+    if name in ("", "heads", "?compare=1"):
         for label in ("Temperature", "Mask", "Seed", "d_model"):
             expect(page.get_by_label(label, exact=True)).to_have_count(1)
     page.wait_for_function(
         "() => [...document.querySelectorAll('.katex-display')].every((element) => element.scrollWidth <= element.clientWidth || element.tabIndex === 0)"
     )
     headings = "[...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].filter((h) => h.checkVisibility()).map((h) => Number(h.localName[1]))"
-    levels = page.evaluate(headings) if name in PAGES else [1]
+    levels = page.evaluate(headings) if name not in ("?lock=1", "?embed=true") else [1]
     assert levels.count(1) == 1
     assert levels[0] == 1
     assert all(next_level <= level + 1 for level, next_level in pairwise(levels))
@@ -185,7 +187,7 @@ def test_every_page_passes_axe_without_shifts_or_repeated_knobs(open_page: Open,
 
 
 def test_mask_grid_tick_keeps_keyboard_focus_in_its_cell(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/masks?text=a+b+c+d")
+    page = open_page(f"{server}/?explore_mask=true&text=a+b+c+d")
     page.get_by_text("The mask as a grid, for keyboard use").click()
     grid = page.locator(".st-key-masks_grid")
     grid.locator("canvas").first.scroll_into_view_if_needed()
@@ -196,7 +198,7 @@ def test_mask_grid_tick_keeps_keyboard_focus_in_its_cell(open_page: Open, server
     page.wait_for_function(focused)
 
     def hidden() -> set[tuple[int, ...]]:
-        return {tuple(place) for place in np.argwhere(np.isnan(painted_numbers(page, 1))).tolist()}
+        return {tuple(place) for place in np.argwhere(np.isnan(painted_numbers(page, 4))).tolist()}
 
     hidden_sets = [hidden()]
     for _ in range(2):
@@ -207,7 +209,7 @@ def test_mask_grid_tick_keeps_keyboard_focus_in_its_cell(open_page: Open, server
     (first,), (second,) = (earlier ^ later for earlier, later in pairwise(hidden_sets))
     assert second == (first[0] + 1, first[1])
     act_and_settle(
-        page, lambda: click_cell(page, 0, row=first[0], column=first[1])
+        page, lambda: click_cell(page, 3, row=first[0], column=first[1])
     )  # the grid does not undo an edit from the map
     assert hidden() ^ hidden_sets[0] == {second}
 

@@ -110,27 +110,30 @@ def test_lab_and_heads_update_the_address_of_their_host(open_page: Open, shell: 
 
 
 def test_other_pages_update_the_address_of_their_host(open_page: Open, shell: Shell) -> None:
-    tab = open_page(f"{shell.home}/masks?{LINK}", fresh=True, figure=False, **CLIPBOARD)
+    tab = open_page(f"{shell.home}/?explore_mask=true&{LINK}", fresh=True, figure=False, **CLIPBOARD)
     lab = frame_of(tab)
     wait_until_settled(lab)
-    for title, maps in (("Masks", 6), ("Compare", 3), ("Softmax", 1)):
-        if title != "Masks":
-            go(lab, title)
-        assert len(pictures(lab)) == maps, title
-        if title != "Softmax":
+    for part, maps in (("the mask", 6), ("Compare with …", 3), ("Scaling", 1)):
+        if part == "Scaling":
+            go(lab, "Learn")
+        if part != "the mask":
+            act_and_settle(lab, lab.get_by_role("button", name=part).click)
+        assert len(pictures(lab)) == maps, part
+        if part != "Scaling":
             act_and_settle(lab, lambda: click_cell(lab, 1, row=5, column=2))
             expect(lab.locator(".answer-line [name=q]")).to_have_value("5")
             expect(lab.locator(".answer-line [name=k]")).to_have_value("2")
         set_control(lab, "seed", str(maps))
-        assert f"seed={maps}" in unquote(tab.url)  # on Compare, the seed of the second state
+        assert f"seed={maps}" in unquote(tab.url)  # in the comparison, the seed of the second state
         opens_the_same(open_page, copied(tab, lab), lab)
-    go(lab, "Training")
+    go(lab, "Train")
     seed = lab.locator(".st-key-train_knobs").get_by_label("Seed", exact=True)
     seed.fill("1")
     act_and_settle(lab, lambda: seed.press("Enter"))
     assert state(tab.url)["train_seed"] == ["1"]
     opens_the_same(open_page, copied(tab, lab), lab)
-    go(lab, "Lessons")
+    go(lab, "Learn")
+    act_and_settle(lab, lab.get_by_role("button", name="Lessons").click)
     act_and_settle(lab, lab.get_by_role("button", name="Skip", exact=True).click)
     opens_the_same(open_page, copied(tab, lab), lab)
     go(lab, "Reference")

@@ -109,7 +109,7 @@ def test_rapid_uploads_wait_and_many_more_are_refused(replicas: Replicas) -> Non
 
 def test_every_page_works_under_the_policy_with_compressed_cached_scripts(replicas: Replicas, visit: Visit) -> None:
     visitor = visit(strict=True)
-    for path in ("/heads", "/masks", "/softmax", "/reference", f"/?{LINK}"):
+    for path in ("/heads", "/masks", "/compare", "/softmax", "/reference", f"/?{LINK}"):
         page = visitor.open(path)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         if path != "/reference":

@@ -72,7 +72,7 @@ def test_embedded_page_shows_figure_and_knobs_without_a_menu(open_page: Open, se
 
 
 def test_embed_code_locked_link_and_saved_state_work(open_page: Open, server: str, tmp_path: Path) -> None:
-    page = open_page(f"{server}/masks?{LINK}&temperature=0.5&seed=4", **CLIPBOARD)
+    page = open_page(f"{server}/?explore_mask=true&{LINK}&temperature=0.5&seed=4", **CLIPBOARD)
     act_and_settle(page, lambda: page.get_by_role("button", name="Share").click())
     copy(page, "Copy locked link")
     expect(page.locator(".st-key-copy_more [role=status]")).to_have_text("Link without knobs copied.")
@@ -89,9 +89,9 @@ def test_embed_code_locked_link_and_saved_state_work(open_page: Open, server: st
     act_and_settle(
         other, lambda: other.locator("[data-testid=stFileUploader] input").set_input_files(tmp_path / "state.json")
     )
-    expect(other.get_by_role("heading", name="Masks")).to_be_visible()
+    expect(other.get_by_text("Click a cell of the mask")).to_be_visible()
     wait_until_settled(other)
-    np.testing.assert_array_equal(painted_numbers(other, 2), painted_numbers(page, 2))
+    np.testing.assert_array_equal(painted_numbers(other, 5), painted_numbers(page, 5))
     other.wait_for_function("location.search.includes('temperature=0.5') && location.search.includes('seed=4')")
     assert "mask=causal" in other.url
 
@@ -156,7 +156,7 @@ def test_saved_numbers_and_code_match_the_page(open_page: Open, server: str) -> 
 def test_saved_html_figure_opens_without_a_network(
     open_page: Open, server: str, tmp_path: Path, browser: Browser
 ) -> None:
-    page = open_page(f"{server}/masks?{LINK}")
+    page = open_page(f"{server}/?explore_mask=true&{LINK}")
     act_and_settle(page, lambda: page.locator(".st-key-masks_maps_save button").click())
     (tmp_path / "mask.html").write_bytes(saved(page, "HTML"))
     context = browser.new_context(offline=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from io import BytesIO
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
@@ -23,44 +23,37 @@ IDENTITY = ((1.0, 0.0), (0.0, 1.0))
 
 
 def test_mask_click_hides_a_cell_and_the_link_carries_it(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/masks?{urlencode({'text': TEXT})}")
-    act_and_settle(page, lambda: click_cell(page, 0, row=2, column=4))
+    page = open_page(f"{server}/?explore_mask=true&{urlencode({'text': TEXT})}")
+    act_and_settle(page, lambda: click_cell(page, 3, row=2, column=4))
     expected = np.ones((6, 6))
     expected[2, 4] = 0
-    np.testing.assert_array_equal(painted_numbers(page, 0), expected)
-    act_and_settle(page, lambda: click_cell(page, 0, row=2, column=4))  # a second click allows it again
-    assert painted_numbers(page, 0).all()
-    act_and_settle(page, lambda: click_cell(page, 0, row=2, column=4))
+    np.testing.assert_array_equal(painted_numbers(page, 3), expected)
+    act_and_settle(page, lambda: click_cell(page, 3, row=2, column=4))  # a second click allows it again
+    assert painted_numbers(page, 3).all()
+    act_and_settle(page, lambda: click_cell(page, 3, row=2, column=4))
     link = query(page)
     assert link["mask"] == "custom"
     trace = TypedText(TEXT, AttentionConfig(mask="custom", cells=link["cells"])).trace()
     assert not trace.layers[0].weights[:, 2, 4].any()
-    np.testing.assert_array_equal(painted_numbers(page, 2), trace.layers[0].weights[0].numpy())
-    page.get_by_role("link", name="Lab").click()
-    expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
-    wait_until_settled(page)
+    np.testing.assert_array_equal(painted_numbers(page, 5), trace.layers[0].weights[0].numpy())
     np.testing.assert_array_equal(painted_numbers(page, 1), trace.layers[0].weights[0].numpy())
 
 
-def test_masks_page_changes_no_mask_and_obeys_its_address(open_page: Open, server: str) -> None:
+def test_mask_to_click_changes_no_mask_and_obeys_its_address(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
-    link = page.get_by_role("link", name="Masks")
-    link.hover()
-    page.mouse.down()  # the address that a new tab would open
-    assert "mask" not in urlsplit(link.get_attribute("href") or "").query
-    page.mouse.up()
+    act_and_settle(page, page.get_by_text("Click the mask").click)
     expect(page.get_by_role("button", name="none", pressed=True)).to_be_visible()
     wait_until_settled(page)
-    assert "mask" not in query(page)
+    assert query(page) == {"text": TEXT, "explore_mask": "true"}
     act_and_settle(page, lambda: page.get_by_role("group", name="Mask").get_by_role("button", name="causal").click())
-    np.testing.assert_array_equal(painted_numbers(page, 0), mask_tensor.causal(6, 6).numpy())
-    page.wait_for_function("location.search.includes('mask=causal')")
+    np.testing.assert_array_equal(painted_numbers(page, 3), mask_tensor.causal(6, 6).numpy())
+    page.wait_for_function("location.search.includes('&mask=causal')")
     act_and_settle(page, lambda: page.get_by_role("group", name="Mask").get_by_role("button", name="none").click())
     expect(page.get_by_role("button", name="none", pressed=True)).to_be_visible()
-    assert painted_numbers(page, 0).all()
-    page.wait_for_function("!location.search.includes('mask=')")
+    assert painted_numbers(page, 3).all()
+    page.wait_for_function("!location.search.includes('&mask=')")
     other = open_page(page.url, fresh=True)
-    assert painted_numbers(other, 0).all()
+    assert painted_numbers(other, 3).all()
 
 
 STILL = """async (element) => {

@@ -31,7 +31,7 @@ LINKS = (
     ("", {"text": " ".join(f"Wörterbuch{i}" for i in range(300)), "mask": "causal", "colors": "stretched"}),
     ("", {"text": ODD, "step": "weights", "view": "factors"}),
     ("heads", {"heads": "16", "colors": "log"}),
-    ("masks", {"text": ODD, "text2": "b", "mask": "window", "window": "0"}),
+    ("", {"explore_mask": "true", "text": ODD, "text2": "b", "mask": "window", "window": "0"}),
 )
 
 

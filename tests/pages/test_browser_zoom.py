@@ -106,13 +106,13 @@ def test_ticks_and_hover_follow_the_zoom_of_linked_maps(open_page: Open, server:
 
 
 def test_python_pooled_maps_zoom_together(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/masks?{urlencode({'text': LONG, 'mask': 'causal'})}")
-    assert painted_numbers(page, 2).shape[1] < 300
-    zoom(page, 2, (100, 150), (140, 190))
+    page = open_page(f"{server}/?explore_mask=true&{urlencode({'text': LONG, 'mask': 'causal'})}")
+    assert painted_numbers(page, 5).shape[1] < 300
+    zoom(page, 5, (100, 150), (140, 190))
     page.wait_for_function(
-        "[1, 2].every((i) => { const [{dx, dy}] = document.querySelectorAll('.figures .js-plotly-plot')[i].data; return dx === 1 && dy === 1; })"
+        "[4, 5].every((i) => { const [{dx, dy}] = document.querySelectorAll('.figures .js-plotly-plot')[i].data; return dx === 1 && dy === 1; })"
     )
-    mask, masked, weights = axes_of_maps(page)[:3]
+    mask, masked, weights = axes_of_maps(page)[3:6]
     for axis in (*mask, *masked, *weights):
         check_ticks(axis, minimum=10)
     assert [axis["range"] for axis in mask] == [axis["range"] for axis in masked] == [axis["range"] for axis in weights]

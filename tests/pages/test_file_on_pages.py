@@ -12,7 +12,7 @@ import torch
 from conftest import component_message, set_knobs, state_of_address
 from streamlit.testing.v1 import AppTest
 from test_file import QKV, REFUSED, WEIGHTS, mixed_trace, npz
-from test_pages import PAGES, drawn, opened, said
+from test_pages import PAGES, drawn, here, opened, said
 
 from attention import File, FileError
 from attention.files import array_writer
@@ -48,8 +48,9 @@ def test_file_opens_on_every_page(page: str) -> None:
         assert not app.error
 
 
-def test_masks_page_lists_what_a_file_has_not_recorded() -> None:
-    app = uploaded(opened("pages/masks.py", source="file"), *FILES["scores alone"])
+@pytest.mark.parametrize("page", here("pages/learn.py?chapter=masks"))
+def test_chapter_on_masks_says_what_a_file_has_not_recorded(page: str) -> None:
+    app = uploaded(opened(page, source="file"), *FILES["scores alone"])
     assert not app.error
     assert [caption.value for caption in app.caption if "no rows to average" in caption.value]
 

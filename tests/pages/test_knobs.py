@@ -162,7 +162,7 @@ def row(app):
 
 link = {"ceiling": "30", "edge": "1.5", "relations": "4", "init": "orthogonal"}
 app, matrices, bad = opened(**link), opened(source="matrices", ceiling="30"), opened(ceiling="1000", edge="hot", relations="0")
-saved = state_file._read_state(state_file._write_state("Lab", link).encode())[1]
+saved = state_file._read_state(state_file._write_state("Explore", link).encode())[1]
 config = source_of(link, LIMITS)[0].config
 answers = {
     "failed": [str(page.exception) for page in (app, matrices, bad) if page.exception],

@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
@@ -16,8 +17,8 @@ PAGES = [
     *sorted(str(path.relative_to(ROOT)) for path in Path(ROOT, "pages").glob("*.py") if path.stem != "__init__"),
 ]
 # Pages with pickers for step, head, query and key, which draw maps of steps; and pages with their own numbers.
-PICKING = [page for page in ("app.py", "pages/heads.py", "pages/masks.py") if page in PAGES]
-OWN = [page for page in ("pages/lessons.py", "pages/training.py") if page in PAGES]
+PICKING = ["app.py", "pages/heads.py", *["app.py?explore_mask=true"] * ("pages/learn.py" in PAGES)]
+OWN = [page for page in ("pages/learn.py", "pages/training.py") if page in PAGES]
 DEFAULT_TEXT = "the owl asked the moon and the moon blinked"
 
 ODD_TEXTS = {
@@ -34,10 +35,16 @@ ODD_TEXTS = {
 }
 
 
+def here(*pages: str) -> list[str]:
+    """Those of the pages, with or without a query, that were not taken away with their feature."""
+    return [page for page in pages if page.partition("?")[0] in PAGES]
+
+
 def opened(page: str, **params: str) -> AppTest:
-    app = AppTest.from_file(str(ROOT / page), default_timeout=60)
+    path, _, query = page.partition("?")
+    app = AppTest.from_file(str(ROOT / path), default_timeout=60)
     # Only the bare address opens on an example.
-    for key, value in (params or {"source": "typed text"}).items():
+    for key, value in ({**dict(parse_qsl(query)), **params} or {"source": "typed text"}).items():
         app.query_params[key] = value
     return app.run()
 
@@ -206,7 +213,7 @@ def test_three_maps_and_the_first_screen_of_a_text_need_240_kb(length: int, d_mo
     assert sum(len(element.proto.bytes) for element in app.get("bidi_component")) < 240_000
 
 
-@pytest.mark.parametrize("path", sorted({"app.py", "pages/heads.py", "pages/masks.py", "pages/softmax.py"} & {*PAGES}))
+@pytest.mark.parametrize("path", [*PICKING, *here("pages/learn.py?chapter=softmax", "pages/learn.py?chapter=masks")])
 def test_every_page_opens_2048_tokens_in_at_most_65536_cells(path: str) -> None:
     app = opened(path, text=texts.natural(2048), mask="causal", head="2")
     assert not app.exception
@@ -376,7 +383,7 @@ def test_maps_have_a_long_table_computed_when_unfolded(page: str) -> None:
     [table] = [dataframe.value for dataframe in app.dataframe if "weights" in dataframe.value]
     expected = weights if page == "pages/heads.py" else weights[1]
     np.testing.assert_array_equal(table["weights"], expected.flatten())
-    if page == "pages/masks.py":
+    if "explore_mask" in page:
         assert list(table) == ["query", "key", "may attend", "masked_scores", "weights"]
         np.testing.assert_array_equal(table["may attend"], np.tril(np.ones((9, 9))).flatten())
 
@@ -424,7 +431,7 @@ def test_row_that_sees_no_key_is_drawn_and_labelled() -> None:
     assert "3 queries see no key" in weights["layout"]["title"]["subtitle"]["text"]
 
 
-@pytest.mark.parametrize(("page", "map_of_weights"), [*zip(PICKING, (1, 0, 2), strict=False)])
+@pytest.mark.parametrize(("page", "map_of_weights"), [*zip(PICKING, (1, 0, 5), strict=False)])
 @pytest.mark.parametrize(
     ("link", "words"),
     [
@@ -501,9 +508,10 @@ def test_variant_explains_its_change_and_shows_its_steps(knobs: dict[str, str], 
 @pytest.mark.parametrize(
     ("page", "names"),
     [
-        *[("pages/softmax.py", ["temperature", "mask", "window", "prefix", "d_model", "seed"])][
-            : "pages/softmax.py" in PAGES
-        ],
+        *(
+            (page, ["temperature", "mask", "window", "prefix", "d_model", "seed"])
+            for page in here("pages/learn.py?chapter=softmax", "pages/learn.py?chapter=scaling")
+        ),
         ("pages/reference.py", ["d_model"]),
     ],
 )

@@ -56,7 +56,7 @@ def test_locked_matrices_need_no_editor() -> None:
 def save_and_open(page: str, other: str, **link: str):
     """The page with `link`, and `other` after opening the state file of that page."""
     app = opened(page, **link)
-    content = share._write_state("Lab", {key: text for key, text in link.items() if key != "uploaded"})
+    content = share._write_state("Explore", {key: text for key, text in link.items() if key != "uploaded"})
     fresh = opened(other)
     fresh.file_uploader(key="open_state_0").upload("state.json", content.encode(), "application/json").run()
     assert not fresh.exception
@@ -77,7 +77,7 @@ def test_state_file_opens_to_the_same_digits() -> None:
 def test_opening_a_state_file_resets_every_other_knob() -> None:
     fresh = opened("app.py", text="a b", temperature="5.0", mask="causal", d_k="3")
     fresh.file_uploader(key="open_state_0").upload(
-        "s.json", share._write_state("Lab", {"text": "c d e"}).encode()
+        "s.json", share._write_state("Explore", {"text": "c d e"}).encode()
     ).run()
     assert not fresh.exception
     expected = TypedText("c d e", AttentionConfig()).trace().layers[0].weights[0].numpy()
@@ -94,17 +94,20 @@ def test_state_file_holds_a_matrix_too_large_for_a_link() -> None:
 
 def test_state_file_keeps_the_knobs_of_every_page() -> None:
     state = {"paths_mode": "x", "matters_silence": "mean", "newpage_knob": "1"}
-    assert share._read_state(share._write_state("Circuits", {**state, "lock": "true"}).encode()) == ("Circuits", state)
+    assert share._read_state(share._write_state("Reference", {**state, "lock": "true"}).encode()) == (
+        "Reference",
+        state,
+    )
 
 
 @pytest.mark.parametrize(
     "content",
     [
         b"", b"{", b"[]", b"null", b"{}", b'"attention lab"', b"\xff\xfe\x00", b"[" * 100_000,
-        json.dumps({"attention lab": 2, "page": "Lab", "state": {}}).encode(),
-        json.dumps({"attention lab": 1, "page": "Lab", "state": {"seed": 5}}).encode(),
-        json.dumps({"attention lab": 1, "page": "Lab", "state": []}).encode(),
-        json.dumps({"attention lab": 1, "page": ["Lab"], "state": {}}).encode(),
+        json.dumps({"attention lab": 2, "page": "Explore", "state": {}}).encode(),
+        json.dumps({"attention lab": 1, "page": "Explore", "state": {"seed": 5}}).encode(),
+        json.dumps({"attention lab": 1, "page": "Explore", "state": []}).encode(),
+        json.dumps({"attention lab": 1, "page": ["Explore"], "state": {}}).encode(),
     ],
 )  # fmt: skip
 def test_invalid_state_file_is_reported(content: bytes) -> None:
@@ -127,11 +130,11 @@ def test_invalid_state_file_is_not_parsed(piece: str) -> None:
 
 def test_state_file_has_a_size_limit_and_roundtrips_odd_texts() -> None:
     state = {"text": '"{[\\\n' * 1000, "x": "\\", "seed": ""}
-    assert share._read_state(share._write_state("Lab", state).encode()) == ("Lab", state)
+    assert share._read_state(share._write_state("Explore", state).encode()) == ("Explore", state)
     with pytest.raises(FileError, match=r"at most 8 MB; got 9,437,184 bytes"):
         share._read_state(b" " * (9 * 2**20))
     with pytest.raises(FileError, match="at most 8 MB; this state has more"):
-        share._write_state("Lab", {"x": "1," * (5 * 2**20)})
+        share._write_state("Explore", {"x": "1," * (5 * 2**20)})
 
 
 def test_broken_state_file_gets_one_sentence_and_loses_nothing() -> None:
@@ -146,7 +149,7 @@ def test_state_file_with_nonsense_reports_each_knob() -> None:
     app = opened("app.py")
     state = {"temperature": "hot", "seed": "inf", "mask": "<b>", "heads": "1e99", "q": "-1", "text": "a \ud800 b"}
     app.file_uploader(key="open_state_0").upload(
-        "s.json", share._write_state("Lab", state).encode("utf-8", "surrogatepass")
+        "s.json", share._write_state("Explore", state).encode("utf-8", "surrogatepass")
     ).run()
     assert not app.exception
     app = opened("app.py")

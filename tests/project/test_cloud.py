@@ -148,8 +148,8 @@ def test_cloud_usage_statistics_never_leave_the_browser(browser: Browser) -> Non
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         page.goto(address)
         expect(page.locator(".figures .js-plotly-plot")).to_have_count(3)
-        page.get_by_test_id("stPageLink").get_by_role("link", name=menu()["pages/masks.py"]).click()
-        expect(page.locator("h1")).to_have_text("Masks")
+        page.get_by_test_id("stPageLink").get_by_role("link", name=menu()["pages/heads.py"]).click()
+        expect(page.locator("h1")).to_have_text("Heads")
         expect(page.locator(".figures .js-plotly-plot")).to_have_count(6)
         page.context.close()
     assert [url for url in sent if not url.startswith((address, "blob:", "data:"))] == []

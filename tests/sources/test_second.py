@@ -7,6 +7,7 @@ from attention.sources import Intervenable, Patchable, registry
 from attention.sources.link import source_of
 from attention.sources.second_state import (
     MAX_CHARACTERS,
+    OPENING,
     SECOND,
     differences,
     opening_differences,
@@ -50,8 +51,8 @@ def test_overlong_second_state_is_dropped_with_a_note():
     long = "text=" + "a" * MAX_CHARACTERS
     assert second_state({"text": "b"}, long) == {"text": "b"}
     value, note = SECOND.read(long, SECOND.range, to_text(SECOND.default))
-    assert value == ""
-    assert "B is the same as A" in note
+    assert value == OPENING
+    assert "B is what a comparison opens with" in note
 
 
 def test_knobs_of_interventions_are_declared_not_guessed(tiny):

@@ -7,12 +7,12 @@ from attention.base.knobs import Limits
 from attention.sources.link import read_source
 from attention.sources.reader import Reader
 from attention.sources.registry import has_formula, source_kinds
-from attention.sources.second_state import KEY, compared_state
+from attention.sources.second_state import KEY, OPENING, compared_state
 from attention.sources.state import Go, Open, Restore, Set, Settle, State, apply
 
 LIMITS = Limits(tokens=512, characters=5000, d_model=512, heads=16, trace_mb=64)
 SOURCES = tuple(source_kinds())
-PAGES = ("Lab", "Heads", "Compare")
+PAGES = ("Explore", "Heads")
 KEYS = (
     "source",
     "text",
@@ -69,9 +69,9 @@ def test_address_of_any_history_is_its_state(history):
 
 
 @given(HISTORIES, VALUES)
-def test_changing_one_state_on_compare_keeps_the_other(history, values):
+def test_changing_one_of_two_states_keeps_the_other(history, values):
     values.pop("source", None)
-    before = after([*history, Go("Compare"), Settle({KEY: None}), Set({"editing": "A"})])
+    before = after([*history, Go("Explore"), Settle({KEY: OPENING}), Set({"editing": "A"})])
     changed = apply(before, Set(values, "A"))
     assert changed.other.texts == before.other.texts
     of_b = apply(before, Set(values, "B"))
@@ -87,7 +87,7 @@ def test_changing_one_state_on_compare_keeps_the_other(history, values):
 
 @given(HISTORIES, st.sampled_from(SOURCES))
 def test_way_to_a_source_and_back_restores_its_formula(history, other):
-    before = after([*history, Go("Lab"), Set({"source": None, "mask": "causal", "text": "x", "d_model": "60"})])
+    before = after([*history, Go("Explore"), Set({"source": None, "mask": "causal", "text": "x", "d_model": "60"})])
     there = apply(before, Set({"source": other}))
     waiting = before.aside if has_formula(other) else before.texts
     assert there.texts.get("mask") == waiting.get("mask")
@@ -132,14 +132,14 @@ def test_value_that_another_knob_excludes_gets_the_nearest_without_note():
 
 
 def test_display_of_a_page_stays_and_other_parameters_go():
-    state = after([Go("Lab", {"lock": "1", "a": "b"}), Go("Heads", {"c": "d"})])
+    state = after([Go("Explore", {"lock": "1", "a": "b"}), Go("Heads", {"c": "d"})])
     assert state.parameters == {"lock": "1", "c": "d"}
     assert after([Open({"text": "x"})], state).parameters == {"lock": "1"}
 
 
 def test_long_matrix_stays_where_its_address_has_only_the_size():
     long = ",".join(["1"] * 400)
-    state = after([Go("Lab"), Set({"source": "matrices", "x": long})])
+    state = after([Go("Explore"), Set({"source": "matrices", "x": long})])
     restored = apply(state, Restore({"source": "matrices", "uploaded": "x:1x400"}))
     assert restored.texts["x"] == long
     other = apply(apply(state, Set({"x": "1,2"})), Restore({"uploaded": "x:1x400"}))

@@ -69,7 +69,7 @@ def test_film_plays_stops_scrubs_and_is_shared(open_page: Open, server: str) -> 
     other = open_page(f"{server}/training?train_seed=22&train_at=33", fresh=True)
     check(other, 22, 33)
     expect(other.get_by_role("button", name="Play again")).to_be_visible()
-    act_and_settle(other, other.get_by_role("button", name="Open this model in the Lab").click)
+    act_and_settle(other, other.get_by_role("button", name="Open this model in Explore").click)
     expect(other.get_by_role("heading", name="Attention Lab")).to_be_visible()
     wait_until_settled(other)
     assert {"source": "trained", "seed": "22", "at": "33"}.items() <= query(other).items()

@@ -79,7 +79,7 @@ def test_link_trains_again_to_the_same_digits():
     shown = next(drawing for drawing in drawn(app) if drawing["layout"]["meta"]["step"] == "weights")
     source = Trained("reverse", seed=5, at=33, text="abcdefghijkl")
     assert (shown["data"][0]["z"] == source.trace().layers[0].weights[0].numpy()).all()
-    app = pressed(app, "Open this model in the Lab")
+    app = pressed(app, "Open this model in Explore")
     assert (texts_of(app)["source"], texts_of(app)["at"]) == ("trained", "33")  # for the page of the link
     lab = opened("app.py", source="trained", seed="5", at="33", input="abcdefghijkl")
     assert not lab.exception
@@ -96,7 +96,7 @@ def test_unreadable_text_gets_one_sentence(bad):
     assert "got" in said(app)
 
 
-@pytest.mark.parametrize("page", ["pages/heads.py", "pages/masks.py", "pages/compare.py"])
+@pytest.mark.parametrize("page", ["pages/heads.py", "app.py?explore_mask=true", "app.py?compare=1"])
 def test_every_page_shows_a_trained_model(page):
     app = opened(page, source="trained", task="copy", steps="20", layer="0", interventions="0.0.zero")
     assert not app.exception
@@ -124,7 +124,7 @@ def test_task_seed_and_step_are_changed_in_the_lab():
 @pytest.mark.long  # trains two models
 def test_trained_model_is_patched_from_its_comparison_state():
     learned = {"source": "trained", "task": "induction", "steps": "40", "layer": "1"}
-    app = opened("pages/compare.py", **learned, at="3", compare="at=40&interventions=0.0.takeZ", step="key")
+    app = opened("app.py", **learned, at="3", compare="at=40&interventions=0.0.takeZ", step="key")
     assert not app.exception
     comparison = Trained("induction", steps=40, at=3)
     taken = Trained(
@@ -134,7 +134,7 @@ def test_trained_model_is_patched_from_its_comparison_state():
     assert (a == comparison.trace().layers[1].matrix("key").numpy()).all()
     assert (b == taken.trace().layers[1].matrix("key").numpy()).all()
     assert (difference == b - a).all()
-    itself = opened("pages/compare.py", **learned, at="3", compare="interventions=0.0.takeZ&frozen=true", step="key")
+    itself = opened("app.py", **learned, at="3", compare="interventions=0.0.takeZ&frozen=true", step="key")
     assert not [drawing["data"][0]["z"] for drawing in drawn(itself)][2].any()
     lab = opened("app.py", **learned, interventions="0.0.takeV", other="a compare c d e f g h i j k l m")
     assert not lab.exception
@@ -174,7 +174,7 @@ def test_training_page_draws_a_word_over_the_picture():
     assert ["grid" in drawing["layout"]["meta"] for drawing in drawn(app)] == [True, True, False, False, False]
     sources = [picture["layout"]["images"][0]["source"] for picture in pictures]
     assert sources[0] != sources[1], "the control sees grey"
-    app = pressed(app, "Open this model in the Lab")
+    app = pressed(app, "Open this model in Explore")
     assert (texts_of(app)["task"], texts_of(app)["q"]) == ("shapes", "1")
     app = app.text_input(key="train_shapes_input").set_value("green cross 0,0").run()
     assert app.selectbox(key="train_shapes_query").value == 4, "a word that is in the picture"

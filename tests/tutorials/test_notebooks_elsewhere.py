@@ -235,7 +235,7 @@ def test_locked_link_and_state_file_describe_the_override() -> None:
         == "What if: temperature 0.5 and mask causal instead of the notebook's own."
     )
     app = opened("app.py", mask="causal")
-    content = share._write_state("Lab", {"source": "notebook", "notebook": "numpy", "temperature": "2.0"}).encode()
+    content = share._write_state("Explore", {"source": "notebook", "notebook": "numpy", "temperature": "2.0"}).encode()
     app.file_uploader(key="open_state_0").upload("s.json", content).run()
     assert component_message(app)["override"]["text"] == "What if: temperature 2 instead of the notebook's own."
     assert "mask" not in state_of_address(app)

@@ -82,8 +82,8 @@ def test_painted_rows_and_columns_are_those_of_the_maps(models: TinyPictureModel
     np.testing.assert_array_equal(painted_numbers(page, 0), grid.fill(layer.matrix("value", 2).numpy()[:, 0]))
     act_and_settle(page, lambda: click_cell(page, 0, *place(grid, 7)))
     assert (query(page)["q"], query(page)["k"], query(page)["column"]) == ("3", "7", "0")
-    # The page Masks has the same picture.
-    page = open_page(link(lab, folder, "masks", layer=1, head=2, **CHOSEN))
+    # The mask that users click has the same picture.
+    page = open_page(link(lab, folder, layer=1, head=2, explore_mask="true", **CHOSEN))
     np.testing.assert_array_equal(painted_numbers(page, 0), grid.fill(weights[3]))
 
 
@@ -253,7 +253,7 @@ def test_compare_shows_both_states_and_the_change_over_pictures(
     other = replace(source(folder), image=example_picture("odd-patch")).trace()
     grid = grid_of(trace)
     first, second = (each.layers[0].matrix("weights", 0)[3].numpy() for each in (trace, other))
-    page = open_page(link(lab, folder, "compare", compare="image=example:odd-patch", **CHOSEN))
+    page = open_page(link(lab, folder, compare="image=example:odd-patch", **CHOSEN))
     for index, numbers in enumerate((first, second, second - first)):
         np.testing.assert_array_equal(painted_numbers(page, index), grid.fill(numbers))
     np.testing.assert_array_equal(

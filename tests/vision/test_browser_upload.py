@@ -75,7 +75,7 @@ def test_link_asks_for_its_picture_which_is_uploaded_and_exchanged(
     expect_maps_of(page, models, PHOTO)
 
     # Another page keeps the picture; another browser is asked for it.
-    page.get_by_role("link", name="Masks").click()
+    page.get_by_role("link", name="Heads", exact=True).click()
     expect(page.get_by_alt_text("photo.png")).to_be_visible()
     wait_until_settled(page)
     assert query(page)["image"] == NAME

@@ -98,7 +98,7 @@ def test_texts_have_neither_the_switch_nor_metrics_of_pictures() -> None:
 
 def test_field_of_patches_masks_a_rectangle(models: TinyPictureModels) -> None:
     _ = models("ViT")
-    app = opened("pages/masks.py", source="model", model="ViT", image="example:two-cats")
+    app = opened("app.py", explore_mask="true", source="model", model="ViT", image="example:two-cats")
     assert not app.exception
     (field,) = (element for element in app.text_input if element.label == "Patches")
     field.set_value("row 0-1, column 2").run()
@@ -120,7 +120,7 @@ def test_field_of_patches_masks_a_rectangle(models: TinyPictureModels) -> None:
 
 def test_button_masks_all_but_near_patches(models: TinyPictureModels) -> None:
     _ = models("ViT")
-    app = opened("pages/masks.py", source="model", model="ViT", image="example:two-cats")
+    app = opened("app.py", explore_mask="true", source="model", model="ViT", image="example:two-cats")
     (near,) = (element for element in app.number_input if element.label == "Rows and columns")
     near.set_value(0).run()
     (button,) = (element for element in app.button if element.label == "Mask all but near patches")
@@ -132,5 +132,5 @@ def test_button_masks_all_but_near_patches(models: TinyPictureModels) -> None:
 
 
 def test_texts_have_no_fields_of_patches() -> None:
-    app = opened("pages/masks.py", text="a b c")
+    app = opened("app.py", explore_mask="true", text="a b c")
     assert "Patches" not in [element.label for element in app.text_input]

@@ -234,7 +234,7 @@ def test_picture_without_room_in_memory_is_refused(models: NamedModels, monkeypa
 
 
 def test_second_state_has_a_picture_of_its_own(models: NamedModels) -> None:
-    app = opened("pages/compare.py", source="model", model=models("ViT"), compare="image=example:two-cats")
+    app = opened("app.py", source="model", model=models("ViT"), compare="image=example:two-cats")
     assert not app.error
     assert [uploader.key for uploader in app.file_uploader if "image" in uploader.key] == ["image_upload_0", "second_image_upload_0"]  # fmt: skip
     uploaded(app, "photo.png", PHOTO, "second_image_upload_0")
@@ -246,14 +246,14 @@ def test_second_state_has_a_picture_of_its_own(models: NamedModels) -> None:
     difference = second.trace().layers[0].weights[0] - first.trace().layers[0].weights[0]
     np.testing.assert_allclose(drawn(app)[-1]["data"][0]["z"], difference, atol=1e-6)
     assert "is not in the link: send it too" in said_of_link(app)
-    app = opened("pages/compare.py", source="model", model=models("ViT"), compare=urlencode({"image": name}))
+    app = opened("app.py", source="model", model=models("ViT"), compare=urlencode({"image": name}))
     assert "There is no B: The link shows the picture “photo.png”" in said(app).replace("\\", "")
 
 
 @pytest.mark.parametrize("more", [{"lock": "1"}, {"editing": "A"}])
 def test_missing_picture_of_b_has_its_field(models: NamedModels, more: dict[str, str]) -> None:
     second = urlencode({"image": f"photo.png:{Picture.of(PHOTO).digest}"})
-    app = opened("pages/compare.py", source="model", model=models("ViT"), compare=second, **more)
+    app = opened("app.py", source="model", model=models("ViT"), compare=second, **more)
     assert "There is no B" in said(app)
     uploaded(app, "photo.png", PHOTO, "second_image_upload_0")
     assert not app.error
@@ -276,8 +276,8 @@ def test_models_of_texts_have_no_field_for_a_picture(of_texts: str, models: Name
 def test_state_file_names_its_picture_and_asks_for_it(models: NamedModels) -> None:
     app = uploaded(opened("app.py", source="model", model=models("ViT")), "photo.png", PHOTO)
     state = {**knob_state_of(app), "source": "model", "model": models("ViT")}
-    page, texts = share._read_state(share._write_state("Lab", state).encode())
-    assert (page, texts["image"]) == ("Lab", f"photo.png:{Picture.of(PHOTO).digest}")
+    page, texts = share._read_state(share._write_state("Explore", state).encode())
+    assert (page, texts["image"]) == ("Explore", f"photo.png:{Picture.of(PHOTO).digest}")
     assert "The link shows the picture “photo.png”" in said(opened("app.py", **texts))
 
 
@@ -378,13 +378,13 @@ def test_export_of_an_upload_needs_its_open_tab(models: NamedModels, monkeypatch
     assert found(token="picture", image="example:two-cats")
 
 
-@pytest.mark.parametrize("page", ["app.py", "pages/masks.py", "pages/circuits.py", "pages/compare.py"])
+@pytest.mark.parametrize("page", ["app.py", "pages/heads.py?heads_inside=true", "app.py?compare=1"])
 def test_pages_with_a_control_of_the_picture_draw_it(models: NamedModels, page: str) -> None:
     app = opened(page, source="model", model=models("ViT"), step="value", over="column", heat="0.3", q="2", k="7")
     assert not app.exception
-    message = component_message(app)
+    message = component_message(app, last=True)
     assert [message["controls"][name]["value"] for name in ("over", "heat")] == ["column", "0.3"]
-    figure = drawn(app)[0]
+    figure = next(figure for figure in drawn(app) if "reads" in figure["layout"]["meta"].get("grid", {}))
     assert figure["layout"]["meta"]["grid"]["reads"] == "key"
     assert figure["data"][0]["opacity"] == 0.3
 

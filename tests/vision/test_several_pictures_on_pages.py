@@ -183,7 +183,7 @@ def test_model_that_reads_one_picture_takes_the_first(models: NamedModels) -> No
 
 
 def test_second_state_has_several_pictures_of_its_own(models: NamedModels) -> None:
-    app = several(models, "pages/compare.py", image=BOTH, compare=f"image={BOTH}/example:two-cats", layer="2")
+    app = several(models, "app.py", image=BOTH, compare=f"image={BOTH}/example:two-cats", layer="2")
     assert not app.error
     app.button(key="second_image_remove_0").click().run()
     assert dict(parse_qsl(state_of_address(app)["compare"])) == {"image": "example:odd-patch/example:two-cats"}
@@ -195,14 +195,14 @@ def test_second_state_has_several_pictures_of_its_own(models: NamedModels) -> No
     uploaded_several(app, 1, place="second_image")
     assert not app.error
     assert dict(parse_qsl(state_of_address(app)["compare"]))["image"].endswith(f"/{name(1)}")
-    app = several(models, "pages/compare.py", compare=urlencode({"image": f"{BOTH}/{name(1)}"}))
+    app = several(models, "app.py", compare=urlencode({"image": f"{BOTH}/{name(1)}"}))
     assert "There is no B: The link shows the picture “1.png”" in said(app).replace("\\", "")
     assert drawn(uploaded_several(app, 1, place="second_image"))
 
 
 def test_pictures_that_are_shown_are_never_dropped(models: NamedModels, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picture_field, "PICTURES_MB", 2.5 * len(PHOTO) / 2**20)
-    app = uploaded_several(several(models, "pages/compare.py"), 1)
+    app = uploaded_several(several(models, "app.py", compare="1"), 1)
     for seed in (2, 3, 4):
         key = next(field.key for field in app.file_uploader if field.key.startswith("second_image_upload"))
         app.file_uploader(key=key).set_value([(f"{seed}.png", png(seed), "image/png")]).run()
@@ -226,7 +226,7 @@ def test_export_has_both_pictures_of_its_tab(models: NamedModels, monkeypatch: p
 def test_state_file_names_all_pictures(models: NamedModels) -> None:
     app = several(models, image=BOTH)
     state = {**knob_state_of(app), "source": "model", "model": models("LLaVA")}
-    assert share._read_state(share._write_state("Lab", state).encode())[1]["image"] == BOTH
+    assert share._read_state(share._write_state("Explore", state).encode())[1]["image"] == BOTH
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from pages.ui.state.session import Session, session
 _KEY = "address"  # of the component; more of its kind belong to fragments
 _MOST = 1000  # actions in a message, and keys of a state
 _SCRIPTS = (
-    Script(0, "app.py", "Lab"),
+    Script(0, "app.py", "Explore"),
     Script(20, "pages/heads.py", "Heads"),
     Script(80, "pages/reference.py", "Reference"),
 )

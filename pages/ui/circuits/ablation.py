@@ -49,7 +49,7 @@ _NAMES = {
     "mean": "its mean output (mean ablation)",
     **{step: f"{words} of B (patching)" for step, words in STEP_WORDS.items()},
 }
-_HOW = Knob("matters_silence", "zero", Choice(SWEEP_KINDS, tuple(_NAMES[kind] for kind in SWEEP_KINDS)), "Each head gets", "What replaces a part of each head in turn. B is the second state, as on the page Compare: the same model with another text.")  # fmt: skip
+_HOW = Knob("matters_silence", "zero", Choice(SWEEP_KINDS, tuple(_NAMES[kind] for kind in SWEEP_KINDS)), "Each head gets", "What replaces a part of each head in turn. B is the second state, as in a comparison on Explore: the same model with another text.")  # fmt: skip
 
 
 _Arguments = tuple[Model, int | None, int | None, int | None, str]
@@ -60,7 +60,6 @@ def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> 
     """The effects on heads in an order, as columns of a table, once the user has requested the sweep; None before, or without a model."""
     if not isinstance(page.source, Model):
         return None
-    st.markdown("### Which heads matter for the prediction?")
     interventions = page.source.interventions
     labels = plain(", ".join(change.label for change in interventions))
     existing = f" The current interventions stay active ({labels})." if interventions else ""
@@ -92,18 +91,18 @@ def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> 
 
 
 def _second_state(knobs: Knobs, model: Model) -> Model:
-    """B, the run to patch from: the second state of Compare. Draws a field for its text."""
+    """B, the run to patch from: the second state. Draws a field for its text."""
     knobs.value(SECOND)
     b = model.other if isinstance(model.other, Model) else link.read_source(knob_state.reader(session().state.other))
     text = b.text if isinstance(b, Model) else ""
     if not is_locked() and model.other is None:
         st.session_state["matters_b"] = text
         st.text_area(
-            "The text of B", key="matters_b", height=68, max_chars=2000, help="The page Compare shows the same B. With another number of tokens, those that correspond are patched.",
+            "The text of B", key="matters_b", height=68, max_chars=2000, help="Explore compares with the same B. With another number of tokens, those that correspond are patched.",
             on_change=lambda: knob_state.apply_controls({"text": st.session_state["matters_b"]}, "B"),
         )  # fmt: skip
     if not isinstance(b, Model) or b.name != model.name:
-        raise ConfigError("B is a run of the same model; got another source: give the text of B, or change B on the page Compare.")  # fmt: skip
+        raise ConfigError("B is a run of the same model; got another source: give the text of B, or change B on Explore.")  # fmt: skip
     b = replace(b, config=Override(), words=False, special="show", other=None)
     if (b.text, b.text2, b.interventions) == (model.text, model.text2, ()):
         raise ConfigError("B has another text than A; both are equal now: change the text of B.")
@@ -111,7 +110,7 @@ def _second_state(knobs: Knobs, model: Model) -> Model:
 
 
 def _arguments(page: Page, knobs: Knobs, kind: str) -> _Arguments:
-    """The sweep for the prediction that the Lab shows. Draws the fields for its target and distractor."""
+    """The sweep for the prediction that Explore shows. Draws the fields for its target and distractor."""
     source = page.source
     assert isinstance(source, Model)
     prediction = shown_prediction(page.trace) if page.trace.predictions else None

@@ -21,7 +21,6 @@ from pages.ui.server.limits import METRIC_SECONDS
 from pages.ui.state import knob_state
 from pages.ui.state.knob_state import standing
 from pages.ui.state.notices import plain, show_error
-from pages.ui.state.session import session
 from pages.ui.state.widgets import Knobs
 
 _TOKEN = Knob(
@@ -53,7 +52,7 @@ def copying_section(page: Page, knobs: Knobs) -> None:
 
 def _tokens(page: Page, knobs: Knobs, layer: int, head: int) -> None:
     """Draws the tokens that the head raises and lowers most when it reads the chosen key, or a typed token."""
-    st.markdown("#### What it copies")
+    st.markdown("### What it copies")
     with st.container(width=320):
         typed = knobs.value(_TOKEN)
     with scheduler.without_turn():
@@ -66,7 +65,7 @@ def _tokens(page: Page, knobs: Knobs, layer: int, head: int) -> None:
 
 def _scores(page: Page, _: Knobs, layer: int, head: int) -> None:
     """Draws the head's copying score and eigenvalues, and the scores of all heads as a map."""
-    st.markdown("#### Does it copy?")
+    st.markdown("### Does it copy?")
     if (seconds := copying.copying_seconds(page.trace)) > METRIC_SECONDS:
         label_ = f"Compute the copying scores of all heads (about {seconds:.0f} s)"
         if not st.button(label_, key="circuits_copying_ask"):
@@ -100,7 +99,7 @@ def _scores(page: Page, _: Knobs, layer: int, head: int) -> None:
 
 def _matching(page: Page, _: Knobs, layer: int, head: int) -> None:
     """Draws the QK spectrum by the offset of the key."""
-    st.markdown("#### What it matches")
+    st.markdown("### What it matches")
     with scheduler.without_turn():
         found = circuits.qk_spectra(page.trace, layer, head)
     st.caption(plain(copying.describe_qk(found)))
@@ -121,7 +120,7 @@ def relevance_section(page: Page, knobs: Knobs) -> None:
         try:
             with st.container(horizontal=True, width=560, vertical_alignment="bottom"):
                 method = knobs.value(_METHOD)
-                if page.trace.predictions and TARGET.key not in session().read:
+                if page.trace.predictions:
                     token_field(page.source, shown_prediction(page.trace), knobs, TARGET)
             result = _chosen_relevance(page, method, "tokens")
         except AttentionError as error:

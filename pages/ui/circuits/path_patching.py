@@ -26,7 +26,7 @@ from attention.sources import Patchable, link
 from attention.sources.second_state import SECOND
 from pages.ui.page import long_run, show
 from pages.ui.page.interventions import shown_prediction
-from pages.ui.page.predictions_panel import typed_token
+from pages.ui.page.predictions_panel import token_field
 from pages.ui.page.start import Page
 from pages.ui.state import knob_state
 from pages.ui.state.knob_state import standing
@@ -79,11 +79,11 @@ def _request(page: Page, knobs: Knobs) -> tuple[Patchable, Patchable, PathReques
         receiver = knobs.value(_RECEIVER)
         whose = "all" if receiver == "logits" else knobs.value(HEADS)
         mode = knobs.value(_MODE)
-    target, distractor = (typed_token(source, prediction, knob) for knob in (TARGET, DISTRACTOR))
+    target, distractor = (token_field(source, prediction, knobs, knob) for knob in (TARGET, DISTRACTOR))
     a = _plain(source)
     b = _typed_state(a, typed) if typed else _second_state(a)
     if b is None:
-        st.info("Type the text of run B, or choose a second state on Compare.")
+        st.info("Type the text of run B, or compare with a second state on Explore.")
         return None
     layer, head = (page.cell.layer, page.cell.head) if whose == "chosen" else (None, None)
     request = PathRequest(
@@ -108,13 +108,13 @@ def _typed_state(a: Any, text: str) -> Patchable:
 
 
 def _second_state(a: Patchable) -> Patchable | None:
-    """The second state of Compare, if this tab has one of the same kind of source."""
+    """The second state of Explore, if this tab has one of the same kind of source."""
     if not knob_state.current_value(SECOND.key):
         return None
     b = link.read_source(knob_state.reader(session().state.other))
     if type(b) is not type(a):
         return None
-    st.caption("Run B is the second state of Compare.")
+    st.caption("Run B is the second state of Explore.")
     second: Patchable = _plain(b)
     return second
 

@@ -19,8 +19,9 @@ from attention.models.library import LIBRARY
 from attention.pictures import heatmap
 from attention.pictures.heatmap import derived_map_json
 from attention.pictures.layout import Spec
+from attention.pictures.message import Surroundings
 from attention.pictures.steps_view import cell_line, maps_over_picture
-from attention.pictures.view import DISTRACTOR, TARGET, clamp_cell
+from attention.pictures.view import DISTRACTOR, HEAT, OVER, TARGET, clamp_cell
 from attention.trace.readout import Readout
 from pages.ui.page import show
 from pages.ui.page.interventions import shown_prediction
@@ -100,7 +101,12 @@ def _readout(page: Page, knobs: Knobs) -> Readout:
 
 
 def _weights(page: Page) -> None:
-    show.figures(_weights_map(page), "circuits_map", _choose(page), page.around(line=True), knob_state.apply_controls)
+    show.figures(_weights_map(page), "circuits_map", _choose(page), _around(page, line=True), knob_state.apply_controls)
+
+
+def _around(page: Page, line: bool = False) -> Surroundings:
+    """The parts around the maps, with the controls that those of all heads above do not have: over a picture."""
+    return replace(page.around(line=line, only=(OVER.key, HEAT.key)), override=None)
 
 
 def _weights_map(page: Page) -> list[Spec]:
@@ -126,7 +132,7 @@ def _maps(page: Page, readout: Readout) -> None:
         shape = derived.matrix(page.trace, cell.layer, cell.head).shape
     cell = Cell(cell.layer, WEIGHTS, cell.head, min(cell.row, shape[0] - 1), min(cell.column, shape[1] - 1))
     explanation = derived.explain(page.trace, cell)
-    around = replace(page.around(), line=cell_line(page.trace, cell, explanation))
+    around = replace(_around(page), line=cell_line(page.trace, cell, explanation))
     drawn = [*_weights_map(page), derived_map_json(page.trace, derived, cell)]
     show.figures(drawn, "circuits_map", _choose(page), around, knob_state.apply_controls)
     show.arithmetic(explanation)
@@ -153,7 +159,7 @@ def _heads(page: Page, readout: Readout) -> None:
         show_error(str(error))
         return
     words = f"{parts.words[0].upper()}{parts.words[1:]} is {format_number(parts.total)}."
-    st.markdown("#### What every part of the model adds")
+    st.markdown("### What every part of the model adds")
     st.markdown(plain(f"{words} {parts.describe()}"))
     show.chart_table(
         parts.sorted_frame(), "circuits-parts", "Every head, MLP, the embedding and the biases, by what they add"

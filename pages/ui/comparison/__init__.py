@@ -1,6 +1,8 @@
-"""Two states, subtracted: the page Compare, the way to it from the Lab, and a file."""
+"""Two states, subtracted: what Explore draws while it compares, the ways there and back, and a file."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
@@ -9,17 +11,21 @@ from attention.comparison.comparison import HeadIndex, compare
 from attention.explanation import tables
 from attention.pictures.view import HEAD, LAYER, layer_range
 from attention.sources import Patchable
+from attention.sources.second_state import KEY, OPENING
 from attention.sources.state import State
 from pages.ui.exports.catalog import CSV
 from pages.ui.exports.request import Export, ExportFile, Request
-from pages.ui.features import Panels, Script
+from pages.ui.features import Panels
 from pages.ui.server.traces import traces_of_both
 from pages.ui.state import knob_state
 from pages.ui.state.session import session
 
+if TYPE_CHECKING:
+    from pages.ui.page.start import Page
+
 
 def _difference(request: Request) -> ExportFile:
-    first, other = request.source, Request(State("Compare", request.texts).other.texts, request.tab)
+    first, other = request.source, Request(State(texts={KEY: OPENING, **request.texts}).other.texts, request.tab)
     source = other.source.with_other_run(first) if isinstance(other.source, Patchable) else other.source
     a, b = traces_of_both(first, source)
     cell = request.cell(a)
@@ -30,23 +36,33 @@ def _difference(request: Request) -> ExportFile:
     return ExportFile(f"{cell.step}-B-minus-A.csv", pieces)
 
 
-def _last_change_button() -> None:
-    """Draws a button that opens Compare with the state before the last change as A and the current one as B."""
+def _buttons() -> None:
+    """Draws the button that compares the state with a second one, or leaves them, and one that compares it with itself before the last change."""
     if knob_state.is_locked() or st.context.is_embedded:
         return
+    if session().state.compares:
+        st.button("Back to one state", key="compare_leave", on_click=knob_state.leave_comparison, type="tertiary", help="A stays, B goes.")  # fmt: skip
+    else:
+        st.button("Compare with …", key="compare_with", on_click=knob_state.compare, type="tertiary", help="Two states side by side, A and B, and what differs: another text, head, mask or temperature.")  # fmt: skip
     st.button(
         "What did my last change do?",
         key="last_turn",
         on_click=knob_state.open_last_change,
         disabled=len(session().recent_states) < 2,
         type="tertiary",
-        help="Opens Compare: A is the state before your last change, B is the current state.",
+        help="A is the state before your last change, B is the current state.",
     )
 
 
+def _draw(page: Page) -> None:
+    from pages.ui.comparison import two_states  # with torch
+
+    two_states.draw(page)
+
+
 PANELS = Panels(
-    scripts=(Script(40, "pages/compare.py", "Compare"),),
     exports=(Export("{step}-B-minus-A.csv", CSV, "B − A of a step of two states (`compare=`)", _difference),),
-    about_lab=_last_change_button,
+    about_explore=_buttons,
+    two_states=_draw,
 )
 """What this feature adds to the pages."""

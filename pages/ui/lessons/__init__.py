@@ -1,12 +1,21 @@
-"""Lessons, questions that a teacher writes, and the pages that teach one subject."""
+"""Lessons and chapters, which are the page Learn, questions that a teacher writes, and the mask that users click."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from attention.base.knobs import Knob, Switch
 from attention.explanation import tables
 from pages.ui.exports.catalog import CSV
 from pages.ui.exports.request import Export, ExportFile, Request
 from pages.ui.features import Opener, Panels, Script
 from pages.ui.lessons import lesson
+from pages.ui.state.widgets import Knobs
+
+if TYPE_CHECKING:
+    from pages.ui.page.start import Page
+
+_CLICKED = Knob("explore_mask", False, Switch(), "Click the mask", "The mask of the chosen head as a map: a click on a cell allows or hides a key.")  # fmt: skip
 
 
 def _mask_cells(request: Request) -> ExportFile:
@@ -21,14 +30,19 @@ def _mask_cells(request: Request) -> ExportFile:
     return ExportFile(f"mask-L{cell.layer}-H{cell.head}.csv", pieces)
 
 
+def _mask(page: Page) -> None:
+    """Draws the switch of the mask that users click, and the mask while it is on."""
+    if Knobs(page.notes).value(_CLICKED):
+        from pages.ui.lessons import mask_panel  # with torch
+
+        mask_panel.draw(page)
+
+
 PANELS = Panels(
-    scripts=(
-        Script(10, "pages/lessons.py", "Lessons"),
-        Script(50, "pages/masks.py", "Masks"),
-        Script(60, "pages/softmax.py", "Softmax"),
-    ),
+    scripts=(Script(10, "pages/learn.py", "Learn"),),
     exports=(Export("mask-cells.csv", CSV, "each cell of the mask: whether it may attend, its score, its weight", _mask_cells),),
-    about_lab=lesson.first_lesson,
+    about_explore=lesson.first_lesson,
+    below_maps=_mask,
     share=lesson.ask,
     opener=Opener("lessons", "md", lesson.open_file),
 )  # fmt: skip

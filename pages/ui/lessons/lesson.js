@@ -93,10 +93,10 @@ function drawOnward(root, data, go) {
     const button = create("button", { type: "button", className: done ? "main" : "", textContent: done ? `Next: ${following[1]}` : "Skip" });
     button.addEventListener("click", () => go(following[0]));
     container.append(button);
-  } else if (done && data.path.length > 1) container.append(create("p", { textContent: "This was the last lesson. The Lab is yours." }));
+  } else if (done && data.path.length > 1) container.append(create("p", { textContent: "This was the last lesson. Explore is yours." }));
   if (data.watch) container.append(create("a", { href: data.watch, target: "_blank", rel: "noopener", textContent: "Watch it learn ↗" }));
   if (data.lab) {
-    const textContent = done ? "Play with it in the Lab ↗" : "Skip, and look in the Lab ↗";
+    const textContent = done ? "Play with it in Explore ↗" : "Skip, and look in Explore ↗";
     container.append(create("a", { href: data.lab, target: "_blank", rel: "noopener", textContent }));
   }
 }

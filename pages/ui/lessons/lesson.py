@@ -95,14 +95,14 @@ def open_file(name: str, content: bytes) -> None:
     kept, ours = session().of(LessonsOfTab), session()
     kept.lessons, kept.file = read_many(content), quote(name)
     knob_state.hold({OPENED: next(iter(kept.lessons)), LINK_KEY: None})
-    ours.next_page = "Lessons"
+    ours.next_page = "Learn"
 
 
 def first_lesson() -> None:
     """Draws the link to the first lesson for new users."""
     if not (st.context.is_embedded or knob_state.is_locked()):
         with st.container(key="first_lesson", width="content"), suppress(StreamlitPageNotFoundError):
-            st.page_link("pages/lessons.py", label="New here? Start with lesson 1", width="content")
+            st.page_link("pages/learn.py", label="New here? Start with lesson 1", width="content")
 
 
 def draw_lesson(
@@ -120,7 +120,7 @@ def draw_lesson(
         message: the lesson's content from `attention.lessons.grading.lesson_message`; None if it cannot be shown, so that only the list is.
         path: the name and title of every lesson, in order.
         lab: the address of its state in the Lab; empty before the answer is shown.
-        watch: the address of the Training page for its model; empty if it has no trained model.
+        watch: the address of the page Train for its model; empty if it has no trained model.
         on_answer: called with the user's answer, before the page runs again.
         on_go: called with the name of the lesson that the user opens.
     """

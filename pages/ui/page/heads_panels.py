@@ -54,7 +54,7 @@ _FIND_HELPS = {
     f"by chance: {BY_DISTANCE}": "The same if the head gave each distance the weight that it usually gives it in this text, whatever the words.",
     f"by chance: {UNIFORM}": "The same if every query attended to all visible keys equally.",
     "queries": "The queries of the rule that see any of its keys.",
-    "strongest cell": "The query with the largest value, and its strongest key. A click opens it in the Lab.",
+    "strongest cell": "The query with the largest value, and its strongest key. A click opens it in Explore.",
 }
 _MOST_SIMILAR = 8
 
@@ -111,7 +111,7 @@ def metrics_section(
     for columns in more:
         rows = rows.join(columns(order))
     helps = {heading(metric): describe_metric(metric, table) for metric in metrics.all_metrics().values()}
-    st.caption("Click a row to open its head in the Lab. None means that the metric is not defined on this text.")
+    st.caption("Click a row to open its head in Explore. None means that the metric is not defined on this text.")
     show.clickable_table(rows, "heads_table", helps, lambda row: open_head(*order[row]))
     st.caption(describe_head(table, layer, head, by))
     show.csv("heads-metrics.csv", "heads_csv")

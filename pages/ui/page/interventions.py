@@ -199,11 +199,11 @@ _FORMS: dict[str, Callable[[Cell, Layer], dict[str, Any] | None]] = {
 
 def _other_text(source: Patchable) -> str:
     if not source.input_text:  # a model that reads a picture alone
-        st.caption("From another picture: patch B on the page Compare, which takes it from A.")
+        st.caption("From another picture: patch B of a comparison, which takes it from A.")
         return ""
     return st.text_area(
         "From the same model run on this text", str(knob_state.current_value("other", knob_state.edited()) or source.input_text), key="changing_other",
-        help="Another text with the same number of tokens. If it is empty on the Compare page, the patch comes from the first state.",
+        help="Another text with the same number of tokens. If it is empty in a comparison, the patch comes from the first state.",
     )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from pages.ui.page.interventions import continues_text, shown_prediction
 from pages.ui.server.traces import unchanged_predictions
 from pages.ui.state import knob_state
 from pages.ui.state.notices import plain, show_error
+from pages.ui.state.session import session
 from pages.ui.state.widgets import Knobs
 
 if TYPE_CHECKING:
@@ -139,7 +140,9 @@ def _token(source: Source, prediction: Prediction, text: str) -> tuple[int, str]
 
 
 def token_field(source: Source, prediction: Prediction, knobs: Knobs, knob: Knob) -> tuple[int, str] | None:
-    """The token typed into a field; None if it is empty or, after an error message, not a token."""
+    """The token typed into a field, which one panel of a page draws; None if it is empty or, after an error message, not a token."""
+    if knob.key in session().read:
+        return typed_token(source, prediction, knob)
     labels = tuple(dict.fromkeys(label(token, escape=False) for token in prediction.tokens))
     typed = knobs.value(knob, NameOrText(40, options=labels))
     try:

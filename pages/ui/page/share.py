@@ -20,10 +20,12 @@ from attention.sources import Source
 from attention.sources.file import File
 from attention.sources.matrices import UPLOADED, Matrices
 from attention.sources.split_heads import SYMBOLS
+from pages.ui import address
 from pages.ui.exports.links import Link, Offer, download_links, offer_link
 from pages.ui.features import Opener, panels
 from pages.ui.server import assets, scheduler, uploads
 from pages.ui.server.limits import EXPORT_MB, FRAME_ANCESTORS, STATE_FILE_MB
+from pages.ui.server.moved import MOVED
 from pages.ui.server.traces import trace_of
 from pages.ui.state import control_row, knob_state
 from pages.ui.state.knob_table import COMPARE_KEYS, DEFAULTS, KNOBS
@@ -32,7 +34,8 @@ from pages.ui.state.session import session
 
 _HTML = "<div class='links'><span role='status'></span></div>"
 _MARK = "attention lab"  # the first key of the file; its value is the version of the format
-_OF_A_PAGE = re.compile(r"[a-z]{1,40}_[a-z0-9_]{1,40}")  # the keys of a page's own knobs begin with its name
+_OF_A_PAGE = re.compile(r"chapter|[a-z]{1,40}_[a-z0-9_]{1,40}")  # the keys of a page's own knobs begin with its name
+_RENAMED = {"Lab": "Explore", "Training": "Train"}
 _KEY = "open_state"
 _STRING = re.compile(r'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)  # a JSON string, also an unterminated one
 _MOST_STRINGS = 1000  # in a file, which has two for each knob
@@ -58,7 +61,7 @@ def copy_buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave
             empty if the link is complete.
         page: the title of the page. One component on each page has it, and manages menu, focus and connection.
         leave_open: for "present": the names of the usable knobs, separated by dots.
-        ask: for "ask" and "try": the query of the Lessons page with the question.
+        ask: for "ask" and "try": the query of the page Learn with the question.
     """
     # A tuple, because Streamlit imports pandas to check whether a list is a table.
     drawn = tuple((kind, *_BUTTONS[kind]) for kind in kinds)
@@ -104,7 +107,7 @@ def _menu(title: str, source: Source | None, cell: Cell | None, asks: bool, miss
     open_knobs: list[str] = []
     if source is not None and cell is not None:
         names = [name for name in control_row.CONTROL_NAMES if name != "layer" or len(trace_of(source).layers) > 1]
-        names += [key for key in COMPARE_KEYS if title == "Compare" and KNOBS[key].label]
+        names += [key for key in COMPARE_KEYS if session().state.compares and KNOBS[key].label]
         default = ["temperature", "mask", "head"]
         open_knobs = st.pills("Usable knobs", names, selection_mode="multi", default=default, key="share_open")
     copy_buttons("present", missing=missing, key="copy_projected", leave_open=".".join(open_knobs))
@@ -159,7 +162,7 @@ def _write_state(page: str, state: dict[str, str]) -> str:
 
 
 def _read_state(content: bytes) -> tuple[str, dict[str, str]]:
-    """The page's title and the knobs of a state file; unknown knobs are ignored."""
+    """The page's title and the knobs of a state file, of a former page too; unknown knobs are ignored."""
     if len(content) > STATE_FILE_MB * 2**20:
         raise FileError(
             f"A state file has at most {STATE_FILE_MB} MB; got {len(content):,} bytes: open a file that was saved with Share."
@@ -176,7 +179,11 @@ def _read_state(content: bytes) -> tuple[str, dict[str, str]]:
         raise FileError("A state file is a .json file saved with Share; got something else: open one saved there.")
     # A lone surrogate cannot be sent to a browser.
     clean = {key: text.encode("utf-8", "replace").decode() for key, text in state.items()}
-    return page, {key: text for key, text in clean.items() if key in DEFAULTS or _OF_A_PAGE.fullmatch(key)}
+    known = {key: text for key, text in clean.items() if key in DEFAULTS or _OF_A_PAGE.fullmatch(key)}
+    if page.lower() not in MOVED:
+        return _RENAMED.get(page, page), known
+    name, opening = MOVED[page.lower()]
+    return next((title for title, path in address.names().items() if path == name), page), {**opening, **known}
 
 
 def upload_field() -> None:

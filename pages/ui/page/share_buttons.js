@@ -30,7 +30,7 @@ const TEXTS = {
   link: () => address(),
   lock: () => address({ lock: true }),
   present: ({ open }) => address({ present: open }),
-  ask: ({ ask }) => new URL(`lessons?${ask}`, sharedAddress()).href,
+  ask: ({ ask }) => new URL(`learn?${ask}`, sharedAddress()).href,
   iframe: () => {
     const source = escapeHtml(address({ embed: true }));
     return `<iframe src="${source}" width="100%" height="900" style="border:0" title="Attention Lab"></iframe>`;

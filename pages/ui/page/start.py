@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from weakref import ref
@@ -13,20 +13,20 @@ from streamlit.delta_generator import DeltaGenerator
 from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
 
 from attention import AttentionError, Cell, Layer, Source, Trace, find_step
-from attention.base.knobs import Knob
 from attention.pictures.live_inputs import live_inputs
 from attention.pictures.message import Surroundings
 from attention.pictures.steps_view import OverPicture, available_views, cell_line, step_strip
 from attention.pictures.view import HEAT, OVER, has_pair
 from attention.sources.link import source_of
+from attention.sources.second_state import SECOND
+from attention.sources.state import Set
 from pages.ui import address, figure, process
-from pages.ui.features import Sourceless
+from pages.ui.features import Sourceless, panels
 from pages.ui.page import interventions, share, show
 from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import compute_head, trace_of
 from pages.ui.state import control_row, knob_state, sidebar
 from pages.ui.state.knob_state import START
-from pages.ui.state.knob_table import EDITING
 from pages.ui.state.notices import Notes, plain, progress_bar
 from pages.ui.state.session import session
 
@@ -127,8 +127,7 @@ def start(
     title: str,
     intro: str,
     maps: bool = True,
-    own: bool = False,
-    more: Sequence[Knob] = (),
+    own: bool | Callable[[], bool] = False,
     sourceless: Sourceless | None = None,
 ) -> Page:
     """Opens a page: title, menu, knobs, the trace they describe, and the chosen cell.
@@ -138,8 +137,8 @@ def start(
     Args:
         intro: the sentence under the title.
         maps: whether the page shows maps of the trace; otherwise its knobs are in an expander.
-        own: whether the page shows numbers of its own, so that the trace is computed only when it is used.
-        more: inline knobs that only this page has.
+        own: whether the page shows numbers of its own, so that the trace is computed only when it is used; a function is
+            called when links have been applied.
         sourceless: what the page may show in place of a source, whose knobs are then kept, and not drawn.
     """
     st.set_page_config(
@@ -159,24 +158,24 @@ def start(
     about = st.container(horizontal=True, gap=None, key="page_about_start" if title == START else "page_about")
     with about:
         figure.preload()
-    knob_state.begin_run(title)
+    _begin_run(title)
     instead = sourceless if sourceless and sourceless.applies() else None
     has_source = instead is None
-    own = own or not has_source
+    has_numbers = (own() if callable(own) else own) or not has_source
     about.caption(instead.intro if instead else intro, width="content")
     notes = Notes()
     wide = st.container()
     with st.expander("Knobs") if embedded and has_source and not knob_state.is_locked() else st.sidebar:
         source = None
         try:
-            with nullcontext() if embedded or knob_state.is_locked() or not has_source else _fold(maps, more):
+            with nullcontext() if embedded or knob_state.is_locked() or not has_source else _fold(maps):
                 source = sidebar.source(notes, wide) if has_source else _kept_source()
         except AttentionError as error:
             notes.show_refusal(error)
         if not (embedded or knob_state.is_locked()):
             share.upload_field()
-    trace = None if own else _computed(source, notes, about)
-    if source is None or (trace is None and not own):
+    trace = None if has_numbers else _computed(source, notes, about)
+    if source is None or (trace is None and not has_numbers):
         interventions.intervention_bar(source, None, None)
         show.controls(Surroundings(controls=control_row.control_row(None), defaults=control_row.defaults()))
         _draw_menu(menu, embedded)
@@ -186,9 +185,9 @@ def start(
             address.send_state(title, failed=True)
         st.stop()
     cell = knob_state.requested_cell(notes) if trace is None else _cell_of(trace, title, notes, about)
-    knob_state.read_view(notes, more)
+    knob_state.read_view(notes)
     knob_state.end_knobs()
-    if trace is not None and not _edits_second(more):
+    if trace is not None and not _edits_second():
         interventions.intervention_bar(source, trace, cell)
     _draw_menu(menu, embedded)
     with tools:
@@ -196,9 +195,16 @@ def start(
             share.copy_buttons("open", key="copy_link", page=title)
         else:
             share.share_bar(
-                title, source if has_source else None, None if own else cell, maps and not _edits_second(more)
+                title, source if has_source else None, None if has_numbers else cell, maps and not _edits_second()
             )
     return Page(source, cell, notes, (lambda: None) if trace is None else ref(trace), about, title)
+
+
+def _begin_run(title: str) -> None:
+    """Begins a run with one state where no feature draws two."""
+    knob_state.begin_run(title)
+    if session().state.compares and not any(feature.two_states for feature in panels()):
+        knob_state.act(Set({SECOND.key: None}))
 
 
 def _kept_source() -> Source:
@@ -208,8 +214,8 @@ def _kept_source() -> Source:
     return source
 
 
-def _fold(maps: bool, more: Sequence[Knob]) -> AbstractContextManager[object]:
-    if _edits_second(more):
+def _fold(maps: bool) -> AbstractContextManager[object]:
+    if _edits_second():
         return st.expander("A, the first state")
     return nullcontext() if maps else st.expander("The source and its knobs")
 
@@ -230,9 +236,9 @@ def _cell_of(trace: Trace, title: str, notes: Notes, about: DeltaGenerator) -> C
     return cell
 
 
-def _edits_second(more: Sequence[Knob]) -> bool:
+def _edits_second() -> bool:
     """Whether the knobs change the second of two states, whose sidebar the page then draws."""
-    return EDITING in more and session().state.edits == "B"
+    return session().state.edits == "B"
 
 
 def _draw_menu(place: DeltaGenerator, embedded: bool) -> None:

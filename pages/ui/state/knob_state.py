@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import streamlit as st
@@ -18,15 +18,15 @@ from attention.sources.matrices import UPLOADED, uploaded_sizes
 from attention.sources.reader import Reader, Uploads
 from attention.sources.registry import SOURCE, opening_source
 from attention.sources.second_state import EQUAL as NO_DIFFERENCE
-from attention.sources.second_state import KEY, compared_state, differences
+from attention.sources.second_state import KEY, OPENING, compared_state, differences
 from attention.sources.split_heads import SYMBOLS, Shape
 from attention.sources.state import DISPLAY, LONGEST_IN_LINK, Action, Go, Open, Restore, Set, Settle, State, apply
 from pages.ui.server.limits import LIMITS
-from pages.ui.state.knob_table import COLORS, COMPARE_KEYS, INLINE_KEYS, KNOBS, knobs_of
+from pages.ui.state.knob_table import COLORS, COMPARE_KEYS, COMPARING, DEFAULTS, INLINE_KEYS, KNOBS, knobs_of
 from pages.ui.state.notices import Notes
 from pages.ui.state.session import count_action, session
 
-START = "Lab"
+START = "Explore"
 """The title of the start page."""
 
 
@@ -158,7 +158,7 @@ def current_value(key: str, of: State | None = None) -> Any:
 
 
 def edited() -> State:
-    """The state that the knobs change: B on Compare, while its switch is at B."""
+    """The state that the knobs change: B in a comparison, while its switch is at B."""
     state = session().state
     return state.other if state.edits == "B" else state
 
@@ -168,10 +168,10 @@ def _changed_by(to: str) -> State:
     return edited() if not to else session().state.other if to == "B" else session().state
 
 
-def read_view(notes: Notes, more: Sequence[Knob] = ()) -> None:
-    """Reads the display knobs of a trace and the `more` knobs that only this page has."""
+def read_view(notes: Notes) -> None:
+    """Reads the display knobs of a trace, and those of a comparison."""
     read = reader()
-    for knob in (VIEW, SHOW, COLORS, OVER, HEAT, PAIR, *more):
+    for knob in (VIEW, SHOW, COLORS, OVER, HEAT, PAIR, *(COMPARING if session().state.compares else ())):
         read.knob(knob, knob.on_pages(LIMITS))
     take(read, notes)
 
@@ -259,12 +259,22 @@ def restore_state(texts: Mapping[str, str]) -> None:
             ours.replaced.setdefault(key, set()).add(drawn.text)
 
 
+def compare() -> None:
+    """Puts a second state beside the first."""
+    hold({KEY: OPENING})
+
+
+def leave_comparison() -> None:
+    """Takes the second state away."""
+    hold({key: DEFAULTS[key] for key in COMPARE_KEYS})
+
+
 def open_last_change() -> None:
-    """Opens Compare with the state before the last change as A and the current one as B."""
+    """Compares the state before the last change, as A, with the current one as B."""
     before, after = session().recent_states
     shown = shown_texts(early=True)
     display = {key: text for key, text in shown.items() if key in KNOBS and key not in compared_state(shown)}
-    open_page({**display, **before, KEY: differences(before, after) or NO_DIFFERENCE}, "Compare")
+    open_page({**display, **before, KEY: differences(before, after) or NO_DIFFERENCE}, "Explore")
 
 
 # A run.
@@ -279,7 +289,7 @@ def begin_run(title: str) -> None:
             act(Set({SOURCE.key: opening_source()}))
     elif ours.state.page != title:
         link = st.query_params.to_dict()
-        act(Go(title, {key: text for key, text in link.items() if title == "Compare" or key not in COMPARE_KEYS}))
+        act(Go(title, {key: text for key, text in link.items() if title == START or key not in COMPARE_KEYS}))
         ours.handlers, ours.drawn = {}, {}
         if ours.exports is not None:
             ours.exports.offers.clear()

@@ -26,15 +26,17 @@ AUTOSCALE = Knob(
     "autoscale", False, Switch(), "Fit", "The colours of B − A reach up to the largest difference in this map. Off: one colour scale for all layers and heads.",
     inline=True, order=90,
 )  # fmt: skip
-COMPARE_KEYS = (SECOND.key, EDITING.key, AUTOSCALE.key)
-"""Keys of the knobs that only the Compare page has."""
+COMPARING = (SECOND, EDITING, AUTOSCALE)
+"""The knobs that only a comparison of two states has."""
+COMPARE_KEYS = tuple(knob.key for knob in COMPARING)
+"""Their keys."""
 
 KNOBS = {
     knob.key: knob
     for knob in (
         *registry.all_knobs(),
         *(view.LAYER, view.HEAD, view.STEP, view.QUERY, view.KEY, view.COLUMN, view.VIEW, view.SHOW),
-        *(COLORS, view.OVER, view.HEAT, view.PAIR, SECOND, EDITING, AUTOSCALE),
+        *(COLORS, view.OVER, view.HEAT, view.PAIR, *COMPARING),
     )
 }
 """All knobs by key."""

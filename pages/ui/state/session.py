@@ -87,8 +87,8 @@ class Session:
     state_file_problem: str = ""  # the error of the last state file
     # Codes of the interventions that were switched off and can be switched on again.
     switched_off: list[str] = field(default_factory=list)
-    head_opened: bool = False  # whether a head was clicked that the Lab must now open
-    head_rank: str = ""  # the rank of that head among all heads, shown in the Lab
+    head_opened: bool = False  # whether a head was clicked that Explore must now open
+    head_rank: str = ""  # the rank of that head among all heads, shown in Explore
     # The error of the last upload of each matrix, by name.
     upload_problems: dict[str, AttentionError] = field(default_factory=dict)
     # The text of each pasted or uploaded matrix and the notes about how it was parsed, by name.

@@ -1,4 +1,4 @@
-"""The sidebar: the source of the numbers, and a widget for each knob that was read for it; on Compare also for those of B.
+"""The sidebar: the source of the numbers, and a widget for each knob that was read for it; in a comparison also for those of B.
 
 An uploaded attention file stays in the session; the address has its name and digest.
 """

@@ -1,4 +1,4 @@
-"""How attention learns: the page Training."""
+"""How attention learns: the page Train."""
 
 from __future__ import annotations
 

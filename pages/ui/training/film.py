@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from attention.training.task import Example
 
 _TICK = 0.08  # seconds; the minimum time of a picture
-TITLE = "Training"
+TITLE = "Train"
 UPDATE_SECONDS = 0.5  # seconds between two updates while many seeds are trained
 _AT = Knob("train_at", None, Integer(0, MOST_STEPS, optional=True), inline=True)
 _FILM = "training_film"
@@ -62,7 +62,7 @@ class Watched:
 
 
 def link(state: Mapping[str, str]) -> str:
-    """The address of the Training page for the model of a link's state; empty if that is not a trained model."""
+    """The address of the page Train for the model of a link's state; empty if that is not a trained model."""
     if state.get("source") != "trained":
         return ""
     task = state.get("task", TASK.default)

@@ -261,7 +261,7 @@ def _shown_names() -> tuple[str, ...]:
     """The names in a link of the pictures that the state shows, those of the second state included."""
     ours, second = session(), second_state.second_state({}, str(knob_state.current_value(second_state.KEY)))
     values = [str(knob_state.current_value(IMAGE.key))] if IMAGE.key in ours.read | ours.kept else []
-    values += [second[IMAGE.key]] if ours.state.page == "Compare" and IMAGE.key in second else []
+    values += [second[IMAGE.key]] if ours.state.compares and IMAGE.key in second else []
     return tuple(name for value in values for name in names_in(value))
 
 

@@ -13,7 +13,7 @@ from weakref import ref
 
 import pytest
 from conftest import ROOT, set_knobs
-from test_pages import PAGES, drawn, opened, said
+from test_pages import PAGES, drawn, here, opened, said
 
 from attention import AttentionConfig, ConfigError, Matrices, Trace, TypedText
 from attention.base.cache import CACHE
@@ -194,7 +194,7 @@ def test_trace_memory_is_counted_completely_in_advance(knobs: dict[str, Any], te
 
 
 @pytest.mark.parametrize("wide", [{"d_k": "1024"}, {"d_v": "129"}])
-@pytest.mark.parametrize("page", sorted({"app.py", "pages/softmax.py"} & {*PAGES}))
+@pytest.mark.parametrize("page", here("app.py", "pages/learn.py?chapter=softmax"))
 def test_heads_that_are_too_wide_together_get_one_sentence(page: str, wide: dict[str, str]) -> None:
     app = opened(page, d_model="1024", heads="32", **wide)
     assert not app.exception

@@ -1,4 +1,4 @@
-"""Compare: where two states differ. Draws A, B and B − A side by side."""
+"""Where two states differ: A, B and B − A side by side, on Explore in place of the maps of one."""
 
 from __future__ import annotations
 
@@ -34,14 +34,12 @@ from attention.sources import Intervenable, Patchable, link
 from attention.sources.second_state import SECOND, compared_state, unknown_key_notes
 from pages.ui.exports.links import small_download
 from pages.ui.page import interventions, show
-from pages.ui.page.start import Page, start
+from pages.ui.page.start import Page
 from pages.ui.server.traces import compute_head, traces_of_both
 from pages.ui.state import control_row, knob_state, sidebar
 from pages.ui.state.knob_table import AUTOSCALE, EDITING, KNOBS
 from pages.ui.state.notices import plain, show_error
 from pages.ui.state.session import session
-
-page = start("Compare", "Two states, A and B: what is different, and where?", more=(SECOND, EDITING, AUTOSCALE))
 
 
 class Both(NamedTuple):
@@ -145,17 +143,17 @@ def around(current: Page, two: Both | None) -> Surroundings:
     )
 
 
-def pick_cell(step: str, x: int, y: int) -> None:
-    current = knob_state.current_cell(page.trace)
-    with suppress(AttentionError):
-        clicked = figures.cell_of_click(both(page.with_pending_changes()).difference, current, step, y, x)
-        if clicked is not None:
-            knob_state.choose_cell(clicked)
-
-
 @st.fragment
-def maps() -> None:
+def maps(page: Page) -> None:
     """Draws the maps. A changed control or a click redraws them before the rest of the page runs."""
+
+    def pick_cell(step: str, x: int, y: int) -> None:
+        current = knob_state.current_cell(page.trace)
+        with suppress(AttentionError):
+            clicked = figures.cell_of_click(both(page.with_pending_changes()).difference, current, step, y, x)
+            if clicked is not None:
+                knob_state.choose_cell(clicked)
+
     current = page.for_fragment()
     try:
         two, problem = both(current), ""
@@ -225,7 +223,7 @@ def arithmetic(two: Both) -> None:
             st.caption("No cell of B corresponds to this one.")
 
 
-def difference_getter(source: Source, cell: Cell, at: HeadIndex) -> Callable[[], Difference]:
+def difference_getter(page: Page, source: Source, cell: Cell, at: HeadIndex) -> Callable[[], Difference]:
     """A function that returns B − A and the two layers.
 
     Streamlit keeps callbacks as long as the session, so they must not reference a trace.
@@ -238,7 +236,7 @@ def difference_getter(source: Source, cell: Cell, at: HeadIndex) -> Callable[[],
     return look_up
 
 
-def below_maps() -> None:
+def below_maps(page: Page) -> None:
     """Draws the part of the page below the maps."""
     try:
         two = both(page)
@@ -249,18 +247,18 @@ def below_maps() -> None:
         arithmetic(two)
     if two.difference is not None:
         st.markdown(f"## All numbers of `{two.cell.step}`, B − A")
-        look_up = difference_getter(two.source, two.cell, two.place_b)
+        look_up = difference_getter(page, two.source, two.cell, two.place_b)
         show.table(lambda: look_up().frame(), two.difference.matrix.numel(), f"{two.cell.step}-B-minus-A.csv")
     if not knob_state.is_locked():
         with st.expander("Both in plain torch", key="compare_python", on_change="rerun") as unfolded:
             if unfolded.open:
-                python(two)
+                python(page.source, two)
 
 
-def python(two: Both) -> None:
+def python(source_of_a: Source, two: Both) -> None:
     """Draws the programs that compute A and B."""
     for place, name, source, trace, cell in zip(
-        st.columns(2), "AB", (page.source, two.source), (two.a, two.b), (two.cell, two.first_cell), strict=True
+        st.columns(2), "AB", (source_of_a, two.source), (two.a, two.b), (two.cell, two.first_cell), strict=True
     ):
         with place:
             try:
@@ -272,17 +270,19 @@ def python(two: Both) -> None:
             st.code(text, height=260)
 
 
-if session().state.edits == "B":
-    with suppress(AttentionError):
-        two = both(page)
-        interventions.intervention_bar(two.source, two.b, two.first_cell)
-        del two  # callbacks keep the globals of the page as long as its tab is open
-has_sidebar_of_b = not knob_state.is_locked() and session().state.edits == "B"
-if not has_sidebar_of_b:
-    sidebar.missing_fields()
-maps()
-below_maps()
-if has_sidebar_of_b:
-    with st.expander("Knobs of B") if st.context.is_embedded else st.sidebar:
-        sidebar.second_source()
-page.end()
+def draw(page: Page) -> None:
+    """Draws the comparison, and the sidebar of B while the knobs change B."""
+    page.about.caption("Two states, A and B: what is different, and where?", width="content")
+    edits_b = session().state.edits == "B"
+    if edits_b:
+        with suppress(AttentionError):
+            two = both(page)
+            interventions.intervention_bar(two.source, two.b, two.first_cell)
+    has_sidebar_of_b = edits_b and not knob_state.is_locked()
+    if not has_sidebar_of_b:
+        sidebar.missing_fields()
+    maps(page)
+    below_maps(page)
+    if has_sidebar_of_b:
+        with st.expander("Knobs of B") if st.context.is_embedded else st.sidebar:
+            sidebar.second_source()
