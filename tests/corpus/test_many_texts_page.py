@@ -79,7 +79,7 @@ def test_example_shows_what_an_upload_of_it_shows(offered: Path) -> None:
     for shown, expected in zip(drawn(app), drawn(copy), strict=True):
         assert json.dumps(shown, default=np.ndarray.tolist) == json.dumps(expected, default=np.ndarray.tolist)
     assert app.dataframe[0].value.equals(copy.dataframe[0].value)
-    captions = [caption.value.replace("copy: ", "example: ") for caption in copy.caption]
+    captions = [caption.value.replace("copy", "example", 1) for caption in copy.caption]
     assert [caption.value for caption in app.caption] == captions
 
 
