@@ -65,7 +65,7 @@ sys.path += [str(folder) for folder in Path(__file__).parent.glob("**/") if "__p
 # Each AppTest scans the metadata of every installed package, which takes five times as long as a page: once is enough.
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
 
-# No test depends on the speed of the machine: every wait lasts up to a minute and ends as soon as its condition holds.
+# No test depends on the speed of the machine: every wait lasts up to three minutes and ends as soon as its condition holds.
 PATIENCE = 180_000  # milliseconds: a page may train a model first, beside other tests
 expect.set_options(timeout=PATIENCE)
 # The same examples in every run, so that a red test means a change; `--hypothesis-profile=default` looks for others.
@@ -246,7 +246,7 @@ def running_process(
                 assert process.poll() is None, process.stderr and process.stderr.read().decode()
             time.sleep(0.1)
         else:
-            pytest.fail("the server did not become healthy in a minute")
+            pytest.fail("the server did not become healthy in three minutes")
         yield address, process
     finally:
         process.terminate()
@@ -406,7 +406,7 @@ LISTEN = """{ const RERUN = 11, NEW_SESSION = 4, SCRIPT_FINISHED = 6; // fields 
 
 
 def instrument(context: BrowserContext) -> BrowserContext:
-    """The same context, whose pages wait up to a minute and record the state of their scripts, for `wait_until_settled` and `act_and_settle`."""
+    """The same context, whose pages wait up to three minutes and record the state of their scripts, for `wait_until_settled` and `act_and_settle`."""
     context.set_default_timeout(PATIENCE)
     context.add_init_script(LISTEN)
     return context

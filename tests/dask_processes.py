@@ -61,7 +61,7 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
         if condition():
             return
         time.sleep(0.01)
-    raise AssertionError(f"{what} did not happen in a minute")
+    raise AssertionError(f"{what} did not happen in three minutes")
 
 
 def ended(pid: int) -> bool:

@@ -6,7 +6,7 @@ There is no list of them: the modules that a test uses follow from its code, its
 from __future__ import annotations
 
 import re
-from collections import Counter
+import zlib
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ COSTLY = (
 )
 """Modules whose functions and classes take about a second or more, with all modules inside them."""
 
-EVERY = 5
+EVERY = 5  # about one case in so many is not left out
 TESTS = {path.stem for path in Path(__file__).parent.rglob("*.py")}
 
 
@@ -85,18 +85,19 @@ def uses_costly(*values: Any) -> bool:
 
 
 def mark_tests(items: list[pytest.Item], shared: dict[str, Any]) -> None:
-    """Marks every quick test as `quick`, and all but every fifth case of a test as `long`: most faults show in any case.
+    """Marks every quick test as `quick`, and about four fifths of the cases of a test as `long`: most faults show in any case.
 
-    `shared` has the fixtures of conftest.py.
+    The first case stays, and of the others those that their names choose: every fifth would be the same value of a parameter
+    with five values, in all combinations. `shared` has the fixtures of conftest.py.
     """
-    costly, cases = dict[Any, bool](), Counter[Any]()
+    costly, begun = dict[Any, bool](), set[Any]()
     for item in items:
         if not isinstance(item, pytest.Function):
             continue
-        cases[item.function] += 1
-        if cases[item.function] % EVERY != 1:
+        if item.function in begun and zlib.crc32(item.name.encode()) % EVERY:
             item.add_marker("long")
             continue
+        begun.add(item.function)
         if item.function not in costly:
             fixtures = [vars(item.module).get(name, shared.get(name)) for name in item.fixturenames]
             costly[item.function] = uses_costly(item.function, fixtures)

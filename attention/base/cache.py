@@ -23,7 +23,7 @@ def _entry_bytes(value: Any) -> int:
 
 
 class _Computing(local):
-    keys: frozenset[Hashable] = frozenset()  # what this thread is computing
+    keys: frozenset[Hashable] = frozenset()  # of one thread: what it is computing
 
 
 _computing = _Computing()
@@ -42,8 +42,11 @@ class _Cache:
 
     def get_or_compute(self, key: Hashable, compute: Callable[[], _T]) -> _T:
         outer = _computing.keys
-        if key in outer:  # the thread would wait for itself
-            raise RecursionError("a matrix is computed from itself")
+        if outer and key in outer:  # the thread would wait for itself, also where a job has stored the value by now
+            value = self.get(key)
+            if value is None:
+                raise RecursionError("a matrix is computed from itself")
+            return cast(_T, value)
 
         def compute_inside() -> _T:
             _computing.keys = outer | {key}

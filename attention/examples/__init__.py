@@ -1,4 +1,4 @@
-"""Heads of trained models that show something, with their numbers: what the first screen opens on, without a model and without a download."""
+"""Heads of trained models that show something, with their numbers, so that they need no model and no download."""
 
 from __future__ import annotations
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from attention.examples.example import DATA, EXAMPLES, run, stored
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m attention.examples FOLDER")
     for name, example in EXAMPLES.items():
         content = stored(run(example, Path(sys.argv[1])), example.layer)
         (DATA / f"{name}.npz").write_bytes(content)

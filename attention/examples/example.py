@@ -75,7 +75,7 @@ EXAMPLES = {
         TRAINED, "an owl asked the moon why", 1, 0, 7, 2,
         "Earlier, “asked” followed “owl”."),
 }
-"""The examples by their names in links; the first one is what the bare address opens on."""
+"""The examples by their names in links; the first one is the default."""
 # fmt: on
 
 
@@ -104,10 +104,10 @@ class Example:
         return File.of(f"{self.name}.npz", (DATA / f"{self.name}.npz").read_bytes())
 
     def trace(self) -> Trace:
-        """One layer with every head of it; the first steps of the model are not stored. Its note says what to look at."""
+        """One layer with every head of it; the first steps of the model are not stored. Its note says what to look at in the model, whatever `config` makes of it."""
         shown, trace = EXAMPLES[self.name], self.file.trace()
         query, key = (trace.tokens[i].strip("·") for i in (shown.row, shown.column))
-        note = f"{shown.model}, {trace.layers[0].name}, head {shown.head}: “{query}” ({shown.row}) looks at “{key}” ({shown.column}). {shown.why}"
+        note = f"In {shown.model}, {trace.layers[0].name}, head {shown.head}: “{query}” ({shown.row}) looks at “{key}” ({shown.column}). {shown.why}"
         return replace(trace, notes=(note,)).with_config(self.config)
 
     @property

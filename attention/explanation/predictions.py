@@ -158,7 +158,8 @@ def vector_shifts(before: Trace, after: Trace) -> tuple[VectorShift, ...]:
         return ()
     old, new = before.vectors.double(), after.vectors.double()
     cosines = (old * new).sum(-1) / (old.norm(dim=-1) * new.norm(dim=-1)).clamp_min(1e-300)
-    return tuple(map(VectorShift, range(len(cosines)), after.input_tokens, cosines.tolist()))
+    shifts = zip(range(len(cosines)), after.input_tokens, cosines.tolist(), strict=True)
+    return tuple(VectorShift(*shift) for shift in shifts)
 
 
 def describe_shifts(moves: Sequence[VectorShift]) -> str:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from attention.base.errors import MissingError
 from attention.base.tokens import Patch, labels
 from attention.formula.inline import defined
-from attention.formula.names import HEAD_OUTPUT, INPUT, MEMORY, OUTPUT, PATCHED_OUTPUT, SCORES, WEIGHTS
+from attention.formula.names import HEAD_OUTPUT, MEMORY, OUTPUT, PATCHED_OUTPUT, SCORES, WEIGHTS
 from attention.formula.override import Override
 from attention.formula.scores import dot
 from attention.formula.steps import find_step
@@ -49,7 +49,6 @@ _IMPORTS = {
     "safetensors": "import safetensors.torch",
     "torch": "import torch",
 }
-_VARIABLES = {INPUT: "x", MEMORY: "x2"}
 
 
 def python(source: Source, trace: Trace | None = None, cell: Cell | None = None) -> str:
@@ -126,7 +125,7 @@ def _comparison(layer: Layer, cell: Cell) -> list[str]:
         return []
     indices = [("head", cell.head)] * step.per_head + [(step.row_axis, cell.row), (step.column_axis, cell.column)]
     name = ", ".join([step.name, *(f"{axis.removesuffix('_pos')} {i}" for axis, i in indices)])
-    number = f"{_VARIABLES.get(step.name, step.name)}[{', '.join(str(i) for _, i in indices)}]"
+    number = f"{literals.VARIABLES.get(step.name, step.name)}[{', '.join(str(i) for _, i in indices)}]"
     literal = repr(expected) if math.isfinite(expected) else f'float("{expected}")'
     return ["", "# the chosen cell", f'print("{name}:", float({number}), "expected", {literal})']
 

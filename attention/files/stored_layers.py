@@ -132,11 +132,6 @@ def layer_formula(
                 dropping = saved_formula.dropping if saved_formula.dropping.is_provided else Dropout()
                 bias = "given" if saved_formula.bias and "bias" in recorded else saved_formula.bias
                 saved_formula = replace(saved_formula, dropping=dropping, bias=bias)
-            if saved_formula.bias == "given" and "bias" not in recorded:
-                return (
-                    None,
-                    "Its formula adds a bias that the file lacks, so the numbers are shown as recorded: save bias, too.",
-                )
             return saved_formula, ""
         except AttentionError as error:
             return None, f"Its formula is unknown, so the numbers are shown as recorded: {error}"

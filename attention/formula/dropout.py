@@ -144,9 +144,9 @@ def _unchanged(weight: float) -> Arithmetic:
 
 
 def drop_weights(weights: Weights, rate: float, random: Weights) -> Weights:
-    """The weights after dropout: 0 where `random` is below `share`, the others divided by 1 − share.
+    """The weights after dropout: 0 where `random` is below `rate`, the others divided by 1 − rate.
 
-    Rows sum to 1 only on average. With the same random numbers, a larger share drops a superset of cells.
+    Rows sum to 1 only on average. With the same random numbers, a larger rate drops a superset of cells.
     """
     import torch
 

@@ -96,5 +96,9 @@ class Tensors(Protocol):
     def uid(self) -> int:
         """Unique id of the recorded tensors (a cache key)."""
 
+    @property
+    def recorded(self) -> Mapping[str, Tensor]:
+        """The recorded tensors by the name of their step or parameter."""
+
     def __getitem__(self, name: str, /) -> Tensor:
         """The tensor of a step or parameter, for all heads."""

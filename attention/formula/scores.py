@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from attention.base.errors import MissingError
 from attention.base.printed import Arithmetic, Printed, bracketed, number, product, quotient
 from attention.formula import names
 from attention.formula.explainer import E_co, ExplanationBuilding, Tensors
@@ -283,6 +284,8 @@ def _relative(layer: Tensors, heads: slice, rows: slice) -> Scores:
 
 
 def _provided(layer: Tensors, heads: slice, rows: slice) -> Scores:
+    if "bias" not in layer.recorded:
+        raise MissingError("The formula adds a bias that is not here: give bias, too.")
     return layer["bias"][heads, rows]
 
 

@@ -58,10 +58,6 @@ class LayerView(Tensors, Protocol):
     """The interface of a layer that steps use; a `Layer` implements it."""
 
     @property
-    def recorded(self) -> Mapping[str, Tensor]:
-        """The recorded tensors by the name of their step or parameter."""
-
-    @property
     def available(self) -> Mapping[str, Tensor]:
         """The recorded tensors that are still valid under the current formula."""
 

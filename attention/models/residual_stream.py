@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
+from itertools import accumulate, count, pairwise
 from typing import Any
 
 import torch
@@ -306,16 +306,17 @@ def _find_writers(loaded: LoadedModel) -> _Writers:
     modules, parent_of = dict(loaded.model.named_modules()), parents(loaded.model)
     called = [modules[site.path] for site in loaded.sites]
     projections = [output_module(module, parent_of.get(id(module))) for module in called]
-    stacks: dict[str, Module] = {}
+    stacks: dict[int, Module] = {}
     blocks_called: list[Module] = []
     for site in loaded.sites:
-        match = LAYER.match(site.path)
-        if match is None or not isinstance(modules[match[1]], ModuleList):
+        around = [modules[path] for path in accumulate(site.path.split("."), "{}.{}".format)]
+        found = next((pair for pair in pairwise(around) if isinstance(pair[0], ModuleList)), None)  # the outermost
+        if found is None:
             raise ConfigError(
                 f"Path patching needs a model whose layers are in a list, unlike those of {loaded.name}: choose another model."
             )
-        stacks[match[1]] = modules[match[1]]
-        blocks_called.append(modules[f"{match[1]}.{match[2]}"])
+        stacks[id(found[0])] = found[0]
+        blocks_called.append(found[1])
     blocks = [block for stack in stacks.values() for block in stack.children()]
     attention = {id(module) for module in (*called, *projections) if module is not None}
     block_of: dict[Module, int] = {}

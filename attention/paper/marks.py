@@ -33,6 +33,7 @@ _SMALLEST_NOTE = 5  # pixels: notes that would still overlap at this size are le
 _SMALLEST_NUMBER = 6.5  # pixels (4.9 points): numbers in cells are left out rather than drawn smaller
 _SWATCH = 9  # pixels: the side of a legend's coloured square
 _SLICES = 128
+_MAX_POWER = 300  # of ten, on an axis: a float has hardly more
 _PAD = 2  # pixels beside a note that has a ground
 _NO_BREAK = "\xa0"  # a space that does not break lines
 _SOURCE = re.compile("data:image/(png|jpeg);base64,(.*)", re.DOTALL)
@@ -104,11 +105,20 @@ class Axis:
 
 
 def read_axis(figure: go.Figure, letter: str) -> Axis:
-    """The axis "x" or "y" of a figure."""
+    """The axis "x" or "y" of a figure.
+
+    Raises:
+        PictureError: it has no range that can be drawn.
+    """
     settings = figure.layout[f"{letter}axis"]
     base = figure.layout.font.size or 12
     log = settings.type == "log"
     start, end = settings.range or _range(figure, letter, log)
+    if not _can_be_drawn(start, end, log):
+        raise PictureError(
+            f"An axis of a picture runs between two different finite numbers, on a log axis from 1e-{_MAX_POWER} to 1e{_MAX_POWER}; "
+            f"got {start} to {end} for {'the powers of ten of ' * log}{letter}: give the traces such numbers, or save this figure as HTML instead."
+        )
     values, texts = ([], []) if settings.showticklabels is False else (settings.tickvals, settings.ticktext)
     if values is None:
         values, texts = _round_numbers(min(start, end), max(start, end), log)
@@ -125,15 +135,26 @@ def read_axis(figure: go.Figure, letter: str) -> Axis:
 
 
 def _range(figure: go.Figure, letter: str, log: bool) -> tuple[float, float]:
-    """Plotly's default range of an axis: all numbers, with a margin at both ends."""
-    numbers = np.concatenate([np.asarray(trace[letter], dtype=float) for trace in figure.data])
+    """Plotly's default range of an axis: all numbers, with a margin at both ends; NaN where there are none."""
+    try:
+        numbers = np.concatenate([np.asarray(trace[letter], dtype=float) for trace in figure.data])
+        numbers = numbers[~np.isnan(numbers)]
+        low, high = float(numbers.min()), float(numbers.max())
+    except ValueError:  # words, dates, or nothing
+        return math.nan, math.nan
     if log:
-        numbers = np.log10(numbers)
-    low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
+        low, high = (math.log10(number) if number > 0 else math.nan for number in (low, high))
     if any(trace.type == "bar" for trace in figure.data) and letter == "y":
         low, high = min(low, 0.0), max(high, 0.0)
     margin = (0.05 if letter == "y" else 0) * (high - low) or (0 if high > low else 0.5)
     return (low - margin if low else low), high + margin
+
+
+def _can_be_drawn(start: Any, end: Any, log: bool) -> bool:
+    """Whether an axis from `start` to `end` has a length, and its numbers have texts."""
+    if not all(isinstance(number, int | float) and math.isfinite(number) for number in (start, end)):
+        return False
+    return 10.0**-_MAX_POWER < abs(end - start) < math.inf and not (log and max(abs(start), abs(end)) > _MAX_POWER)
 
 
 def _round_numbers(low: float, high: float, log: bool) -> tuple[list[float], list[str]]:
@@ -320,10 +341,19 @@ def visible_cells(figure: go.Figure) -> tuple[list[Cells], tuple[int, int]]:
 
     A matrix of more than `MAX_CELLS_PER_SIDE` rows or columns is drawn as block maxima. A block is a gap, or covered, only
     if all of it is.
+
+    Raises:
+        PictureError: a heatmap has no numbers or no colours.
     """
     maps = [trace for trace in figure.data if trace.type == "heatmap"]
     if not maps:
         return [], (1, 1)
+    for trace in maps:
+        needed = ("z", "colorscale", *(("zmin", "zmax") if trace.showscale is not False else ()))
+        if missing := [name for name in needed if trace[name] is None]:
+            raise PictureError(
+                f"A map in a picture has {', '.join(needed)}; got one without {', '.join(missing)}: add what is missing, or save this figure as HTML instead."
+            )
     layers = [np.asarray(trace.z, dtype=np.float64) for trace in maps]
     whole = {"x": 0, "y": 0, "rows": layers[0].shape[0], "columns": layers[0].shape[1]}
     described = (figure.layout.meta or {}).get("panels") or [whole]
@@ -439,7 +469,7 @@ def draw_colorbar(page: Page, bar: ColorBar, area: Area, top: float) -> None:
     values = settings.tickvals if settings.tickvals is not None else [bar.low, bar.high]
     texts = settings.ticktext if settings.ticktext is not None else [f"{value:.3g}" for value in values]
     texts = list(map(markup.plain, texts))
-    fractions = [(value - bar.low) / (bar.high - bar.low) for value in values]
+    fractions = [(value - bar.low) / (bar.high - bar.low or 1) for value in values]
     text_width = _text_width([page.width_of(text, size) for text in texts], fractions, size)
     length = min(area.width, max((settings.len or 1) * area.width, text_width))
     size *= min(1, length / text_width)
@@ -566,7 +596,12 @@ def width_of(page: Page, line: list[markup.Run], size: float) -> float:
 def wrap(page: Page, text: str, size: float, room: float) -> list[list[markup.Run]]:
     """A text in as few lines as fit into `room`, of similar length, broken at " · " where possible."""
     lines = _break_lines(page, text, size, room)
-    while len(lines) > 1 and len(narrower := _break_lines(page, text, size, room := 0.97 * room)) == len(lines):
+    # A text of lines or words that cannot be broken has as many lines in any room.
+    while (
+        len(lines) > 1
+        and room > 1
+        and len(narrower := _break_lines(page, text, size, room := 0.97 * room)) == len(lines)
+    ):
         lines = narrower
     return lines
 

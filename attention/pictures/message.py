@@ -68,7 +68,7 @@ def pack(
     Arrays are not part of the JSON, where Plotly would encode them as base64.
 
     Args:
-        figures: the figures; a map of more than 12,544 cells that the page can compute is sent without its numbers.
+        figures: the figures; a map of more than `_MAX_SENT_CELLS` cells that the page can compute is sent without its numbers.
         surroundings: what surrounds them.
         windows: by ``layout.uirevision``, the cells to which the page is zoomed, see `attention.pictures.downsample`.
         defer_rest: whether the page requests the rest of itself after the figures are painted, after a user action.

@@ -8,9 +8,13 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from attention.formula.names import INPUT, MEMORY
+
 if TYPE_CHECKING:
     import numpy as np
 
+VARIABLES = {INPUT: "x", MEMORY: "x2"}
+"""The variables of the steps whose variable has another name."""
 WIDTH = 100  # characters in a line, where it can be broken
 _MAX_PICTURE_SIDE = 64  # rows and columns of a mask that is written as a picture
 

@@ -6,7 +6,6 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from attention.files.archives import TORCH_ENDINGS, Archive
-from attention.formula.names import INPUT, MEMORY
 from attention.formula.steps import declared
 from attention.program import literals, random_weights
 from attention.program.literals import Snippet
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from attention.files.plan import Place, StoredLayer
     from attention.trace.layer import Layer
 
-_VARIABLES = {INPUT: "x", MEMORY: "x2"}
 _PROJECTIONS = ("w_q", "w_k", "w_v", "b_q", "b_k", "b_v")  # the file has their results
 _OPEN = {
     ".npz": "file = np.load({name})",
@@ -53,7 +51,7 @@ def file(
         computed_later = step == "mask" and layer.formula is not None  # the lines of the formula compute it
         if step in layer.recorded and not computed_later and step not in _PROJECTIONS:
             expression = _read_expression(ending, archive, place, step)
-            lines += [f"{_VARIABLES.get(step, step)} = {expression}  # [{' '.join(declared(step).axes)}]"]
+            lines += [f"{literals.VARIABLES.get(step, step)} = {expression}  # [{' '.join(declared(step).axes)}]"]
     biases = [python.format(_read_expression(ending, archive, place, "")) for place, python in masks]
     if "mask" in layer.recorded:
         lines += [f"mask = {' & '.join(f'({bias} == 0)' for bias in biases)}  # as it is read"] * (

@@ -51,7 +51,8 @@ def second_state(state: Mapping[str, str], b: str) -> dict[str, str]:
 
 def opening_differences(state: Mapping[str, str]) -> str:
     """The differences with which a comparison opens if nobody has named a second state: a causal mask; a low temperature where there is a mask or none fits."""
-    may_mask = state.get("source", "text") in ("text", "matrices") and state.get("mask", "none") == "none"
+    source = state.get(registry.SOURCE.key, registry.SOURCE.default)
+    may_mask = source in ("typed text", "matrices") and state.get("mask", "none") == "none"
     return "mask=causal" if may_mask else f"temperature={'1' if state.get('temperature') == '0.5' else '0.5'}"
 
 

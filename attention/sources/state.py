@@ -172,9 +172,12 @@ def _set(state: State, action: Set) -> State:
     to = action.to or state.edits
     if to == "A" and state.edits == "both":
         to = "both"
+    before, b = compared_state(state.texts), state.differences
+    if to != "B":
+        state = _of_source(state, changes[SOURCE.key] or SOURCE.default) if SOURCE.key in changes else state
+        changes = {**_opening(_changed(state.texts, changes), changes), **changes}
     of_both = compared_state(dict.fromkeys(changes, "x")).keys()
     own = {key: text for key, text in changes.items() if to != "B" or key not in of_both}
-    before, b = compared_state(state.texts), state.differences
     state = _set_first(state, own)
     after = compared_state(state.texts)
     follows = state.page != "Compare" or KEY in state.unread
@@ -188,8 +191,6 @@ def _set(state: State, action: Set) -> State:
 
 def _set_first(state: State, changes: Mapping[str, str | None]) -> State:
     """The state with changed knobs of A."""
-    state = _of_source(state, changes[SOURCE.key] or SOURCE.default) if SOURCE.key in changes else state
-    changes = {**_opening(_changed(state.texts, changes), changes), **changes}
     return replace(
         state,
         texts=_changed(state.texts, changes),

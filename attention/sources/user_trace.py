@@ -16,7 +16,7 @@ from attention.base.printed import plural
 from attention.base.tokens import Generated
 from attention.files.given_mask import FAR, GivenMask, MaskSizes
 from attention.files.picture import patch_tokens, seen_grid
-from attention.files.plan import layer_notes, row_sum_note
+from attention.files.plan import in_words, layer_notes, row_sum_note
 from attention.files.user_tensors import (
     as_tensor,
     is_list_of_arrays,
@@ -47,7 +47,6 @@ _ROWS_FIRST = (
     "hook_rot_q",
     "hook_rot_k",
 )  # [pos head width] in TransformerLens
-_WORDS = {"query_pos": QUERY, "key_pos": KEY, "kv_head": "head"}
 _CACHED = re.compile(r"blocks\.(\d{1,4})\.(?:attn\.)?(hook_\w{1,30})", re.ASCII)  # in TransformerLens
 _NO_WEIGHTS = "none returned"  # what a layer of an output has instead of weights
 _SIDES = ("query_pos", "key_pos")
@@ -146,7 +145,7 @@ class _Parts:
                 f"{typed} has the axes [{' '.join(axes)}], with axes of layers and of a batch before them if there are several; got {list(first.shape)}: bring it into this order."
             )
         before = before or ()
-        words = " ".join(_WORDS.get(axis, axis) for axis in (*before, *axes[lacks_head:]))
+        words = " ".join(in_words((*before, *axes[lacks_head:])))
         self.axes.append(f"{name} [{words}] = {' × '.join(map(str, first.shape))}")
         of_layers = list(first) if "layer" in before else tensors
         return [None if tensor is None else self._of_one(tensor, typed, len(axes), batch) for tensor in of_layers]
@@ -156,12 +155,17 @@ class _Parts:
             return tensor[None]
         if tensor.ndim == n_axes:
             return tensor
-        if not 0 <= (batch or 0) < len(tensor):
-            raise ShapeError(
-                f"{typed} is of {plural(len(tensor), 'sequence')}, counted from 0; got batch={batch}: choose one of them."
-            )
         self.n_batch = max(self.n_batch, len(tensor))
-        return tensor[batch or 0].clone()  # a view would keep the whole batch in memory
+        return _sequence_of(tensor, typed, batch).clone()  # a view would keep the whole batch in memory
+
+
+def _sequence_of(tensor: Tensor, typed: str, batch: int | None) -> Tensor:
+    """The sequence that is shown, of a tensor of several."""
+    if not 0 <= (batch or 0) < len(tensor):
+        raise ShapeError(
+            f"{typed} is of {plural(len(tensor), 'sequence')}, counted from 0; got batch={batch}: choose one of them."
+        )
+    return tensor[batch or 0]
 
 
 class _Tokens:
@@ -509,7 +513,7 @@ def _mask(inputs: TensorInputs, parts: _Parts) -> GivenMask | None:
         or (mask.ndim == 3 and len(mask) != n_heads)
     )
     if of_batch and len(mask) == parts.n_batch:
-        mask = mask[inputs.batch or 0]
+        mask = _sequence_of(mask, "mask", inputs.batch)
     n_layers = len(parts.recorded) if len(parts.recorded) > 1 else None
     return GivenMask.of(mask, MaskSizes(n_layers, n_heads, n_queries, n_keys), inputs.mask_means)
 

@@ -31,13 +31,18 @@ class ModelRun(Protocol):
 
     @property
     def source(self) -> Any:
-        """The source of the trace, with its interventions and without overrides."""
+        """The source of the trace, with its interventions and without overrides.
+
+        Raises:
+            MissingError: the model was in memory, and is no longer.
+        """
 
     def linear_run(self) -> LinearRun:
         """The same run with frozen norms and attention, in which every logit, query, key and value is a sum over parts of the model.
 
         Raises:
             MissingError: this model is not linear in its parts.
+            SizeError: it would take more memory than the source allows.
         """
 
     def memory_bytes(self) -> int:
@@ -66,6 +71,7 @@ class ModelRun(Protocol):
 
         Raises:
             ModelError: the attention of its family cannot be recorded.
+            MissingError: the model reads pictures.
         """
 
     @property

@@ -91,10 +91,16 @@ def example_of(name: str) -> Picture | None:
 
 @cache
 def example_picture(name: str) -> Picture:
-    """The picture of this name, one of `EXAMPLES`: shapes over a background, each pixel the mean of its samples."""
+    """The picture of this name, one of `EXAMPLES`: shapes over a background, each pixel the mean of its samples.
+
+    Raises:
+        FileError: there is no such picture.
+    """
     import numpy as np
     from PIL import Image
 
+    if name not in _SHAPES:
+        raise FileError(f"An example picture is one of {', '.join(EXAMPLES)}; got {name[:40]!r}: choose one of them.")
     background, shapes = _SHAPES[name]()
     y, x = (np.mgrid[: _HEIGHT * _FINE, : _WIDTH * _FINE] + 0.5) / _FINE
     samples = np.empty((*x.shape, 3), np.uint16)

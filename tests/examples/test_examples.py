@@ -9,10 +9,11 @@ import pytest
 import torch
 from conftest import ROOT
 
-from attention import ConfigError, Trace
+from attention import ConfigError, File, Trace, TypedText
 from attention.examples import EXAMPLES, Example
 from attention.examples.example import DATA, TRAINED, run, stored
-from attention.sources.state import Set, State, apply
+from attention.sources.second_state import compared_state
+from attention.sources.state import Go, Set, State, apply
 
 
 def words(trace: Trace) -> list[str]:
@@ -57,11 +58,22 @@ def test_sentence_of_an_example_is_true(name: str) -> None:
         assert quoted in text
     assert CLAIMS[name](trace)
     assert trace.notes[0].endswith(example.why)
+    assert trace.notes[0].startswith(f"In {example.model}, "), "it is true of the model, also under overrides"
 
 
 def test_first_example_has_hidden_keys_in_its_row() -> None:
-    name, example = next(iter(EXAMPLES.items()))  # what a mask does is to be seen on the first screen
+    name, example = next(iter(EXAMPLES.items()))  # the default shows what a mask does
     assert Example(name).trace().layers[0]["masked_scores"][example.head, example.row].isinf().any()
+
+
+def test_stored_layer_gives_the_same_numbers_without_its_matrices() -> None:
+    layer = TypedText("the owl asked").trace().layers[0]
+    content = stored(Trace(layer.tokens, (layer,), notes=("a note",)), 0)
+    opened = File.of("a.npz", content).trace()
+    assert opened.notes == ()
+    assert opened.tokens == layer.tokens
+    assert {"input", "w_q", "w_o"} <= layer.recorded.keys() - opened.layers[0].recorded.keys()
+    torch.testing.assert_close(opened.layers[0]["weights"], layer["weights"], rtol=0, atol=0)
 
 
 @pytest.mark.slow
@@ -93,3 +105,17 @@ def test_chosen_example_opens_on_its_pair_and_a_link_on_its_own_cell() -> None:
     assert apply(other, Set({"q": "3"})).texts == {**other.texts, "q": "3"}
     assert apply(other, Set({"example": "pronoun", "q": "3"})).texts["q"] == "3"
     assert State.of_link({"source": "example"}).texts == {"source": "example"}
+
+
+def test_example_chosen_for_both_states_opens_both_on_its_pair() -> None:
+    both = apply(apply(apply(State(), Go("Compare")), Set({"compare": "temperature=0.5"})), Set({"editing": "both"}))
+    for changes in ({"source": "example"}, {"source": None}, {"source": "example", "example": "copper"}):
+        both = apply(both, Set(changes))
+        assert both.other.texts == {**compared_state(both.texts), "temperature": "0.5"}
+    assert both.texts["head"] == both.other.texts["head"] == "6"
+
+
+def test_example_that_returns_with_its_source_opens_on_its_own_pair() -> None:
+    state = apply(State(), Set({"source": "example", "example": "copper"}))
+    back = apply(apply(state, Set({"source": None, "head": "0"})), Set({"source": "example"}))
+    assert back.texts == {"source": "example", "example": "copper", "head": "6", "q": "12", "k": "5"}

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save
 from test_code import run
 
-from attention import AttentionError, Cell, File, Trace
+from attention import AttentionError, Cell, File, MissingError, Trace
 from attention.base.cache import CACHE
 from attention.export.program import python
 from attention.files import array_writer
@@ -318,13 +318,23 @@ def test_formula_without_its_bias_shows_what_was_recorded() -> None:
     np.savez(content, **arrays)
     trace = File.of("a.npz", content.getvalue()).trace()
     assert trace.notes == (
-        "Its formula adds a bias that the file lacks, so the numbers are shown as recorded: save bias, too.",
+        "The formula of the file does not match its numbers, which are shown as recorded: The formula adds a bias that is not here: give bias, too.",
     )
     assert trace.layers[0].formula is None
     assert trace.layers[0]["weights"].equal(torch.from_numpy(arrays["L0.weights"]))
+    with pytest.raises(MissingError, match="adds a bias that is not here"):
+        layer.without("bias")["weights"]
 
 
 def test_value_computed_from_itself_is_an_error() -> None:
     with pytest.raises(RecursionError, match="from itself"):
         CACHE.get_or_compute("a", lambda: CACHE.get_or_compute("b", lambda: CACHE.get_or_compute("a", int)))
     assert CACHE.get_or_compute("a", int) == 0, "it can be computed later"
+
+
+def test_value_that_a_job_stores_while_it_is_computed_can_be_read() -> None:
+    def compute() -> int:
+        CACHE.adopt({"stored": 3})
+        return CACHE.get_or_compute("stored", int)
+
+    assert CACHE.get_or_compute("stored", compute) == 3

@@ -194,7 +194,7 @@ def learned(share: str) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("share", NORMALIZERS)
 @pytest.mark.parametrize("kind", ["none", "causal", "window", "prefix"])
-def test_rows_have_their_declared_sum_and_hidden_keys_get_zero(share: str, kind: str) -> None:
+def test_weights_of_a_row_sum_as_this_test_says_and_hidden_keys_get_zero(share: str, kind: str) -> None:
     real = (True, True, True, True, False)
     layer = attend(
         rand(2, 5, 4),
@@ -212,6 +212,8 @@ def test_rows_have_their_declared_sum_and_hidden_keys_get_zero(share: str, kind:
             assert ((sums > 0) & (sums < 1)).all()
         case "sigmoid":
             assert ((sums > 0) & (sums < 5)).all()
+        case _:
+            pytest.fail(f"say here what the weights of a row of {share} sum to")
     assert weights.sum(dim=-1)[:, ~mask.any(dim=-1)].eq(0).all()
 
 

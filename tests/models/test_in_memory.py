@@ -241,6 +241,10 @@ def test_grid_makes_patches_that_a_file_keeps(tmp_path: Path) -> None:
         ({"weights": WEIGHTS, "grid": 3}, "got 3"),
         ({"query": Q, "key": K, "divisor": 0}, "divisor is a number above 0"),
         ({"weights": WEIGHTS, "mask": torch.ones(4, 4)}, "mask is 4 × 4"),
+        (
+            {"weights": WEIGHTS, "mask": torch.ones(1, 1, 3, 3), "batch": 3},
+            "mask is of 1 sequence, counted from 0; got batch=3",
+        ),
     ],
 )
 def test_tensors_that_do_not_fit_get_a_sentence(arguments: dict[str, Any], sentence: str) -> None:

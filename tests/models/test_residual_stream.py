@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from attention import ConfigError, File, Intervention, MissingError, Model, Type
 from attention.base.cache import CACHE
 from attention.models import forward_pass
 from attention.models.library import LIBRARY, Settings
+from attention.models.residual_stream import _find_writers
 
 OWL = "the owl asked the moon and the moon blinked"
 TWO_TEXTS = ("BART", "Marian", "T5", "BART alone")
@@ -165,3 +167,17 @@ def test_stream_of_a_model_in_memory_changes_nothing(tiny: TinyModels) -> None:
     del model, expected
     gc.collect()
     assert reference() is None, "the trace does not keep the model"
+
+
+def test_path_patching_finds_the_outermost_list_of_layers_inside_of_other_containers() -> None:
+    nn = torch.nn
+    layers = nn.ModuleList(nn.ModuleDict({"attention": nn.Identity(), "mlp": nn.Linear(2, 2)}) for _ in range(2))
+    model: Any = nn.ModuleDict({"stages": nn.Sequential(nn.ModuleDict({"layers": layers}))})
+    sites = [SimpleNamespace(path=f"stages.0.layers.{index}.attention") for index in range(2)]
+    loaded: Any = SimpleNamespace(name="tiny", model=model, sites=sites)
+    writers = _find_writers(loaded)
+    assert (writers.first_block, writers.block_of_call) == (layers[0], (0, 1))
+    assert [module is layers[index]["mlp"] for index, module in enumerate(writers.modules)] == [True, True]
+    loaded.sites = [SimpleNamespace(path="stages.0")]
+    with pytest.raises(ConfigError, match="a model whose layers are in a list, unlike those of tiny: choose"):
+        _find_writers(loaded)

@@ -389,6 +389,15 @@ def test_only_the_symbol_in_a_title_is_bold():
     assert float(name.get("x")) > float(bold.get("x"))
 
 
+@pytest.mark.parametrize(
+    ("title", "lines"), [("A<br>B", ["A", "B"]), ("A" * 70 + " " + "B" * 70, ["A" * 70, "B" * 70])]
+)
+def test_lines_that_cannot_be_broken_stay_as_they_are(title, lines):
+    figure = go.Figure(go.Scatter(x=[0, 1], y=[0, 1])).update_layout(title_text=title)
+    shown_texts = [text.strip() for text in texts(ET.fromstring(picture(figure, "svg", 8)))]
+    assert [text for text in shown_texts if text in lines] == lines
+
+
 def test_pdf_words_can_be_searched_and_copied():
     parts = list(streams(drawn("weights", "pdf")))
     page = max(parts, key=lambda stream: stream.count(b" Tf"))
@@ -736,6 +745,43 @@ def test_unknown_file_kind_is_refused_in_one_sentence(kind):
 def test_unsupported_figure_is_refused_in_one_sentence():
     with pytest.raises(PictureError, match="got pie, scatter3d"):
         picture(go.Figure([go.Pie(values=[1]), go.Scatter3d(x=[1], y=[1], z=[1])]), "svg")
+
+
+@pytest.mark.parametrize(
+    ("y", "axis", "words"),
+    [
+        ([np.nan, np.nan], {}, "nan to nan for y"),
+        ([0, np.inf], {}, "0.0 to inf for y"),
+        (["a", "b"], {}, "nan to nan for y"),
+        ([], {}, "nan to nan for y"),
+        ([0, 1], {"range": [None, 1]}, "None to 1 for y"),
+        ([0, 1], {"range": [1, 1]}, "1 to 1 for y"),
+        ([-1, 1], {"type": "log"}, "nan to nan for the powers of ten of y"),
+        ([1, 2], {"type": "log", "range": [0, 1e8]}, "0 to 100000000.0 for the powers of ten of y"),
+    ],
+)
+def test_axis_that_cannot_be_drawn_is_refused_in_one_sentence(y, axis, words):
+    figure = go.Figure(go.Scatter(x=[0, 1], y=y)).update_yaxes(**axis)
+    with pytest.raises(PictureError, match=f"between two different finite numbers.*; got {re.escape(words)}: give"):
+        picture(figure, "svg")
+
+
+@pytest.mark.parametrize(
+    ("heatmap", "words"),
+    [
+        ({"x": [0, 1], "y": [0, 1], "colorscale": "Viridis"}, "without zmin, zmax: add"),
+        ({"x": [0, 1], "y": [0, 1], "showscale": False}, "without colorscale: add"),
+        ({"colorscale": "Viridis"}, "nan to nan for x: give"),
+    ],
+)
+def test_map_without_colours_or_places_is_refused_in_one_sentence(heatmap, words):
+    with pytest.raises(PictureError, match=words):
+        picture(go.Figure(go.Heatmap(z=[[1, 2], [3, 4]], **heatmap)), "svg")
+
+
+def test_colour_bar_of_one_number_is_drawn():
+    same = go.Heatmap(z=[[1, 1]], x=[0, 1], y=[0], colorscale="Viridis", zmin=1, zmax=1)
+    assert texts(ET.fromstring(picture(go.Figure(same), "svg"))).count("1") >= 2
 
 
 def test_rendering_does_not_change_the_figure():

@@ -232,12 +232,14 @@ def _has(scope: ast.AST, names: list[str]) -> bool:
     return False
 
 
+@pytest.mark.quick  # git answers at once
 @pytest.mark.whole  # documents speak of every feature
 def test_every_module_and_file_named_in_prose_exists() -> None:
     faults = [fault for file in readers() for fault in missing(file, (ROOT / file).read_text(encoding="utf-8"))]
     assert not faults, "\n".join(["these do not exist:", *faults])
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("file", "text", "names"),
     [

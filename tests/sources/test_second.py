@@ -5,7 +5,14 @@ from attention import Model, TypedText
 from attention.base.knobs import Limits, to_text
 from attention.sources import Intervenable, Patchable, registry
 from attention.sources.link import source_of
-from attention.sources.second_state import MAX_CHARACTERS, SECOND, differences, second_state, unknown_key_notes
+from attention.sources.second_state import (
+    MAX_CHARACTERS,
+    SECOND,
+    differences,
+    opening_differences,
+    second_state,
+    unknown_key_notes,
+)
 
 LIMITS = Limits(tokens=512, characters=5000, d_model=512, heads=16, trace_mb=64)
 KEYS = [knob.key for knob in registry.all_knobs()] + ["layer", "head"]
@@ -31,6 +38,12 @@ def test_second_state_is_an_ordinary_source_and_reports_bad_entries():
     assert "temperature = “hot”" in notes[0]
     assert second_state(state, "q=3&nothing=1&head=2")["step"] == "scores"
     assert [note.split("“")[1].split("”")[0] for note in unknown_key_notes("q=3&nothing=1&head=2")] == ["q", "nothing"]
+
+
+def test_comparison_of_a_text_opens_on_a_mask_also_where_its_source_is_named():
+    assert opening_differences({"source": "typed text"}) == "mask=causal"
+    assert opening_differences({"source": "typed text", "mask": "causal"}) == "temperature=0.5"
+    assert opening_differences({"source": "model"}) == "temperature=0.5"
 
 
 def test_overlong_second_state_is_dropped_with_a_note():

@@ -190,5 +190,8 @@ def test_curves_and_seeds_report_what_was_reached():
     figure = training_views.seeds([plan, plan], [snapshots[0], snapshots[-1]], plan.example(""))
     assert [note["text"][:6] for note in figure["layout"]["annotations"]] == ["seed 0"] * 2
     said_of = training_views.answers(plan, snapshots[-1], plan.example(""))
-    assert len(said_of) == len("transformers")
-    assert {right for _, right in said_of} <= {True, False}
+    expected = reversed("transformers")
+    assert [right for _, right in said_of] == [
+        said == letter for (said, _), letter in zip(said_of, expected, strict=True)
+    ]
+    assert all(len(said) == 1 and said.islower() for said, _ in said_of)

@@ -18,7 +18,7 @@ from tiny_pictures import FAMILIES, IN_TEXT, WITH_TEXT, TinyPictureModels, encod
 
 from attention import Model
 from attention.base.cache import CACHE
-from attention.base.errors import AttentionError, AwaitedError
+from attention.base.errors import AttentionError, AwaitedError, FileError
 from attention.base.progress import Watcher
 from attention.circuits.sweep import sweep_heads
 from attention.explanation import tables
@@ -107,6 +107,11 @@ def test_example_pictures_are_the_same_everywhere() -> None:
         "two-cats": "d8a0290a867d2c89cfb61a8fae420085",
         "odd-patch": "9cc339cb5c657a00363c5d3203740026",
     }
+
+
+def test_unknown_example_picture_is_refused_in_one_sentence() -> None:
+    with pytest.raises(FileError, match="one of circle-and-square, two-cats, odd-patch; got 'cat': choose"):
+        example_picture("cat")
 
 
 @pytest.mark.parametrize("family", ["ViT", "CLIP", "LLaVA"])

@@ -32,6 +32,7 @@ _MOST = 16  # upload URLs of one session at a time
 _GONE = "This server no longer has the uploaded file: upload it again."
 _UPLOAD_URL = re.compile(r"/_stcore/upload_file/([^/]+)/([^/]+)$")
 """The path of an upload URL: a session id and a file id."""
+_LONGEST_NAME = 200  # characters of a file's name in the address
 _LONGEST_ANSWER = 2**16  # bytes of a message with upload URLs
 _LONGEST_HEAD = 2**13  # bytes before the file: the boundary and the headers of the part
 
@@ -134,6 +135,11 @@ def content(file: UploadedFile | DeletedFile) -> bytes:
             manager.add_file(session, record._replace(data=b""))
     file.truncate(0)  # the session state still references this object
     return data
+
+
+def shortened(name: str, longest: int = _LONGEST_NAME) -> str:
+    """A file name short enough for an address, or another place, with its extension."""
+    return name if len(name) <= longest else f"{name[: longest // 2]}…{name[-longest // 2 :]}"
 
 
 def count_file(file: _Content, place: str = "file") -> None:

@@ -37,7 +37,6 @@ from pages.ui.state.session import session
 from pages.ui.vision.picture_field import picture_field
 
 _KEY = "file_upload"
-_LONGEST_NAME = 200  # characters in the address
 _PLAN_LINES = 30
 _apply_to_second = partial(knob_state.apply_controls, to="B")
 _MATRICES = {knob.key for knob in MATRICES}
@@ -185,7 +184,9 @@ def _uploaded() -> None:
     try:
         content = uploads.content(chosen)
         with scheduler.without_turn(), progress_bar():  # any large file takes a moment to read
-            uploaded = File.of(_short(chosen.name), content, LIMITS.trace_bytes, LIMITS.tokens, ALLOW_LOCAL_MODELS)
+            uploaded = File.of(
+                uploads.shortened(chosen.name), content, LIMITS.trace_bytes, LIMITS.tokens, ALLOW_LOCAL_MODELS
+            )
             with suppress(AxesError):  # the page asks for the names of the axes
                 uploaded.memory_bytes()
     except AttentionError as error:
@@ -197,7 +198,3 @@ def _uploaded() -> None:
     ours.file = uploaded
     uploads.count_file(uploaded)
     knob_state.hold({FILE.key: link_name(uploaded)})
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME // 2]}…{name[-_LONGEST_NAME // 2 :]}"

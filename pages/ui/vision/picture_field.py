@@ -43,7 +43,6 @@ _Hold = Callable[[dict[str, Any]], None]
 """Sets knobs of one of the two states. Only in a callback."""
 
 _ENDINGS = ("png", "jpg", "jpeg", "webp")
-_LONGEST_NAME = 200  # characters in the address
 _PREVIEW_SIDE = 240  # pixels
 _SMALL_SIDE, _WORDS_WIDTH = 64, 110  # pixels, of each of several and of its name in the sidebar
 _LONGEST_WORDS = 26  # characters of that name
@@ -143,7 +142,7 @@ def _small_previews(fields: _Fields, width: int | Literal["content"]) -> None:
         uploaded = session().uploaded_pictures.get(name)
         is_ours, ours = is_example(name), name.removeprefix(PREFIX)
         full = ours.replace("-", " ") if is_ours else quote(_file_name(name))
-        words = full if width == "content" else _shortened(full, _LONGEST_WORDS)
+        words = full if width == "content" else uploads.shortened(full, _LONGEST_WORDS)
         with st.container(key=f"{fields.place}_row_{index}", horizontal=True, vertical_alignment="center", gap="small"):
             if uploaded or is_ours:
                 preview = uploaded.preview if uploaded else _example_preview(ours)
@@ -274,13 +273,13 @@ def _read_several(files: Sequence[Any], most: int) -> list[UploadedPicture]:
         try:
             read.append(_read_one(file))
         except AttentionError as error:
-            raise type(error)(f"{quote(_shortened(file.name))}: {error}") from error
+            raise type(error)(f"{quote(uploads.shortened(file.name))}: {error}") from error
     return read
 
 
 def _read_one(file: Any) -> UploadedPicture:
     """The picture of an upload with its preview; a large one is read in a job."""
-    content, name = uploads.content(file), _shortened(file.name)
+    content, name = uploads.content(file), uploads.shortened(file.name)
     if len(content) > PICTURE_MB * 2**20:
         raise FileError(
             f"A picture may take at most {PICTURE_MB} MB here; got {len(content) / 2**20:.1f} MB: save it smaller, or as JPEG."
@@ -301,8 +300,3 @@ def _drop_oldest() -> None:
 
 def _file_name(name: str) -> str:
     return name.rpartition(":")[0]
-
-
-def _shortened(name: str, longest: int = _LONGEST_NAME) -> str:
-    """A file name short enough for an address, or another place, with its extension."""
-    return name if len(name) <= longest else f"{name[: longest // 2]}…{name[-longest // 2 :]}"
