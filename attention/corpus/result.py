@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EXAMPLE = Path(__file__).parent / "example"
-"""The folder of a result that comes with the package: `python -m attention.corpus all-MiniLM-L6-v2 attention/corpus/example/texts.txt --top 1` made it."""
+"""The folder of a result that comes with the package: `python -m attention.corpus all-MiniLM-L6-v2 attention/corpus/example/texts.txt --top 1 --control none` made it."""
 _MAX_BYTES = 2**28
 _MAX_EXAMPLE_BYTES = 2**23  # of the examples of a row, as JSON
 _BYTES_OF_JSON = 8  # that Python's objects take for each of it
