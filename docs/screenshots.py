@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, sync_playwright
 HARBOR = "source=model&model=SmolLM2-135M-Instruct&text=The+quiet+harbor+watched+the+copper+moon.+The+quiet+harbor+watched+the"
 SILENCED = "18.6.zero;17.3.zero;17.4.zero;17.5.zero"
 SHOTS = {
-    "lab": ("/?mask=causal&q=4&k=2", 1360, 1094, "light"),
+    "explore": ("/", 1280, 720, "light"),
     "model": ("/?source=model&layer=0&head=2&view=factors&q=4&k=3", 1360, 760, "light"),
     "compare": (
         f"/?{HARBOR}&layer=20&head=3&q=11&k=0&compare=interventions%3D{SILENCED.replace(';', '%3B')}",
@@ -37,8 +37,10 @@ SHOTS = {
         900,
         "light",
     ),
-    "phone": ("/?mask=causal&q=4&k=2", 390, 844, "light"),
+    "phone": ("/", 390, 844, "light"),
 }
+WITHIN = {"model": ".steps", "picture": ".steps", "masks": ".st-key-masks_maps"}
+"""What a shot shows of its page; nothing: the window."""
 FILM = "induction"
 STEPS = (0, 10, 20, 30, 40, 50, 60, 80, 100, 150, 200)
 
@@ -61,7 +63,7 @@ def main(address: str, wanted: Container[str]) -> None:
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for name, (path, width, height, scheme) in SHOTS.items():
             if name in wanted:
-                beside(f"{name}.png").write_bytes(shoot(chromium, address, path, (width, height), scheme))
+                beside(f"{name}.png").write_bytes(shoot(chromium, address, path, (width, height), scheme, WITHIN.get(name, "")))
         if FILM in wanted:
             address_of = "/training?train_task=induction&train_at={}"
             taken = [shoot(chromium, address, address_of.format(at), (1360, 800), "dark", ".figures") for at in STEPS]
