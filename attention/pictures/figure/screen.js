@@ -13,9 +13,9 @@ const CARDS = ["match", "scale", "share"];
 const PAUSE = 250; // milliseconds without a key after which typed text is sent
 const MANY_WORDS = 60; // a text of more words scrolls in its line
 
-// The terms in the order of the formula, with what stands for each.
+// The terms in the order of the formula, and how each is read.
 const FORMULA = [
-  ["share", "softmax"], ["match", "Q K"], ["scale", "√"], ["hide", "mask"], ["collect", "V"],
+  ["share", "softmax"], ["match", "Q times K"], ["scale", "divided by the root of d"], ["hide", "plus mask"], ["collect", "times V"],
 ];
 
 const SKELETON = `<div class="sentence"><svg class="arcs" aria-hidden="true"></svg><div class="tokens"></div></div>
@@ -350,23 +350,21 @@ export class FirstScreen {
 
   drawFormula() {
     const { numbers } = this;
-    const { normalizer, divisor } = numbers.formula;
-    const squared = divisor ** 2;
-    const root = Math.abs(squared - Math.round(squared)) < 1e-4 ? "d" : "d";
+    const { normalizer } = numbers.formula;
     const glyphs = {
       share: `<span class="upright">${escape(normalizer || "softmax")} (</span>`,
       match: "<span class=\"query math\">Q</span><span class=\"key math\">K</span><sup class=\"key upright\">T</sup>",
-      scale: `<span class="upright">/ √</span><span class="root math">${root}</span>`,
+      scale: `<span class="upright">/ √</span><span class="root math">d</span>`,
       hide: "<span class=\"upright\">+ mask )</span>",
       collect: "<span class=\"value math\">V</span>",
     };
     const box = this.part(".formula");
-    const terms = FORMULA.map(([name]) => {
+    const terms = FORMULA.map(([name, spoken]) => {
       const number = SCENES.findIndex((scene) => scene.name === name) + 1;
       const button = create("button", { type: "button", className: "term", disabled: !numbers.has(name) });
       button.dataset.name = name;
       button.innerHTML = `<span class="glyph">${glyphs[name]}</span><canvas></canvas><span class="does">${number} ${name}</span>`;
-      button.ariaLabel = `Step ${number}, ${name}: ${numbers.has(name) ? "show its matrix as the large map" : "not recorded by this source"}`;
+      button.ariaLabel = `Step ${number}, ${spoken}: ${numbers.has(name) ? "show its matrix as the large map" : "not recorded by this source"}`;
       button.addEventListener("click", () => this.chooseTerm(name));
       return button;
     });

@@ -193,6 +193,7 @@ function ordinal(words, i, allows = () => true) {
   return at === same.length - 1 ? "last" : ORDINALS[at] ?? `${at + 1}th`;
 }
 
+// A word with a role, which has its colour.
 const coloured = (role, text) => ({ role, text });
 
 /** A word with its role, such as the last “the”. */

@@ -87,9 +87,9 @@ export class Stage {
     const room = left - 28;
     this.text(0, y1 + tall * 0.74, `<tspan font-style="italic">Q</tspan> ${this.word("query", q, room)}`, { size: "label", role: "query", bold: true });
     this.text(0, y2 + tall * 0.74, `<tspan font-style="italic">K</tspan> ${this.word("key", k, room)}`, { size: "label", role: "key", bold: true });
-    const vector = (numbersOf, y, limit) => numbersOf.forEach((x, i) => this.rect(left + i * each, y, each + 0.3, tall, css(look.signed(x, limit)), `opacity="${here(i).toFixed(2)}"`));
-    vector(Array.from(a), y1, numbers.stripLimit("query"));
-    vector(Array.from(b), y2, numbers.stripLimit("key"));
+    const strip = (vector, y, limit) => vector.forEach((x, i) => this.rect(left + i * each, y, each + 0.3, tall, css(look.signed(x, limit)), `opacity="${here(i).toFixed(2)}"`));
+    strip(Array.from(a), y1, numbers.stripLimit("query"));
+    strip(Array.from(b), y2, numbers.stripLimit("key"));
     const zero = level(0);
     if (foot - top > 60) {
       this.text(0, middle + 5, "products");
@@ -125,22 +125,22 @@ export class Stage {
     const { axis, label, text } = look.size;
     const shares = numbers.row("share", q);
     const raw = numbers.row("match", q);
-    const scaled = numbers.row("scale", q) ?? raw;
+    const scaled = numbers.row("scale", q) ?? raw; // null for a source with weights alone, whose bars have nothing to begin with
     const isShare = scene === "share";
     const kept = numbers.barsOf(q, k, isShare && shares ? "share" : numbers.has("match") ? "match" : numbers.has("scale") ? "scale" : "share");
-    const only = scaled ?? raw; // a source with weights alone has no bars to begin with
-    if (!kept.length || (!only && !shares)) return this.text(0, height / 2, "These numbers come with the next answer.", { size: "label" });
+    if (!kept.length || (!scaled && !shares)) return this.text(0, height / 2, "These numbers come with the next answer.", { size: "label" });
     const left = axis * 2.9;
     const each = (width - left) / kept.length;
     const has = (i) => numbers.sees(q, i);
     const dense = Math.max(...kept.map((i) => look.width(this.words("key")[i], axis))) > each * 1.12;
     const foot = height - axis * 1.5 - 2;
     const start = scene === "match" ? raw : scaled;
-    const zoomOut = raw && scaled ? (largest(raw.filter ? Array.from(raw) : raw) / (largest(Array.from(scaled)) || 1) || 1) : 1;
-    const reference = only ? Array.from(raw ?? only).filter(Number.isFinite) : [0];
-    const [high, low] = [Math.max(0, ...kept.map((i) => (raw ?? only ?? shares)[i]).filter(Number.isFinite)), Math.min(0, ...kept.map((i) => (raw ?? only ?? shares)[i]).filter(Number.isFinite))];
-    const zoom = !raw || scene === "match" || scene === "scale" ? 1 : scene === "hide" ? between(1, zoomOut, ease(0.02, 0.32, p)) : zoomOut;
-    const shape = isShare ? (only ? ease(0.02, 0.42, p) : 1) : 0;
+    // The axis comes nearer after the division, so that the bars fill the stage again.
+    const nearer = raw && scaled ? largest(Array.from(raw)) / (largest(Array.from(scaled)) || 1) || 1 : 1;
+    const ends = kept.map((i) => (raw ?? scaled ?? shares)[i]).filter(Number.isFinite);
+    const [high, low] = [Math.max(0, ...ends), Math.min(0, ...ends)];
+    const zoom = !raw || scene === "match" || scene === "scale" ? 1 : scene === "hide" ? between(1, nearer, ease(0.02, 0.32, p)) : nearer;
+    const shape = isShare ? (scaled ? ease(0.02, 0.42, p) : 1) : 0;
     const unit = isShare ? ease(0.45, 1, p) : 0;
     const band = this.isProjected ? 44 : 28;
     const top = isShare ? between(axis + 6, band + axis * 2 + 6, ease(0, 0.3, p)) : axis + 8;
@@ -166,7 +166,7 @@ export class Stage {
       const outline = mine ? `stroke="${this.color("ink")}" stroke-width="2"` : "";
       if (isHidden) this.parts.push(`<circle cx="${(x + wide / 2).toFixed(1)}" cy="${(isShare ? foot - 6 : zero).toFixed(1)}" r="2.5" fill="${this.color("dot")}"/>`);
       else {
-        const value = only ? (scene === "scale" && raw ? between(raw[i], scaled[i], shrink) * grow : start[i]) : 0;
+        const value = scaled ? (scene === "scale" && raw ? between(raw[i], scaled[i], shrink) * grow : start[i]) : 0;
         const y = level(value);
         const [upper, lower] = [Math.min(y, zero), Math.max(y, zero)];
         const share = shares ? shares[i] : 0;
@@ -280,9 +280,8 @@ export function arithmetic(name, numbers, look, q, k) {
     if (!products) return `<p>${escape(numbers.terms.match.short)}</p>`;
     const [a, b] = [numbers.vector("query", q), numbers.vector("key", k)];
     const most = largest(products) || 1;
-    const one = (x) => brief2(x);
     return `<p>${quoted(numbers.sent.queries, q, "query")} · ${quoted(keys, k, "key")}: ${products.length} products, a strong colour counts most; their sum is <b>${said(numbers.row("match", q)[k])}</b></p><div class="products">`
-      + products.map((x, i) => { const c = look.signed(x, most); return `<span style="background:${css(c)};color:${look.on(c)}" title="number ${i}: ${said(x)}">${one(a[i])} · ${one(b[i])}</span>`; }).join("") + "</div>";
+      + products.map((x, i) => { const c = look.signed(x, most); return `<span style="background:${css(c)};color:${look.on(c)}" title="number ${i}: ${said(x)}">${factor(a[i])} · ${factor(b[i])}</span>`; }).join("") + "</div>";
   }
   const term = numbers.terms[name];
   const isSent = !numbers.isLive(name) && q === numbers.sent.q && k === numbers.sent.k;
@@ -298,4 +297,4 @@ export function arithmetic(name, numbers, look, q, k) {
     + kept.map((i) => `<div class="${i === k ? "mine" : ""}"><b>${escape(keys[i])}</b><br>${Number.isFinite(seen[i]) ? `e<sup>${said(seen[i] - most)}</sup><br>${said(Math.exp(seen[i] - most))}` : "hidden<br>0"}</div>`).join("") + "</div>";
 }
 
-const brief2 = (x) => (Math.abs(x) >= 9.95 ? x.toFixed(1) : x.toFixed(2)).replace("-", "−");
+const factor = (x) => (Math.abs(x) >= 9.95 ? x.toFixed(1) : x.toFixed(2)).replace("-", "−");

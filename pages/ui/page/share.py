@@ -99,6 +99,10 @@ def _menu(title: str, source: Source | None, cell: Cell | None, asks: bool, miss
     st.markdown("**A link or a file that opens exactly this state**")
     frames_allowed = ("iframe",) if FRAME_ANCESTORS else ()
     copy_buttons("lock", *frames_allowed, missing=missing, key="copy_more")
+    if not FRAME_ANCESTORS:
+        st.caption(
+            "A web page may not show this Lab in a frame: its operator allows sites by their addresses in LAB_FRAME_ANCESTORS, and code for a web page is here then."
+        )
     if asks and source is not None and cell is not None:
         for feature in panels():
             feature.share(source, cell, missing)
