@@ -63,7 +63,9 @@ def main(address: str, wanted: Container[str]) -> None:
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for name, (path, width, height, scheme) in SHOTS.items():
             if name in wanted:
-                beside(f"{name}.png").write_bytes(shoot(chromium, address, path, (width, height), scheme, WITHIN.get(name, "")))
+                beside(f"{name}.png").write_bytes(
+                    shoot(chromium, address, path, (width, height), scheme, WITHIN.get(name, ""))
+                )
         if FILM in wanted:
             address_of = "/training?train_task=induction&train_at={}"
             taken = [shoot(chromium, address, address_of.format(at), (1360, 800), "dark", ".figures") for at in STEPS]

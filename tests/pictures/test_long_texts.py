@@ -1,6 +1,7 @@
 """Long texts: one cached head, cached scores while later knobs change, and maps pooled for the screen."""
 
 from dataclasses import replace
+from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
@@ -208,8 +209,15 @@ def test_no_page_computes_all_heads_when_they_exceed_the_limit(seed, page, monke
 
     original = compute.compute_step
     monkeypatch.setattr(compute, "compute_step", record)
-    app = AppTest.from_file(ROOT / page, default_timeout=60)
-    app.query_params.update(text=" ".join(f"word{i}" for i in range(1100)), heads="4", mask="causal", seed=str(seed))
+    path, _, query = page.partition("?")
+    app = AppTest.from_file(ROOT / path, default_timeout=60)
+    app.query_params.update(
+        **dict(parse_qsl(query)),
+        text=" ".join(f"word{i}" for i in range(1100)),
+        heads="4",
+        mask="causal",
+        seed=str(seed),
+    )
     app.run()
     assert not app.exception
     assert any(not whole and head is not None for whole, _, head in calls), "some head was computed alone"
