@@ -8,6 +8,7 @@ import { LargeMap, escape } from "./screen_map.js";
 import { Numbers, SCENES, caption, clamp, ease, headline, largestAt, percent, said } from "./screen_numbers.js";
 import { Stage, arithmetic } from "./screen_stage.js";
 
+const AT_REST = -1; // as in attention/pictures/view.py
 const PHONE = 900; // pixels of width below which everything is one column
 const CARDS = ["match", "scale", "share"];
 const PAUSE = 250; // milliseconds without a key after which typed text is sent
@@ -145,7 +146,7 @@ export class FirstScreen {
     if (this.before) this.before = this.unchanged?.row("share", q) ?? null;
     Object.assign(this, { q, k, column: column ?? this.column });
     this.paint();
-    this.send({ ...knobs, ...(this.sent.show === null ? {} : { show: null }) });
+    this.send({ ...knobs, ...(this.sent.show === null ? {} : { show: AT_REST }) });
   }
 
   chooseTerm(name) {
@@ -161,7 +162,7 @@ export class FirstScreen {
     this.scrubbing = false;
     const isRest = Math.abs(this.t - Math.round(this.t)) < 0.005 && this.t > 0.5;
     const term = this.numbers.terms[this.term];
-    const knobs = { step: term.step, show: isRest ? null : Number(this.t.toFixed(2)) };
+    const knobs = { step: term.step, show: isRest ? AT_REST : Number(this.t.toFixed(2)) };
     if (this.term === "collect") knobs.column = this.column;
     this.send(knobs);
   }

@@ -11,8 +11,8 @@ const EMBED = ["embed", "embed_options"]; // Streamlit's keys, which belong to n
 
 const sorted = (query) => String(new URLSearchParams([...new URLSearchParams(query)].sort()));
 
-/** A knob's value as Python writes it into the address. Null is the default, which tells whether it is a float, such as "1.0". */
-export const valueText = (value, text) => (value === null ? text : Number.isInteger(value) && text.includes(".") ? value.toFixed(1) : String(value));
+/** A knob's value as Python writes it into the address. The knob's default tells whether it is a float, such as "1.0". */
+export const valueText = (value, text) => (Number.isInteger(value) && text.includes(".") ? value.toFixed(1) : String(value));
 
 /** Whether two queries are the same apart from their order. */
 export const sameQuery = (a, b) => sorted(a) === sorted(b);

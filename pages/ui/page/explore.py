@@ -24,9 +24,10 @@ _PATIENCE = 1.0  # seconds in which the sentence is answered while one types
 def screen(trace: Trace, cell: Cell, source: str, live: Live | None) -> Screen:
     """The first screen of a trace of a class of source, as the state describes it; `live` computes in the page."""
     texts, value = session().state.texts, knob_state.current_value
+    show = value(SHOW.key) if value(SHOW.key) >= 0 else None
     sentence = None if knob_state.is_locked() else _sentence(trace, texts, source)
     shown = screen_of(
-        trace, cell, texts, int(value(KEY.key)), value(SHOW.key), sentence, live["computable"] if live else ()
+        trace, cell, texts, int(value(KEY.key)), show, sentence, live["computable"] if live else ()
     )
     kind = source_kinds()[value(SOURCE.key)]
     changed = {knob: value(knob.key) for knob in inline_knobs(kind) if value(knob.key) != knob.default}
