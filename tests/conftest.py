@@ -468,11 +468,24 @@ def contexts(browser: Browser) -> Iterator[dict[str, Tabs]]:
         tabs.context.close()
 
 
+@cache
+def is_streamlit(health: str) -> bool:
+    """Whether a server is one of ours; a demo and an output of a notebook have another one, or none."""
+    try:
+        answer: bytes = urlopen(health, timeout=60).read()
+    except OSError:
+        return False
+    return answer == b"ok"
+
+
 def unfolded(page: Page, address: str) -> str:
     """Opens the sidebar of a page to come, as a visitor does; returns the address, that of the default text for the bare one."""
     parts = urlsplit(address)
+    health = f"{parts.scheme}://{parts.netloc}/_stcore/health"  # a page of the same origin
+    if not is_streamlit(health):
+        return address
     if page.viewport_size and page.viewport_size["width"] > 768:
-        page.goto(f"{parts.scheme}://{parts.netloc}/_stcore/health")  # a page of the same origin
+        page.goto(health)
         page.evaluate("localStorage.setItem('stSidebarCollapsed-', 'false')")
     return address if parts.path.strip("/") or parts.query else f"{address.rstrip('/')}/?source=typed+text"
 
