@@ -42,13 +42,14 @@ function applyTheme(layout, root) {
 export function figureHeight({ height, margin, meta, xaxis, yaxis }, element) {
   const { clientWidth } = element;
   if (isEnlarged(element)) return enlargedSize(window.innerHeight, margin.t + margin.b, yaxis);
+  const isFluid = meta.grid || yaxis?.scaleratio || (meta.design_width && clientWidth < meta.design_width);
+  if (!isFluid) return height; // also of a chart, whose axes have no ranges
   const frame = margin.t + margin.b;
   const [across, down] = [xaxis, yaxis].map(({ range: [from, to] }) => Math.abs(to - from));
   const squares = ((clientWidth - margin.l - margin.r) * down) / across;
   if (yaxis.scaleratio) { // tiles: as large as the page is wide, if they stand on one screen then
     return Math.round(Math.min(frame + squares * yaxis.scaleratio, Math.max(height, window.innerHeight - ABOVE_TILES)));
   }
-  if (!meta.grid && (!meta.design_width || clientWidth >= meta.design_width)) return height;
   if (meta.grid) return Math.round(Math.min(PICTURE_HEIGHTS.high, Math.max(PICTURE_HEIGHTS.low, frame + squares)));
   const proportional = (height - frame) * (clientWidth / meta.design_width);
   return Math.min(height, Math.round(frame + Math.max(proportional, squares)));
@@ -61,9 +62,10 @@ export function figureWidth({ margin, xaxis }, element) {
 
 // Shortens the labels of panels, or removes them, if the panels are narrower than the labels.
 function shortenLabels(layout, element) {
-  const { annotations: labels, meta, xaxis: { range: [from, to] }, yaxis } = layout;
+  const { annotations: labels, meta, xaxis, yaxis } = layout;
   const [panel] = meta.panels;
   if (!meta.design_width || !labels?.length) return layout;
+  const [from, to] = xaxis.range;
   const shortened = (shorten) => ({ ...layout, annotations: labels.map((label) => (label.name === "colors" ? label : { ...label, text: shorten(label.text) })) });
   if (yaxis.scaleratio) return shortened(fittingLabel(layout, element));
   const pixels = (plotSize(element, layout).xaxis * panel.columns) / Math.abs(to - from);
