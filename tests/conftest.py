@@ -479,14 +479,16 @@ def is_streamlit(health: str) -> bool:
 
 
 def unfolded(page: Page, address: str) -> str:
-    """Opens the sidebar of a page to come, as a visitor does; returns the address, that of the default text for the bare one."""
+    """Opens the sidebar and all knobs of a page to come, as a visitor does; returns the address, that of the default text for the bare one."""
     parts = urlsplit(address)
     health = f"{parts.scheme}://{parts.netloc}/_stcore/health"  # a page of the same origin
     if not is_streamlit(health):
         return address
     if page.viewport_size and page.viewport_size["width"] > 768:
         page.goto(health)
-        page.evaluate("localStorage.setItem('stSidebarCollapsed-', 'false')")
+        page.evaluate(
+            "localStorage.setItem('stSidebarCollapsed-', 'false'); sessionStorage.setItem('lab-all-knobs', 'true')"
+        )
     return address if parts.path.strip("/") or parts.query else f"{address.rstrip('/')}/?source=typed+text"
 
 

@@ -10,6 +10,7 @@ import { Stage, arithmetic } from "./screen_stage.js";
 
 const AT_REST = -1; // as in attention/pictures/view.py
 const PHONE = 900; // pixels of width below which everything is one column
+const ALL_KNOBS = "lab-all-knobs"; // in the storage of the tab: whether "More" is open
 const CARDS = ["match", "scale", "share"];
 const PAUSE = 250; // milliseconds without a key after which typed text is sent
 const MANY_WORDS = 60; // a text of more words scrolls in its line
@@ -27,6 +28,15 @@ const SKELETON = `<div class="sentence"><svg class="arcs" aria-hidden="true"></s
 <div class="stagebox"><svg class="stage" role="img"></svg><div class="arithmetic" hidden></div></div></div></div>
 <span class="where"></span><canvas class="flying" aria-hidden="true"></canvas>`;
 
+// The storage of the tab, which a browser may refuse in a frame.
+function remembered(key) {
+  try { return sessionStorage.getItem(key); } catch { return null; }
+}
+
+function remember(key, value) {
+  try { sessionStorage.setItem(key, value); } catch { /* the choice lasts as long as the page */ }
+}
+
 // Parts of a sentence as HTML: a word with a role has its colour.
 const html = (parts) => parts.map((part) => (typeof part === "string" ? escape(part) : `<span class="${part.role}">${escape(part.text)}</span>`)).join("");
 const plain = (parts) => parts.map((part) => part.text ?? part).join("");
@@ -43,6 +53,7 @@ export class FirstScreen {
   constructor(root, send) {
     Object.assign(this, { root, send });
     root.innerHTML = SKELETON;
+    root.classList.toggle("all", remembered(ALL_KNOBS) === "true");
     this.part = (name) => root.querySelector(name);
     this.map = new LargeMap(this.part(".large"), (row, column) => this.pick(row, column), () => this.paintMap());
     this.stage = new Stage(this.part(".stage"), (k) => this.choose({ k }));
@@ -409,6 +420,7 @@ export class FirstScreen {
     more.ariaExpanded = String(root.classList.contains("all"));
     more.addEventListener("click", () => {
       root.classList.toggle("all");
+      remember(ALL_KNOBS, String(root.classList.contains("all")));
       if (root.classList.contains("all")) document.querySelector("[data-testid=stExpandSidebarButton]")?.click();
       this.drawTools();
       this.layout();

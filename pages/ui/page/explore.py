@@ -26,9 +26,7 @@ def screen(trace: Trace, cell: Cell, source: str, live: Live | None) -> Screen:
     texts, value = session().state.texts, knob_state.current_value
     show = value(SHOW.key) if value(SHOW.key) >= 0 else None
     sentence = None if knob_state.is_locked() else _sentence(trace, texts, source)
-    shown = screen_of(
-        trace, cell, texts, int(value(KEY.key)), show, sentence, live["computable"] if live else ()
-    )
+    shown = screen_of(trace, cell, texts, int(value(KEY.key)), show, sentence, live["computable"] if live else ())
     kind = source_kinds()[value(SOURCE.key)]
     changed = {knob: value(knob.key) for knob in inline_knobs(kind) if value(knob.key) != knob.default}
     shown["changes"] = [_change(knob.label, knob.default, now) for knob, now in changed.items()]
