@@ -74,7 +74,7 @@ class Tab:
         self.context.set_default_timeout(300_000)
         self.context.add_init_script(STOPWATCH)
         # Every knob of our pages is in sight. A page without an origin has no storage.
-        self.context.add_init_script("try { sessionStorage.setItem('lab-all-knobs', 'true'); } catch { }")
+        self.context.add_init_script("try { localStorage.setItem('lab-all-knobs', 'true'); } catch { }")
         self.page: Page = self.context.new_page()
         self.page.goto(address)
         try:

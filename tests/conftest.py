@@ -484,11 +484,10 @@ def unfolded(page: Page, address: str) -> str:
     health = f"{parts.scheme}://{parts.netloc}/_stcore/health"  # a page of the same origin
     if not is_streamlit(health):
         return address
+    page.goto(health)
+    page.evaluate("localStorage.setItem('lab-all-knobs', 'true')")
     if page.viewport_size and page.viewport_size["width"] > 768:
-        page.goto(health)
-        page.evaluate(
-            "localStorage.setItem('stSidebarCollapsed-', 'false'); sessionStorage.setItem('lab-all-knobs', 'true')"
-        )
+        page.evaluate("localStorage.setItem('stSidebarCollapsed-', 'false')")
     return address if parts.path.strip("/") or parts.query else f"{address.rstrip('/')}/?source=typed+text"
 
 

@@ -121,7 +121,10 @@ def test_cells_that_only_the_old_mask_hid_appear_at_once(open_page: Open, server
     page.evaluate(  # no answer comes: the page must compute the picture itself
         "() => { WebSocket.prototype.send = () => {}; document.querySelector('.figures').figureState.frames = 0; }"
     )
-    page.locator(".controls [name=mask]").select_option("none")
+    page.evaluate("document.querySelector('.figures').scrollIntoView()")
+    page.locator(".controls [name=mask]").evaluate(
+        "(mask) => { mask.value = 'none'; mask.dispatchEvent(new Event('change')); }"
+    )
     page.wait_for_function("document.querySelector('.figures').figureState.frames > 0")
     expected = TypedText(text, AttentionConfig(d_model=16), text2).trace().layers[0]
     np.testing.assert_allclose(painted_numbers(page, 1), expected.weights[0].numpy(), rtol=0, atol=1e-6)

@@ -17,7 +17,7 @@ def test_page_without_a_sidebar_reserves_no_room_for_it(query: str) -> None:
     assert NO_SIDEBAR in _index_page(f"/heads?{query}")
     assert "margin-left: 300px" not in _index_page(f"/heads?{query}")
     assert "margin-left: 300px" in _index_page("/heads")
-    assert "margin-left: 300px" not in _index_page("/"), "its sidebar is folded"
+    assert "html[data-sidebar=open] [data-testid=stSkipToContent]" in _index_page("/"), "its sidebar is folded"
     assert _index_page("/heads").count("</style></body>") == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import numpy as np
@@ -155,7 +156,9 @@ def projected_page_is_larger_with_two_knobs(open_page: Open, server: str, plain:
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)])
 def test_cell_line_is_visible_and_letters_are_large(open_page: Open, server: str, width: int, height: int) -> None:
-    page = open_page(f"{server}/?{LINK}", viewport={"width": width, "height": height}, has_touch=width < 500)
+    viewport: Any = {"width": width, "height": height}
+    page = open_page(f"{server}/?{LINK}", viewport=viewport, has_touch=width < 500, sidebar=False)
+    page.locator(".strip").evaluate("(strip) => strip.scrollIntoView()")
     line, first = (
         page.locator(".answer-line").bounding_box(),
         page.locator(".figures .js-plotly-plot").first.bounding_box(),
@@ -222,8 +225,7 @@ def test_back_undoes_one_action_before_and_after_answers(open_page: Open, server
     text = page.get_by_label("Text", exact=True)
     text.fill("one two three")
     act_and_settle(page, lambda: text.press("Control+Enter"))
-    page.get_by_role("combobox", name="Heads").click()
-    act_and_settle(page, page.get_by_role("option", name="2", exact=True).click)
+    set_control(page, "heads", "2")
     assert query(page) == {"text": "one two three", "mask": "causal", "heads": "2"}
     act_and_settle(page, page.go_back)
     assert query(page) == {"text": "one two three", "mask": "causal"}

@@ -10,7 +10,7 @@ import { Stage, arithmetic } from "./screen_stage.js";
 
 const AT_REST = -1; // as in attention/pictures/view.py
 const PHONE = 900; // pixels of width below which everything is one column
-const ALL_KNOBS = "lab-all-knobs"; // in the storage of the tab: whether "More" is open
+const ALL_KNOBS = "lab-all-knobs"; // in the storage of the browser: whether "More" is open
 const CARDS = ["match", "scale", "share"];
 const PAUSE = 250; // milliseconds without a key after which typed text is sent
 const MANY_WORDS = 60; // a text of more words scrolls in its line
@@ -28,13 +28,13 @@ const SKELETON = `<div class="sentence"><svg class="arcs" aria-hidden="true"></s
 <div class="stagebox"><svg class="stage" role="img"></svg><div class="arithmetic" hidden></div></div></div></div>
 <span class="where"></span><canvas class="flying" aria-hidden="true"></canvas>`;
 
-// The storage of the tab, which a browser may refuse in a frame.
+// The storage of the browser, which a browser may refuse in a frame.
 function remembered(key) {
-  try { return sessionStorage.getItem(key); } catch { return null; }
+  try { return localStorage.getItem(key); } catch { return null; }
 }
 
 function remember(key, value) {
-  try { sessionStorage.setItem(key, value); } catch { /* the choice lasts as long as the page */ }
+  try { localStorage.setItem(key, value); } catch { /* the choice lasts as long as the page */ }
 }
 
 // Parts of a sentence as HTML: a word with a role has its colour.
@@ -434,7 +434,10 @@ export class FirstScreen {
       parts.push(button);
     }
     parts.push(more);
-    if (changes.length) {
+    if (!changes.length) {
+      // Its place is kept, so that nothing moves when the first knob is turned.
+      parts.push(create("button", { type: "button", className: "changed", textContent: "What did I change? 0", disabled: true, style: "visibility: hidden" }));
+    } else {
       const changed = create("button", { type: "button", className: "changed", textContent: `What did I change? ${changes.length}` });
       changed.ariaExpanded = "false";
       const list = create("div", { className: "changes", hidden: true }, create("h3", { textContent: changes.length === 1 ? "One change" : `${changes.length} changes` }),

@@ -6,6 +6,11 @@
 // which takes its own message and has no path for the pages of a Space: there the hash names them. An address contains the
 // user's text, so no other page gets a message.
 
+// Streamlit remembers that a visitor has opened the sidebar: its room is kept until it is drawn (server/assets.py).
+try {
+  if (localStorage.getItem("stSidebarCollapsed-") === "false") document.documentElement.dataset.sidebar = "open";
+} catch { /* a frame may have no storage */ }
+
 const HUB = "https://huggingface.co";
 const CLOUD_MESSAGE = { stCommVersion: 1, type: "SET_QUERY_PARAM" };
 const FRAME_PARAMETERS = /^(__|embed$|embed_options$)/; // parameters of the frame only; the __… of a Space include a token

@@ -128,8 +128,13 @@ def _more_styles(path: str, query: str) -> tuple[str, bool]:
     """The styles of a page, and whether it is the bare address, which draws its opening at once."""
     parameters = parse_qs(query)
     no_sidebar = parameters.get("lock") == ["1"] or "present" in parameters or parameters.get("embed") == ["true"]
-    is_start = not path.rpartition("/")[2]  # its sidebar is folded
-    return NO_SIDEBAR if no_sidebar else _SIDEBAR_SPACE * (not is_start), is_start and not query and OPENING.exists()
+    is_start = not path.rpartition("/")[2]  # its sidebar is folded, unless the visitor has opened it
+    space = (
+        _SIDEBAR_SPACE.replace("[data-testid=stSkip", "html[data-sidebar=open] [data-testid=stSkip")
+        if is_start
+        else _SIDEBAR_SPACE
+    )
+    return NO_SIDEBAR if no_sidebar else space, is_start and not query and OPENING.exists()
 
 
 @cache
