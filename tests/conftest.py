@@ -695,6 +695,8 @@ def chosen_cell_line(page: Page | Frame | FrameLocator) -> str:
 def set_control(page: Page | Frame, knob: str, value: str) -> None:
     """Sets a control above the maps, and waits until the page has followed."""
     control = page.locator(f".controls [name={knob}]")
+    if page.locator(f".controls label[data-name={knob}]").is_hidden() and page.locator(".tools .more").count():
+        page.locator(".tools .more").click()  # on the first screen of a newcomer
     button = page.locator(f".controls [data-name={knob}] .choices [value='{value}']")
     if button.count():
         act_and_settle(page, button.click)

@@ -162,7 +162,7 @@ def test_saved_html_figure_opens_without_a_network(
     context = browser.new_context(offline=True)
     alone = context.new_page()
     alone.goto((tmp_path / "mask.html").as_uri())
-    alone.wait_for_selector(".figures .js-plotly-plot .main-svg")
+    alone.wait_for_selector(".js-plotly-plot .main-svg")
     rows = alone.evaluate("document.getElementById('figure').calcdata[0][0].z.map((row) => Array.from(row))")
     np.testing.assert_array_equal(np.array(rows), CAUSAL.weights[0].numpy())  # the map of the chosen cell
     context.close()

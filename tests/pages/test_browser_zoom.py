@@ -29,6 +29,7 @@ SEEN = """() => [...document.querySelectorAll('.figures .js-plotly-plot')].map((
 
 
 def axes_of_maps(page: Page) -> list[list[dict[str, Any]]]:
+    page.evaluate("document.querySelector('.figures').scrollIntoView()")  # fractions of a pixel depend on the place
     return page.evaluate(SEEN)
 
 

@@ -278,7 +278,10 @@ def test_changed_mask_hides_patches_at_once(models: TinyPictureModels, open_page
     page.evaluate(  # no answer comes: the page must compute the picture itself
         "() => { WebSocket.prototype.send = () => {}; document.querySelector('.figures').figureState.frames = 0; }"
     )
-    page.locator(".controls [name=mask]").select_option("causal")
+    page.evaluate("document.querySelector('.figures').scrollIntoView()")
+    page.locator(".controls [name=mask]").evaluate(
+        "(mask) => { mask.value = 'causal'; mask.dispatchEvent(new Event('change')); }"
+    )
     page.wait_for_function("document.querySelector('.figures').figureState.frames > 0")
     row = replace(source(folder), config=Override(mask="causal")).trace().layers[0].matrix("weights", 0)[3].numpy()
     visible = np.where(np.arange(len(row)) <= 3, row, np.float32(np.nan))

@@ -226,8 +226,8 @@ export default function render(message, host) {
     },
     change: setKnobs,
   });
-  const screen = sent.screen && (part("screen").firstScreen ??= new host.FirstScreen(part("screen"), (knobs) => part("screen").choose(knobs)));
-  part("screen").choose = setKnobs;
+  state.choose = setKnobs;
+  const screen = sent.screen && (part("screen").firstScreen ??= new host.FirstScreen(part("screen"), (knobs) => state.choose(knobs)));
   drawOverride(part("override"), sent.override, setKnobs);
   drawStrip(part("strip"), sent.strip, setKnobs);
   drawLine(part("answer-line"), sent.line, setKnobs);

@@ -81,6 +81,8 @@ export class FigureState {
   restPending = false;
   restTimer = 0;
   belowTimer = 0;
+  /** Reports knobs that were chosen on the first screen. */
+  choose = null;
   restRequestedAt = 0;
   constructor(root) {
     this.root = root;
