@@ -22,7 +22,7 @@ STOPWATCH = """(() => {
   const frame = () => new Promise(requestAnimationFrame);
   const task = () => new Promise((go) => { const { port1, port2 } = new MessageChannel(); port1.onmessage = go; port2.postMessage(0); });
   bench.until = async (ready) => { do await frame(); while (!ready()); await task(); return performance.now(); };
-  bench.images = () => [...document.querySelectorAll(".figures .js-plotly-plot")].map((plot) => plot.querySelector(".heatmaplayer image"));
+  bench.images = () => [...document.querySelectorAll(".figures .js-plotly-plot, .stPlotlyChart .js-plotly-plot")].map((plot) => plot.querySelector(".heatmaplayer image"));
   bench.newImages = () => {
     const old = new Map(bench.images().map((image) => [image, image?.getAttribute("href")]));
     return () => { const now = bench.images(); return now.length >= old.size && now.every((image) => image && old.get(image) !== image.getAttribute("href")); };

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
@@ -478,17 +479,29 @@ def is_streamlit(health: str) -> bool:
     return answer == b"ok"
 
 
-def unfolded(page: Page, address: str) -> str:
-    """Opens the sidebar and all knobs of a page to come, as a visitor does; returns the address, that of the default text for the bare one."""
+OPENED = count(1)
+
+
+def unfold(page: Page, sidebar: bool) -> None:
+    """Makes the next page one of a visitor who has opened the sidebar and all knobs, or of a newcomer."""
+    kept = {"lab-all-knobs": "true"} | (
+        {"stSidebarCollapsed-": "false"} if (page.viewport_size or {})["width"] > 768 else {}
+    )
+    # Once for each opened page, whose test may fold them; a tab that is used again has the scripts of former tests, too.
+    page.add_init_script(
+        f"""try {{ const number = {next(OPENED)};
+            if (Number(sessionStorage.getItem('opened')) < number) {{ sessionStorage.setItem('opened', number); localStorage.clear();
+                for (const [key, value] of Object.entries({json.dumps(kept if sidebar else {})})) localStorage.setItem(key, value); }}
+        }} catch {{ }}"""
+    )
+
+
+def default_text(address: str) -> str:
+    """The address of the default text for the bare address of our server, which opens on an example; any other as it is."""
     parts = urlsplit(address)
-    health = f"{parts.scheme}://{parts.netloc}/_stcore/health"  # a page of the same origin
-    if not is_streamlit(health):
-        return address
-    page.goto(health)
-    page.evaluate("localStorage.setItem('lab-all-knobs', 'true')")
-    if page.viewport_size and page.viewport_size["width"] > 768:
-        page.evaluate("localStorage.setItem('stSidebarCollapsed-', 'false')")
-    return address if parts.path.strip("/") or parts.query else f"{address.rstrip('/')}/?source=typed+text"
+    is_bare = not (parts.path.strip("/") or parts.query)
+    ours = is_bare and is_streamlit(f"{parts.scheme}://{parts.netloc}/_stcore/health")
+    return f"{address.rstrip('/')}/?source=typed+text" if ours else address
 
 
 @pytest.fixture
@@ -555,7 +568,8 @@ def open_page(browser: Browser, contexts: dict[str, Tabs]) -> Iterator[Callable[
             page.on(event, listener)
             leave.insert(0, partial(page.remove_listener, event, listener))
         leave.append(at_home)
-        page.goto(unfolded(page, address) if sidebar else address)
+        unfold(page, sidebar)
+        page.goto(default_text(address) if sidebar else address)
         if figure:
             wait_until_settled(page)
         return page

@@ -64,7 +64,7 @@ def test_embedded_page_shows_figure_and_knobs_without_a_menu(open_page: Open, se
     expect(page.get_by_role("link", name="Heads")).to_have_count(0)
     expect(page.get_by_role("button", name="Share")).to_have_count(0)
     page.get_by_text("Knobs", exact=True).click()
-    expect(page.locator(".st-key-heads")).to_be_visible()
+    expect(page.locator(".controls [name=heads]")).to_be_visible()
     expect(page.locator(".controls [name=temperature]")).to_be_visible()
     link = page.get_by_role("link", name="Open in Attention Lab")
     link.hover()

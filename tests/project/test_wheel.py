@@ -287,7 +287,7 @@ def test_command_shows_the_lab_in_a_browser(lab: str, browser: Browser) -> None:
     context = browser.new_context()
     page = context.new_page()
     page.goto(lab)
-    expect(page.locator(".js-plotly-plot")).to_have_count(3)
+    expect(page.locator(".figures .js-plotly-plot")).to_have_count(3)
     context.close()
 
 
