@@ -25,7 +25,10 @@ from attention.vision.heads_over_picture import heads_over_picture_json
 from attention.vision.over_picture import over_picture_json
 
 SCRIPT = (ROOT / "attention" / "pictures" / "figure" / "message.js").read_text()
-DECLARED = ("Message", "Meta", "Blocks", "Grid", "PanelGrid", "Live", "Control", "OverrideNote", "StepTab", "Line")
+DECLARED = (
+    *("Message", "Meta", "Blocks", "Grid", "PanelGrid", "Live", "Control", "OverrideNote", "StepTab", "Line"),
+    *("Screen", "Sentence", "Term", "Change"),
+)
 
 
 def keys(declared: type) -> tuple[set[str], set[str]]:
