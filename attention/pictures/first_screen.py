@@ -63,14 +63,19 @@ def term_steps(layer: Layer) -> dict[str, str]:
 
 
 def first_screen(
-    trace: Trace, cell: Cell, key: int, about: About, show: float | None = None, computable: Sequence[str] = ()
+    trace: Trace,
+    cell: Cell,
+    pair: tuple[int, int],
+    about: About,
+    show: float | None = None,
+    computable: Sequence[str] = (),
 ) -> Screen:
     """The numbers of one head for the page's script.
 
     Args:
         trace: the trace.
-        cell: the chosen cell; its row is the query, whatever its step.
-        key: the position of the chosen key.
+        cell: the chosen cell, of any step.
+        pair: the positions of the chosen query and key, which a cell of the keys or the values does not say.
         about: what the page says about the numbers.
         show: the moment of the film, from 0 to 5; None for the chosen step at rest.
         computable: the steps that the page computes itself, see `live_inputs`: of many tokens, it needs no row of them.
@@ -80,9 +85,7 @@ def first_screen(
     """
     layer, head = trace.layer(cell.layer), cell.head
     steps = term_steps(layer)
-    per_query = find_step(cell.step).row_axis == "query_pos"
-    query = min(cell.row, len(layer.tokens) - 1) if per_query else 0
-    key = min(key, len(layer.key_tokens) - 1)
+    query, key = (min(at, len(tokens) - 1) for at, tokens in zip(pair, (layer.tokens, layer.key_tokens), strict=True))
     few = max(len(layer.tokens), len(layer.key_tokens)) <= FEW
     hidden = hidden_cells(trace, find_step(WEIGHTS), cell.layer, head) if layer.has(WEIGHTS) else None
     chosen = {term: Cell(cell.layer, step, head, query, key) for term, step in steps.items()}

@@ -43,7 +43,7 @@ def screens(trace: Trace) -> tuple[Cell, Screen]:
     layer = trace.layers[0]
     cell = Cell(0, "weights", layer.n_heads - 1, len(layer.tokens) // 2, 0)
     key = len(layer.key_tokens) // 3
-    return cell, first_screen(trace, cell, key, About("here"))
+    return cell, first_screen(trace, cell, (cell.row, key), About("here"))
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -84,10 +84,15 @@ def test_vectors_give_the_score_of_the_pair(name: str) -> None:
 
 def test_a_mask_is_sent_with_why_it_hides() -> None:
     trace = typed(mask="causal").trace()
-    screen = first_screen(trace, Cell(0, "weights", 0, 2, 5), 5, About("here"))
+    screen = first_screen(trace, Cell(0, "weights", 0, 2, 5), (2, 5), About("here"))
     np.testing.assert_array_equal(screen["hidden"], ~np.tri(9, dtype=bool))
     assert screen["hides"] == "the causal mask: key 5 comes after query 2"
-    assert first_screen(trace, Cell(0, "weights", 0, 5, 2), 2, About("here"))["hides"] == ""
+    assert first_screen(trace, Cell(0, "weights", 0, 5, 2), (5, 2), About("here"))["hides"] == ""
+
+
+def test_a_cell_of_the_keys_keeps_the_chosen_query() -> None:
+    screen = first_screen(typed().trace(), Cell(0, "key", 0, 3, 5), (6, 3), About("here"))
+    assert (screen["q"], screen["k"], screen["step"]) == (6, 3, "key")
 
 
 def test_many_tokens_are_blocks_whose_numbers_are_in_the_matrix() -> None:
@@ -108,7 +113,7 @@ def test_many_tokens_are_blocks_whose_numbers_are_in_the_matrix() -> None:
 
 def test_a_source_without_queries_has_the_terms_that_it_has() -> None:
     trace = Matrices(scores=((8.0, 2.0), (4.0, 0.0)), value=((1.0,), (2.0,))).trace()
-    screen = first_screen(trace, Cell(0, "weights", 0, 1, 0), 0, About("here"))
+    screen = first_screen(trace, Cell(0, "weights", 0, 1, 0), (1, 0), About("here"))
     assert {term["name"] for term in screen["terms"]} >= {"match", "share", "collect"}
     assert screen["vectors"].keys() == {"value"}
 
@@ -117,6 +122,8 @@ def test_words_are_said_without_the_mark_of_their_blank() -> None:
     tokens = (Piece("·the"), Piece("·"), Generated("·end"), Patch(0, 3, 7, (0, 0, 1, 1)))
     trace = typed("a b c d").trace()
     layer = replace(trace.layers[0], tokens=tokens, key_tokens=tokens)
-    screen = first_screen(replace(trace, layers=(layer,), tokens=tokens), Cell(0, "weights", 0, 0, 0), 0, About("here"))
+    screen = first_screen(
+        replace(trace, layers=(layer,), tokens=tokens), Cell(0, "weights", 0, 0, 0), (0, 0), About("here")
+    )
     assert screen["queries"] == ["the", "·", "▸·end", "patch 3,7"]
     assert screen["keys"] == []

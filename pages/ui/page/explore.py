@@ -9,7 +9,7 @@ from attention import Cell, Trace
 from attention.base.knobs import to_text
 from attention.pictures.first_screen import About, first_screen
 from attention.pictures.message_contract import Change, Live, Screen, Sentence
-from attention.pictures.view import KEY, SHOW
+from attention.pictures.view import KEY, QUERY, SHOW
 from attention.sources.layer_knobs import inline_knobs
 from attention.sources.registry import SOURCE, source_kinds
 from attention.sources.state import Texts
@@ -26,7 +26,8 @@ def screen(trace: Trace, cell: Cell, source: str, live: Live | None) -> Screen:
     texts, value = session().state.texts, knob_state.current_value
     show = value(SHOW.key) if value(SHOW.key) >= 0 else None
     sentence = None if knob_state.is_locked() else _sentence(trace, texts, source)
-    shown = screen_of(trace, cell, texts, int(value(KEY.key)), show, sentence, live["computable"] if live else ())
+    pair = int(value(QUERY.key)), int(value(KEY.key))
+    shown = screen_of(trace, cell, texts, pair, show, sentence, live["computable"] if live else ())
     kind = source_kinds()[value(SOURCE.key)]
     changed = {knob: value(knob.key) for knob in inline_knobs(kind) if value(knob.key) != knob.default}
     shown["changes"] = [_change(knob.label, knob.default, now) for knob, now in changed.items()]
@@ -38,7 +39,7 @@ def screen_of(
     trace: Trace,
     cell: Cell,
     texts: Texts,
-    key: int,
+    pair: tuple[int, int],
     show: float | None = None,
     sentence: Sentence | None = None,
     computable: Sequence[str] = (),
@@ -46,11 +47,11 @@ def screen_of(
     """The first screen of a trace, without the state of a tab."""
     kind, layer = source_kinds()[texts.get(SOURCE.key, SOURCE.default)], trace.layers[cell.layer]
     opening = kind.opening(texts) if kind.opening else {}
-    is_opening = bool(opening) and {"head": str(cell.head), "q": str(cell.row), "k": str(key)} == opening
+    is_opening = bool(opening) and {"head": str(cell.head), "q": str(pair[0]), "k": str(pair[1])} == opening
     name = "random weights" if trace.random else kind.model(texts)["model"] if kind.model else kind.label
     where = name if trace.random or not layer.name else f"{name} · {layer.name}"
     why = kind.why(texts) if kind.why and is_opening else ""
-    shown = first_screen(trace, cell, key, About(where, why, sentence), show, computable)
+    shown = first_screen(trace, cell, pair, About(where, why, sentence), show, computable)
     if not trace.random:
         sizes = {"d_model": "d_model", "heads": "head", "d_k": "d_k"}
         shown["fixed"] = {name: layer.sizes[axis] for name, axis in sizes.items() if axis in layer.sizes}

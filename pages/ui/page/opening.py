@@ -23,7 +23,7 @@ def message() -> bytes:
     trace = source_of(texts, LIMITS)[0].trace()
     sentence: Sentence = {"text": "", "goes_to": "", "slow": False}
     cell = Cell(0, "weights", *(int(texts[key]) for key in ("head", "q", "k")))
-    return pack([], Surroundings(screen=screen_of(trace, cell, texts, cell.column, None, sentence)))
+    return pack([], Surroundings(screen=screen_of(trace, cell, texts, (cell.row, cell.column), None, sentence)))
 
 
 if __name__ == "__main__":
