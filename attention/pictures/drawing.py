@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attention.base.printed import format_number
-from attention.formula.steps import MAP_AXES, Step
+from attention.formula.names import Cell
+from attention.formula.steps import MAP_AXES, Step, find_step
 from attention.pictures import scales
 from attention.pictures.layout import Panel, Spec, axis_title, map_layout, short_axis_name
 from attention.pictures.message_contract import Meta
@@ -132,6 +133,15 @@ def hidden_cells(trace: Trace, step: Step, layer: int, head: int | None = None) 
         return None
     hidden: NDArray[np.bool_] = np.logical_and.reduce(hidden_by_head)
     return hidden
+
+
+def why_hidden(trace: Trace, cell: Cell) -> str:
+    """Returns what hides the key of a cell from its query, in words; empty if the query sees it, or the step has no mask."""
+    hidden = hidden_cells(trace, find_step(cell.step), cell.layer, cell.head)
+    if hidden is None or not hidden[cell.row, cell.column]:
+        return ""
+    formula = trace.layer(cell.layer).for_head(cell.head).formula
+    return formula.mask.why_hidden(cell.row, cell.column) if formula and formula.mask else "the mask"
 
 
 def _alt(

@@ -16,7 +16,7 @@ from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, SCORES, VALUE, WEIG
 from attention.formula.steps import MAP_AXES, find_step
 from attention.pictures import scales
 from attention.pictures.downsample import block_offsets, pool_blocks
-from attention.pictures.drawing import hidden_cells
+from attention.pictures.drawing import hidden_cells, why_hidden
 from attention.pictures.message_contract import Screen, Sentence, Term
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def first_screen(
         "terms": [_term(trace, layer, term, chosen[term], few, chosen[term].step in computable) for term in steps],
         "vectors": _vectors(layer, head, query, key, few),
         "hidden": hidden.astype(np.uint8) if hidden is not None and hidden.any() and few else None,
-        "hides": _why_hidden(layer, head, query, key) if hidden is not None and hidden[query, key] else "",
+        "hides": why_hidden(trace, Cell(cell.layer, WEIGHTS, head, query, key)) if layer.has(WEIGHTS) else "",
         "score": formula.score if formula else "",
         "normalizer": formula.normalizer if formula else "",
         "divisor": float(layer.divisor),
@@ -175,8 +175,3 @@ def _vectors(layer: Layer, head: int, query: int, key: int, few: bool) -> dict[s
         strip = pool_blocks(matrix, -(-len(matrix) // _BLOCKS), -(-matrix.shape[1] // _STRIP))
         vectors[name] = {"strip": strip, "at": kept, "rows": matrix[kept]}
     return vectors
-
-
-def _why_hidden(layer: Layer, head: int, query: int, key: int) -> str:
-    formula = layer.for_head(head).formula
-    return formula.mask.why_hidden(query, key) if formula and formula.mask else "the mask"

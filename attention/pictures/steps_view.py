@@ -18,7 +18,7 @@ from attention.formula.names import HEAD_OUTPUT, SCORES, WEIGHTS, Cell
 from attention.formula.positions import paired_column
 from attention.formula.steps import MAP_AXES, Factor, Step, declared, find_step, is_step
 from attention.pictures import scales
-from attention.pictures.drawing import build_map, hidden_cells
+from attention.pictures.drawing import build_map, why_hidden
 from attention.pictures.heatmap import (
     cell_outlines,
     derived_map_json,
@@ -263,7 +263,7 @@ def cell_line(trace: Trace, cell: Cell, explanation: Explanation | None = None) 
 
     Pass an `explanation` for a number at the same position that does not belong to the cell's step.
     """
-    hidden = "" if explanation else _why_hidden(trace, cell)
+    hidden = "" if explanation else why_hidden(trace, cell)
     explanation = explanation or explain(trace, cell.step, cell.layer, cell.head, cell.row, cell.column)
     rows, columns = trace.layer(cell.layer).shape(cell.step)[-2:]
     names = tables.cell_names(trace.layer(cell.layer), cell)
@@ -277,15 +277,6 @@ def cell_line(trace: Trace, cell: Cell, explanation: Explanation | None = None) 
         "sign": "by" if hidden else explanation.sign, "short": hidden or explanation.short,
         "from": [_source_link(source, cell) for source in explanation.came_from],
     }  # fmt: skip
-
-
-def _why_hidden(trace: Trace, cell: Cell) -> str:
-    """What hides the key of a cell from its query; empty if the query sees it, or the step has no mask."""
-    hidden = hidden_cells(trace, find_step(cell.step), cell.layer, cell.head)
-    if hidden is None or not hidden[cell.row, cell.column]:
-        return ""
-    formula = trace.layer(cell.layer).for_head(cell.head).formula
-    return formula.mask.why_hidden(cell.row, cell.column) if formula and formula.mask else "the mask"
 
 
 def _source_link(source: Cell, cell: Cell) -> dict[str, Any]:
