@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
-from conftest import unpack_message
+from pathlib import Path
 
-from pages.ui.page import opening
+import numpy as np
+import pytest
+from conftest import ROOT, component_message, unpack_message
+from streamlit.testing.v1 import AppTest
+
+from attention.examples import EXAMPLES
+from pages.ui.page import explore, opening
 from pages.ui.server.assets import OPENING
 
 
@@ -22,3 +27,31 @@ def test_packed_opening_is_what_the_page_computes() -> None:
         computed["why"],
         computed["where"],
     )
+
+
+def test_typed_text_goes_to_the_source_or_to_its_model_or_to_random_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explore, "MODELS", tmp_path)
+    assert explore.typed("a b", {}) == {"text": "a b"}
+    assert explore.typed("a b", {"source": "model", "model": "x"}) == {"text": "a b"}
+    example = {"source": "example", "example": "copper"}
+    assert explore.typed("a b", example) == {"source": "typed text", "text": "a b"}
+    (tmp_path / EXAMPLES["copper"].model).mkdir()
+    of_model = {"source": "model", "model": EXAMPLES["copper"].model, "layer": 18, "head": 6, "text": "a b"}
+    assert explore.typed("a b", example) == of_model
+    assert explore.typed("a b", example, random=True) == {"source": "typed text", "text": "a b"}
+
+
+def test_a_slow_source_waits_and_a_locked_page_takes_no_text() -> None:
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
+    app.query_params["text"] = "a b c"
+    app.run()
+    for seconds, slow in ((0.0, False), (60.0, True)):  # those of the first run are the machine's
+        app.session_state["session"].seconds["TypedText"] = seconds
+        app.run()
+        assert component_message(app)["screen"]["sentence"] == {"text": "a b c", "goes_to": "", "slow": slow}
+    locked = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
+    locked.query_params.update(text="a b c", lock="1")
+    sent = [unpack_message(part.proto.bytes) for part in locked.run().get("bidi_component") if part.proto.bytes]
+    assert [message["screen"]["sentence"] for message in sent if message["screen"]] == [None]

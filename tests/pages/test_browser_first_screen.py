@@ -97,6 +97,26 @@ def test_states_of_the_film_come_from_the_trace(open_page: Open, server: str) ->
     assert any(text.endswith(line.displayed_value) and line.short in text for text in at(5))
 
 
+def test_words_say_their_shares_and_the_tip_its_number(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}", sidebar=False)
+    layer = CAUSAL.layers[0]
+    weights = layer["weights"][1, 6].tolist()
+    said = page.locator(".screen .token").evaluate_all(
+        "(tokens) => tokens.map(({ children: [, share] }) => (share.hidden ? '' : share.textContent))"
+    )
+    assert said == [percent(weight) if weight >= 0.005 else "" for weight in weights]
+    for term, step in zip((1, 2, 3, 0, 4), STEPS, strict=True):  # where they stand in the formula
+        act_and_settle(page, page.locator(".screen .term").nth(term).click)
+        place = page.evaluate(
+            """() => { const plot = document.querySelector('.screen .plot'), { xaxis, yaxis } = plot._fullLayout, box = plot.getBoundingClientRect();
+                return [box.x + xaxis._offset + xaxis.l2p(1), box.y + yaxis._offset + yaxis.l2p(4)]; }"""
+        )
+        page.mouse.move(*place)
+        number = float(layer.matrix(step, 1)[4, 1])
+        expect(page.locator(".screen .tip b")).to_have_text(format_number(number))
+        page.mouse.move(1, 1)
+
+
 def test_a_word_a_share_and_a_cell_choose_the_pair_and_back_returns(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}", sidebar=False)
     before = headline(page)

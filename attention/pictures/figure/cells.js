@@ -36,7 +36,7 @@ function shadeFunction({ meta }, low, high) {
 }
 
 // The relative luminance of a colour by WCAG: red, green and blue from 0 to 255.
-function luminance(color) {
+export function luminance(color) {
   const linear = (channel) => (channel <= 10.3 ? channel / 3294.6 : ((channel / 255 + 0.055) / 1.055) ** 2.4);
   const [red, green, blue] = color.map(linear);
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
@@ -46,10 +46,12 @@ const WHITE = luminance([255, 255, 255]);
 const BLACK = luminance([17, 17, 17]);
 
 // White or near-black text, whichever has more contrast; on every colour at least 4.3 : 1. Plotly has another rule.
-function textColor(colors, shade) {
-  const background = luminance(Array.from(colors.subarray(3 * shade, 3 * shade + 3))) + 0.05;
+export function inkOn(color) {
+  const background = luminance(color) + 0.05;
   return (WHITE + 0.05) / background >= background / (BLACK + 0.05) ? "#ffffff" : "#111111";
 }
+
+const textColor = (colors, shade) => inkOn(Array.from(colors.subarray(3 * shade, 3 * shade + 3)));
 
 // Sets the colour of the numbers in cells, after Plotly has drawn them in its own colours.
 export function colorNumbers(element) {

@@ -67,7 +67,7 @@ export function panelAt(panels, x, y) {
 }
 
 // The number as the line of the chosen cell has it.
-const shown = (number) => String(Number(number.toPrecision(4))).replaceAll("-", "−");
+export const shown = (number) => String(Number(number.toPrecision(4))).replaceAll("-", "−");
 
 // Shows the tooltip of the block under the pointer, beside it: the position of its number, in the form of Plotly's hover label.
 export function showTip(state, picture, point, { clientX, clientY }) {

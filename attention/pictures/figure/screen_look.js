@@ -1,5 +1,7 @@
 // The colours and sizes of attention/pictures/look.py, as the page has them now: light or dark, on a screen or projected.
 
+import { inkOn, luminance } from "./cells.js";
+
 const ROLES = ["ground", "panel", "zero", "line", "edge", "ink", "soft", "dot", "weight", "on-weight", "query", "key", "value",
   "most-negative", "negative", "positive", "most-positive"];
 
@@ -11,14 +13,6 @@ function along(stops, t) {
   const at = Math.max(0, Math.min(1, t)) * (stops.length - 1);
   const i = Math.min(stops.length - 2, Math.floor(at));
   return mix(stops[i], stops[i + 1], at - i);
-}
-
-function luminance(color) {
-  const [r, g, b] = color.map((channel) => {
-    const part = channel / 255;
-    return part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
-  });
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 }
 
 const contrast = (a, b) => {
@@ -48,8 +42,8 @@ export class Look {
 
   share(w) { return along([this.zero, this.weight], w); }
 
-  /** Text on a colour: the one of white and near-black that reads better. */
-  on(color) { return contrast([255, 255, 255], color) >= 4.5 ? "#ffffff" : "#111111"; }
+  /** Text on a colour. */
+  on(color) { return inkOn(color); }
 
   /** Whether ink reads on a colour. */
   reads(color) { return contrast(this.ink, color) >= 4.5; }

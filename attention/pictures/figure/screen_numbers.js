@@ -1,5 +1,6 @@
 // The numbers of a first screen, and how they are said: from the message, or from the live layer while a knob moves.
 
+import { shown } from "./hover.js";
 import { isHidden } from "./kernel.js";
 
 /** The scenes of the film in the order of computing: the term of the formula that each shows, and its seconds. */
@@ -22,7 +23,7 @@ const minus = (text) => text.replaceAll("-", "−");
 /** A number as `explain` says it: four significant digits. */
 export const said = (x) => {
   if (!Number.isFinite(x)) return Number.isNaN(x) ? "−∞" : minus(String(x).replace("Infinity", "∞"));
-  return minus(String(Number(x.toPrecision(4)))).replace(/^−0$/, "0");
+  return shown(x).replace(/^−0$/, "0");
 };
 /** A number in a cell or at a bar, where there is little room. */
 export const brief = (x) => minus(Math.abs(x) >= 9.95 ? x.toFixed(0) : x.toFixed(1)).replace(/^−0(\.0)?$/, "0");
