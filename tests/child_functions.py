@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +113,7 @@ def all_of(function: Callable[..., Any], *args: Any) -> Iterator[Any]:
 def begins() -> int | None:
     jobs.begin(["json"])
     return jobs.forker()
+
+
+def imports(module: str) -> Iterator[str]:
+    yield import_module(module).__name__

@@ -71,6 +71,7 @@ def stream(
     n_bytes: int = N_BYTES,
     seconds: float = _SECONDS,
     keep: bool = False,
+    modules: Sequence[str] = (),
 ) -> Iterator[_Result]:
     """What a function yields in a process of its own. Closing the iterator ends the process.
 
@@ -79,15 +80,16 @@ def stream(
     Args:
         function: at the top of a module.
         args: what pickle can copy. Tensors of a shared model are not copied.
-        n_bytes: of memory that the function may take beyond its module. Linux counts memory, others do not.
+        n_bytes: of memory that the function may take beyond its modules. Linux counts memory, others do not.
         seconds: of time, and of processor time on Linux and macOS.
         keep: whether the small values that the function adds to the cache are kept in the cache of this process.
+        modules: that it imports later, besides its own.
 
     Raises:
         JobError: the function took more, or its process ended without a result.
         Exception: the function raised it.
     """
-    for kind, content in _frames(function, args, n_bytes, seconds, foreign=False, keep=keep):
+    for kind, content in _frames(function, args, n_bytes, seconds, foreign=False, keep=keep, modules=modules):
         if kind == _ERROR:
             raise pickle.loads(content)
         value, kept = pickle.loads(content)
@@ -134,15 +136,22 @@ def forker() -> int | None:
 
 
 def _frames(
-    function: Callable[..., Any], args: tuple[Any, ...], n_bytes: int, seconds: float, foreign: bool, keep: bool = False
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    n_bytes: int,
+    seconds: float,
+    foreign: bool,
+    keep: bool = False,
+    modules: Sequence[str] = (),
 ) -> Iterator[tuple[int, bytes]]:
     end, is_wanted = monotonic() + seconds, current_watcher().is_connected
+    modules = [function.__module__, *modules]
     with ExitStack() as stack:
         request = stack.enter_context(_memory_file() if _CAN_FORK else tempfile.TemporaryFile())  # noqa: SIM115  # it is entered
-        _Pickler(request).dump((function.__module__, n_bytes, seconds, foreign, keep, cache.first_uid_of_job()))
+        _Pickler(request).dump((modules, n_bytes, seconds, foreign, keep, cache.first_uid_of_job()))
         _Pickler(request).dump((function, args))
         request.seek(0)
-        begun = _FORKER.job(request, function.__module__) if _CAN_FORK else _process(request)
+        begun = _FORKER.job(request, modules) if _CAN_FORK else _process(request)
         output, exit_code = stack.enter_context(begun)
         buffer, progress = bytearray(), b""
         while True:
@@ -264,7 +273,7 @@ class _Forker:
         self._timer: Timer | None = None
 
     @contextmanager
-    def job(self, request: BinaryIO, module: str) -> Iterator[_Job]:
+    def job(self, request: BinaryIO, modules: Sequence[str]) -> Iterator[_Job]:
         """A new job. It is killed at the end of the block."""
         (output, of_job), (line, of_forker) = socket.socketpair(), socket.socketpair()
 
@@ -274,7 +283,7 @@ class _Forker:
 
         with output, line:
             with of_job, of_forker:
-                self._send(module, [request.fileno(), of_job.fileno(), of_forker.fileno()])
+                self._send(modules, [request.fileno(), of_job.fileno(), of_forker.fileno()])
             try:
                 yield output, exit_code
             finally:
@@ -291,13 +300,13 @@ class _Forker:
             if self._control is not None:
                 self._control.send(names)
 
-    def _send(self, module: str, fds: list[int]) -> None:
+    def _send(self, modules: Sequence[str], fds: list[int]) -> None:
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
             for may_have_ended in (True, False):
                 with suppress(*[OSError] * may_have_ended):  # by the system, or by somebody
-                    socket.send_fds(self._begun(), [json.dumps([module]).encode()], fds)
+                    socket.send_fds(self._begun(), [json.dumps(modules).encode()], fds)
                     self._running += 1
                     return
 
@@ -406,7 +415,7 @@ def _begin(request: int, output: int, while_it_lives: int) -> NoReturn:
 
 def _run(request: BinaryIO, output: BinaryIO) -> NoReturn:
     """Runs the job of a request and ends this process. No destructor of foreign objects runs."""
-    module, n_bytes, seconds, foreign, keep, first_uid = pickle.load(request)
+    modules, n_bytes, seconds, foreign, keep, first_uid = pickle.load(request)
     _FORKER.is_in_job = True
 
     def write(kind: int, content: bytes) -> None:
@@ -415,7 +424,8 @@ def _run(request: BinaryIO, output: BinaryIO) -> NoReturn:
         output.flush()
 
     try:
-        import_module(module)
+        for module in modules:
+            import_module(module)
         cache.start_uids(first_uid)
         known = set(sys.modules)
         _set_limits(n_bytes, seconds)

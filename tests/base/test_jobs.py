@@ -55,6 +55,13 @@ def test_job_gives_the_same_numbers_and_keeps_them(monkeypatch: pytest.MonkeyPat
     assert here.n_heads == table.n_heads
 
 
+def test_modules_of_a_job_do_not_count_as_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "_FORKER", jobs._Forker())  # one that has imported nothing
+    with pytest.raises(jobs.JobError, match="needs more than 8 MB of memory|ended its process"):
+        list(jobs.stream(child_functions.imports, "pandas", n_bytes=8 * MB))
+    assert list(jobs.stream(child_functions.imports, "pandas", n_bytes=8 * MB, modules=["pandas"])) == ["pandas"]
+
+
 def test_ids_of_jobs_differ_from_each_other_and_from_ours() -> None:
     own = {cache.new_uid() for _ in range(3)}
     given = [set(run(child_functions.three_ids)) for _ in range(2)]

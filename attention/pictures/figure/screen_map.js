@@ -3,7 +3,7 @@
 
 import { repaint as repaintCells } from "./cells.js";
 import { loadPlotly } from "./message.js";
-import { between, brief, ease, said } from "./screen_numbers.js";
+import { between, brief, ease, place, said } from "./screen_numbers.js";
 import { css, mix } from "./screen_look.js";
 
 const CONFIG = { displayModeBar: false, responsive: false, scrollZoom: false, doubleClick: "reset" };
@@ -73,7 +73,7 @@ export class LargeMap {
     const labelSize = isPhone ? axis : label;
     const [down, across] = sent.terms.find(({ name }) => name === term).block ?? [1, 1];
     const isOutput = term === "collect";
-    const widest = (words) => Math.min(isPhone ? 72 : 150, Math.max(...words.slice(0, 400).map((word) => look.width(word, labelSize, 700))));
+    const widest = (words) => Math.min(isPhone ? 72 : 150, Math.max(...words.slice(0, 400).map((word) => look.width(place(word), labelSize, 700))));
     const wordsLeft = Math.ceil(widest(sent.queries)) + (isPhone ? 8 : 12);
     const wordsAbove = isOutput ? labelSize + 10 : Math.ceil(widest(keys) * 0.71 + labelSize * 0.8) + 6;
     const left = strips(numbers, term);
@@ -311,7 +311,7 @@ export class LargeMap {
       const mine = r === row;
       const over = r === hovered;
       if (!inY(y) || (!mine && !over && (r % every || Math.abs(r - row) < every))) continue;
-      const text = shorten(queries[mine ? q : r * g.down] ?? "", g.wordsLeft - 10);
+      const text = shorten(place(queries[mine ? q : r * g.down] ?? ""), g.wordsLeft - 10);
       words(g.wordsLeft - 8, y, escape(text), `fill:${color(mine ? "query" : over ? "ink" : "soft")};font-size:${g.labelSize}px;font-weight:${mine || over ? 700 : 400}`, `dy=".34em" text-anchor="end"`);
     }
     if (!g.isOutput) {
@@ -322,7 +322,7 @@ export class LargeMap {
         const mine = c === col;
         const over = c === hoveredColumn;
         if (!inX(x) || (!mine && !over && (c % everyX || Math.abs(c - col) < everyX))) continue;
-        const text = shorten(keys[mine ? k : c * g.across] ?? "", (g.wordsAbove - g.labelSize * 0.8) / 0.71);
+        const text = shorten(place(keys[mine ? k : c * g.across] ?? ""), (g.wordsAbove - g.labelSize * 0.8) / 0.71);
         words(0, 0, escape(text), `fill:${color(mine ? "key" : over ? "ink" : "soft")};font-size:${g.labelSize}px;font-weight:${mine || over ? 700 : 400}`, `transform="translate(${(x + 2).toFixed(1)},${g.wordsAbove - 6}) rotate(-45)"`);
       }
     } else {

@@ -218,6 +218,9 @@ export function headline(numbers, q, k) {
   return [...who, row[k] < 0.005 ? " hardly looks at " : " looks at ", ...whom, ": ", coloured("weight", percent(row[k]))];
 }
 
+/** The label of a patch on a map, which is its row and column. */
+export const place = (label) => label.replace(/^patch (?=\d)/, "");
+
 // What stands out about the pair itself.
 function insight(numbers, q, k) {
   const { sent, keys, isSelf } = numbers;
@@ -228,7 +231,7 @@ function insight(numbers, q, k) {
   if (!numbers.sees(q, k)) return [`Hidden by ${sent.hides && q === sent.q && k === sent.k ? sent.hides : "the mask"}.`];
   const best = largestAt(row);
   if (row[k] < 0.02 && best !== k) return ["Most of its attention goes to ", ...named(keys, best, "key"), `: ${percent(row[best])}.`];
-  if (!isSelf) return [];
+  if (!isSelf || place(words[q]) !== words[q]) return []; // patches have no order
   const lower = (i) => words[i]?.toLowerCase();
   if (k !== q && k > 0 && k - 1 < q && lower(k - 1) === lower(q)) return [`Earlier, “${words[k]}” followed “${words[k - 1]}”.`];
   if (k === q) return ["A word may look at itself."];

@@ -26,6 +26,8 @@ _Result = TypeVar("_Result")
 
 _LIGHT_SECONDS = 0.5  # work that takes less is done here, since a process is not worth it
 _LONG_SECONDS = 20.0  # after which a job keeps nobody waiting: the next one begins beside it
+_MODULES = ("torch", "pandas")
+"""What a job may import: it is not counted as the visitor's memory."""
 _LEAST_BYTES, _GOOD_BYTES = 96 * 2**20, 384 * 2**20  # of memory for a job, and for one beside another
 _SHUTTING_DOWN = "This server is shutting down, and another one replaces it: try again in a moment."
 
@@ -36,13 +38,14 @@ class QueueFullError(BusyError):
 
 def _job_bytes(granted: int) -> int:
     """The memory of the next job: two thirds of what is free, the rest is for another one; 0 if it must wait until another ends."""
+    begins = 0 if jobs.forker() else traces.FORKER_BYTES
     if not granted:
-        traces.make_room(_GOOD_BYTES)  # old traces leave, which can be computed again
-    free = traces.room() - granted
+        traces.make_room(begins + _GOOD_BYTES)  # old traces leave, which can be computed again
+    free = traces.room() - begins - granted
     if free < _LEAST_BYTES:
         if granted:
             return 0
-        traces.make_room_for(_LEAST_BYTES, "This needs")
+        traces.make_room_for(begins + _LEAST_BYTES, "This needs")
     return min(limits.JOB_MB * 2**20, max(_LEAST_BYTES, free * 2 // 3))
 
 
@@ -196,7 +199,14 @@ def stream(
         models, _alive = LIBRARY.for_jobs()
         call = LIBRARY.settings.for_jobs(), models, function, *args
         try:
-            yield from jobs.stream(in_job, *call, n_bytes=n_bytes, seconds=limits.JOB_SECONDS, keep=keep)
+            yield from jobs.stream(
+                in_job,
+                *call,
+                n_bytes=n_bytes,
+                seconds=limits.JOB_SECONDS,
+                keep=keep,
+                modules=[function.__module__, *_MODULES],
+            )
         except jobs.JobError as error:
             raise BusyError(
                 f"{words}: this {error}, so it was ended. Choose a shorter text or fewer heads, or try again in a minute."

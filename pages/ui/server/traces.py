@@ -39,10 +39,11 @@ _RESERVE = 96 * 2**20
 
 _MAX_PAIR_MB = limits.MAX_TRACE_MB * 3 // 2  # of two compared states together; each may have up to limits.MAX_TRACE_MB
 _LARGE = 16 * 2**20  # bytes
-_FORKER_BYTES = 2**29  # of room with which the process that forks jobs begins early: its own, and those of a job
 _LOCKS: dict[str, Lock] = {}  # one computation at a time for each kind of source: a slow model delays only models
 
 
+FORKER_BYTES = 2**28
+"""The bytes of the process that forks jobs, with the modules of pages and files."""
 LIMIT, _ = limits.process_memory(limits.MEMORY_MB)
 """The memory limit of this process in bytes; None if unknown."""
 
@@ -215,7 +216,7 @@ def _trace_of(source: Source, needs: int) -> Trace:
         CACHE.make_room(needs)
         return base.trace()
 
-    if isinstance(source, Model) and room() > _FORKER_BYTES:
+    if isinstance(source, Model) and room() > 2 * FORKER_BYTES:  # its own bytes, and those of a job
         jobs.begin(PARTS)  # its visitor will ask for a sweep, or for a file
     kind = "" if isinstance(source, Preparable) else type(source).__name__
     return _cached(_key(base), make, kind).with_config(source.config)

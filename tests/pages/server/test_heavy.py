@@ -150,6 +150,7 @@ def test_visitor_who_leaves_the_line_is_forgotten(join: Join) -> None:
 def test_jobs_share_the_memory_that_is_left(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
     free = 600 * MB
     monkeypatch.setattr(traces, "room", lambda: free)
+    monkeypatch.setattr(jobs, "forker", lambda: 1)
     line = heavy._Line(3, heavy._job_bytes)
     first, second = (join(line, session, address) for session, address in (("a", "x"), ("b", "y")))
     assert first.has_place.wait(60)
@@ -167,6 +168,9 @@ def test_jobs_share_the_memory_that_is_left(join: Join, monkeypatch: pytest.Monk
     monkeypatch.setattr(traces, "make_room", lambda needs: needs - 10 * MB)
     with pytest.raises(BusyError, match="This needs 96 MB of memory, and this server has 10 MB left"):
         heavy._job_bytes(0)
+    monkeypatch.setattr(traces, "room", lambda: free)
+    monkeypatch.setattr(jobs, "forker", lambda: None)
+    assert heavy._job_bytes(0) == (free - traces.FORKER_BYTES) * 2 // 3, "the process that forks jobs begins, too"
 
 
 def test_short_work_stays_in_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
