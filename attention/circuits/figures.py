@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from plotly.colors import hex_to_rgb, sample_colorscale, unlabel_rgb
 
 from attention.base.errors import ConfigError
 from attention.base.printed import format_number
@@ -27,6 +26,7 @@ from attention.pictures.charts import (
     signed_heatmap,
 )
 from attention.pictures.layout import CHOSEN_COLOR, Panel, Spec, outline
+from attention.pictures.look import LIGHT, TYPE, shade
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,12 +37,10 @@ if TYPE_CHECKING:
     from attention.circuits.sweep import HeadSweep
 
 
-_LOWERED_COLOR = "#c9603d"  # readable on white and on black
+_LOWERED_COLOR = LIGHT["chance"]
 _BAR_HEIGHT = 21  # pixels
 _SQUARE = 340  # pixels of a chart whose axes have one scale
-_LINE = {"color": "#9a9da6", "width": 1, "dash": "dot"}
-_DARK, _LIGHT = "#15151b", "#ffffff"  # text on the shades
-_BRIGHT = 128  # of 255: a shade with more brightness has dark text
+_LINE = {"color": LIGHT["edge"], "width": 1, "dash": "dot"}
 _ROW_HEIGHT = 13  # pixels of a row
 _MAX_LABELS = 24  # labels along an axis; of more, some are left out
 
@@ -72,7 +70,7 @@ def token_bars_json(copied: CopiedTokens, raised: bool) -> Spec:
     space = 0.06 * ((high - low) or 1.0)
     set_axes(
         figure, "added to the logit", "",
-        {"range": [low - space, high + space], "zeroline": True, "zerolinecolor": "#9a9da6"},
+        {"range": [low - space, high + space], "zeroline": True, "zerolinecolor": LIGHT["edge"]},
         {"tickvals": rows, "ticktext": tokens, "range": [len(tokens) - 0.4, -0.6], "showgrid": False},
     )  # fmt: skip
     return figure
@@ -141,7 +139,7 @@ def qk_by_offset_json(spectra: Sequence[QKSpectrum]) -> list[Spec]:
     )
     heat["data"] = [{
         "type": "heatmap", "z": singular_values, "zmin": 0.0, "zmax": largest, "colorscale": scales.PROBABILITY, "xgap": 0, "ygap": 1,
-        "colorbar": {"thickness": 8, "outlinewidth": 0, "tickfont": {"size": 10}}, "customdata": [[name] * singular_values.shape[1] for name in names],
+        "colorbar": {"thickness": 8, "outlinewidth": 0, "tickfont": {"size": TYPE["axis"]}}, "customdata": [[name] * singular_values.shape[1] for name in names],
         "hovertemplate": "offset %{customdata}<br>σ %{x} <b>%{z:.4g}</b><extra></extra>",
     }]  # fmt: skip
     heat["layout"]["uirevision"] = "QK singular values"
@@ -153,7 +151,7 @@ def qk_by_offset_json(spectra: Sequence[QKSpectrum]) -> list[Spec]:
 
 
 def path_map_json(result: PathPatching, chosen: tuple[int, int] | None) -> Spec:
-    """Returns a map of the changes along all paths; 0 is white and the range symmetric.
+    """Returns a map of the changes along all paths, in a symmetric range.
 
     For one target it is a map [layer head], whose last column is the MLP of the layer; for several, a map [source target]. `chosen`
     is the outlined head.
@@ -230,27 +228,25 @@ def _path_labels(names: list[str]) -> dict[str, Any]:
 
 
 def token_row_html(tokens: Sequence[str], values: Sequence[float], position: int | None = None) -> str:
-    """Returns the tokens as HTML, each on a shade of the signed scale and with its number in a tooltip; 0 is white.
+    """Returns the tokens as HTML, each on a shade of the signed scale and with its number in a tooltip.
 
     The range is symmetric, up to the largest absolute value. The token at `position` is outlined: there the model predicts.
     """
     limit = max((abs(value) for value in values), default=0.0) or 1.0
     pieces = []
     for i, (token, value) in enumerate(zip(tokens, values, strict=True)):
-        shade = _shade(value / limit)
         outlined = " class='at'" if i == position else ""
-        style = f"background: {shade}; color: {_text_color(shade)}"
         title = escape(f"{label(token, escape=False)} ({i}): {format_number(value)}")
-        pieces.append(f"<span{outlined} style='{style}' title='{title}'>{label(token)}</span>")
-    lowest = [f"<i style='background: {_shade(-1)}'></i> −{format_number(limit)} lowers the logit &nbsp; "] * (
+        pieces.append(f"<span{outlined} style='{_shade(value / limit)}' title='{title}'>{label(token)}</span>")
+    lowest = [f"<i style='{_shade(-1)}'></i> −{format_number(limit)} lowers the logit &nbsp; "] * (
         min(values, default=0) < 0
     )
-    scale = f"{''.join(lowest)}<i style='background: {_shade(0)}'></i> 0 &nbsp; <i style='background: {_shade(1)}'></i> {format_number(limit)} raises it"
+    scale = f"{''.join(lowest)}<i style='{_shade(0)}'></i> 0 &nbsp; <i style='{_shade(1)}'></i> {format_number(limit)} raises it"
     return f"<p class='shaded-tokens'>{' '.join(pieces)}</p><p class='shades'>{scale}</p>"
 
 
 def head_relevance_json(heads: Sequence[Tensor], target: str, chosen: tuple[int, int]) -> Spec:
-    """Returns a map [layer head] of the relevance of each head's output, with the chosen head outlined; 0 is white.
+    """Returns a map [layer head] of the relevance of each head's output, with the chosen head outlined.
 
     `heads` has the relevance [head] of each layer.
     """
@@ -271,14 +267,8 @@ def _within(pixels: int, lowest: int, highest: int) -> int:
 
 
 def _shade(share: float) -> str:
-    """The colour of the signed scale for a number from −1 to 1."""
-    (color,) = sample_colorscale(scales.SIGNED, [(min(1.0, max(-1.0, share)) + 1) / 2])
-    return str(color)
-
-
-def _text_color(shade: str) -> str:
-    red, green, blue = hex_to_rgb(shade) if shade.startswith("#") else unlabel_rgb(shade)
-    return _DARK if 0.299 * red + 0.587 * green + 0.114 * blue > _BRIGHT else _LIGHT
+    """The CSS of a number from −1 to 1."""
+    return shade(min(1.0, abs(share)), "most-negative" if share < 0 else "most-positive")
 
 
 STEP = "score-terms"
@@ -286,7 +276,7 @@ STEP = "score-terms"
 
 
 def score_terms_map_json(terms: ScoreTerms, title: str) -> Spec:
-    """Returns the map [query_part key_part] of the terms of a score; 0 is white and the range symmetric."""
+    """Returns the map [query_part key_part] of the terms of a score, in a symmetric range."""
     values = terms.values.numpy()
     rows, columns = values.shape
     limit = float(abs(values).max(initial=0.0)) or 1.0
@@ -315,11 +305,16 @@ def score_terms_map_json(terms: ScoreTerms, title: str) -> Spec:
 
 def _part_ticks(names: Sequence[str]) -> dict[str, Any]:
     """A tick for every name: Plotly takes the names under the pointer from them, too."""
-    return {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": list(names), "tickfont": {"size": 9}}
+    return {
+        "tickmode": "array",
+        "tickvals": list(range(len(names))),
+        "ticktext": list(names),
+        "tickfont": {"size": TYPE["axis"]},
+    }
 
 
 def head_effect_map_json(sweep: HeadSweep, chosen: tuple[int, int], number: str = "change") -> Spec:
-    """Returns a map [layer head] of one number of a sweep; 0 is white and the range symmetric.
+    """Returns a map [layer head] of one number of a sweep, in a symmetric range.
 
     Args:
         chosen: the outlined head, as (layer, head).

@@ -21,12 +21,16 @@ from attention.pictures import scales
 from attention.pictures.drawing import HIDDEN_COLOR, HIDDEN_TRACE, layer_label
 from attention.pictures.heatmap import cell_outlines, heatmap_json, numbers_in_cells, with_chosen_cell
 from attention.pictures.layout import Panel, Spec, axis_title, map_layout, short_axis_name
+from attention.pictures.look import LIGHT
 from attention.pictures.message_contract import NO_TOKEN, Meta
 from attention.pictures.steps_view import OverPicture, maps_over_picture
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 
-_UNMATCHED_COLOR, _HATCH_COLOR = "#d5d7dc", "#8d919b"  # the background of unmatched cells, and the lines over it
+_UNMATCHED_COLOR, _HATCH_COLOR = (
+    LIGHT["line"],
+    LIGHT["edge"],
+)  # the background of unmatched cells, and the lines over it
 _MAX_HATCH_LINES = 240  # per map: more would be slow to draw
 _LINES_PER_MAP = 28  # of a hatch that covers the whole map
 
@@ -137,7 +141,7 @@ def compared_pictures(
 
 
 def _difference_map(difference: Difference, cell: Cell, fit: bool) -> Spec:
-    """Returns B − A as a map: 0 is white, hidden cells have a neutral background, and rows and columns without a partner are hatched."""
+    """Returns B − A as a map: hidden cells have a neutral background, and rows and columns without a partner are hatched."""
     step, (a, b, at, other) = difference.step, difference.traces
     largest, shared_range, _ = (difference.largest, False, at) if fit else color_limit(a, b, step.name, at, other)
     high = largest if largest > difference.tolerance else 1.0
@@ -159,7 +163,7 @@ def _difference_map(difference: Difference, cell: Cell, fit: bool) -> Spec:
     facts += [] if shared_range or fit or len(a.layers) == 1 else ["colours of this layer"]
     alt = (
         f"Heatmap of {step.name}, B − A, {', '.join(facts)}, largest {format_number(difference.largest)}: {axis_title(step.row_axis)} by {axis_title(step.column_axis)}, "
-        f"colours from {format_number(-high)} to {format_number(high)}, 0 in white."
+        f"colours from {format_number(-high)} to {format_number(high)}."
     )
     panel = Panel(cell.head, 0, 0, rows, columns)
     meta: Meta = {
@@ -188,7 +192,7 @@ def _difference_data(
     hover = f"{step.name}, B − A<br>{short_axis_name(step.row_axis)} %{{y}}<br>{short_axis_name(step.column_axis)} %{{x}}<br>"
     color_keys, _ = scales.color_keys(replace(step, kind="signed"), -high, high, "fixed")
     data: list[dict[str, Any]] = [{
-        "type": "heatmap", "z": matrix, **color_keys, "colorscale": scales.DIFFERENCE, "hoverongaps": False,
+        "type": "heatmap", "z": matrix, **color_keys, "colorscale": scales.SIGNED, "hoverongaps": False,
         "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>", **numbers_in_cells(*matrix.shape),
     }]  # fmt: skip
     gaps = np.isnan(matrix)
@@ -296,7 +300,7 @@ def _changed_picture(figure: Spec, difference: Difference, cell: Cell) -> Spec:
     high = largest if largest > difference.tolerance else 1.0
     keys, _ = scales.color_keys(replace(difference.step, kind="signed"), -high, high, "fixed")
     hover = heat["hovertemplate"].replace(cell.step, _difference_name(cell.step), 1)
-    own_keys = {"z": z, "colorscale": scales.DIFFERENCE, "meta": {"colors": scales.FITTED}, "hovertemplate": hover}
+    own_keys = {"z": z, "colorscale": scales.SIGNED, "meta": {"colors": scales.FITTED}, "hovertemplate": hover}
     change = heat | keys | own_keys
     change.pop("showscale", None)
     subtitle = layout["title"]["subtitle"]

@@ -21,6 +21,7 @@ from attention.metrics.metric import RANDOM
 from attention.pictures import scales
 from attention.pictures.charts import empty_chart, set_axes
 from attention.pictures.layout import Panel, Spec, outline
+from attention.pictures.look import LIGHT, TYPE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,9 +39,9 @@ COLORS = scales.COLORS[:2]
 """The colour ranges of a mean from 0 to 1: 0 … 1, or 0 … the largest."""
 _MAX_BARS, _MAX_FINE = 16, 400
 """The bars of a small histogram, half as many beyond this number of heads; neighbouring bins are added where the histogram has more."""
-CHANCE_COLOR = "#ff7f0e"
+CHANCE_COLOR = LIGHT["chance"]
 """The colour of a value by chance in all pictures of many texts."""
-_DARK_BARS, _LIGHT_BARS = "rgba(10,10,20,0.72)", "rgba(255,255,255,0.82)"
+_DARK_BARS, _LIGHT_BARS = LIGHT["ink"], LIGHT["ground"]
 _MAX_TEXT = 20  # the largest number of heads in a layer whose cells have room for marks of labels
 
 _SIDE, _TOP, _BOTTOM = 0.07, 0.12, 0.06  # space beside the bars, as a part of the cell
@@ -174,8 +175,8 @@ def distribution_mosaic_json(
     subtitle += [f"orange: by chance ({numbers.null})"] * has_chance
     height = 110 + round(shape[0] * min(_ROW_HEIGHTS[1], max(_ROW_HEIGHTS[0], _USUAL_HEIGHT / shape[0])))
     figure = empty_chart(html.escape(numbers.metric), " · ".join(subtitle), _alt(numbers, shape), height=height)
-    bright_from = 0.6 if numbers.is_probability else -1.0  # a share of the scale
-    bright = (np.nan_to_num(numbers.mean) - low) / ((high - low) or 1.0) > bright_from
+    dark_from = 0.5 if numbers.is_probability else 2.0  # a share of the scale
+    bright = (np.nan_to_num(numbers.mean) - low) / ((high - low) or 1.0) < dark_from
     heat: dict[str, Any] = {
         "type": "heatmap", "z": mean, "zmin": low, "zmax": high, "colorscale": scale, "colorbar": _bar(low, high), "xgap": 2, "ygap": 2,
         "text": _hover(numbers, shape, rows, columns), "hoverongaps": False, "hovertemplate": "%{text}<extra></extra>",
@@ -185,7 +186,9 @@ def distribution_mosaic_json(
         picked = np.flatnonzero((bright == is_bright) & (bars.sum(1) > 0))
         if len(picked):
             x, y = _paths(bars[picked], columns[picked], rows[picked])
-            data.append({**_LINE, "x": x, "y": y, "fill": "toself", "fillcolor": color, "line": {"width": 0}})
+            data.append(
+                {**_LINE, "x": x, "y": y, "fill": "toself", "fillcolor": color, "opacity": 0.78, "line": {"width": 0}}
+            )
     if has_chance:
         x, y = _ticks((chance - bar_low) / (bar_high - bar_low), columns, rows)
         data.append({**_LINE, "x": x, "y": y, "line": {"width": 2, "color": CHANCE_COLOR}})
@@ -236,7 +239,7 @@ def _bar(low: float, high: float) -> dict[str, Any]:
     places = [low, (low + high) / 2, high]
     return {
         "orientation": "h", "thickness": 8, "len": 0.25, "x": 1, "xanchor": "right", "xpad": 0, "y": 1, "yanchor": "bottom", "ypad": 4,
-        "outlinewidth": 0, "tickfont": {"size": 10}, "tickvals": places, "ticktext": [f"{place:.3g}" for place in places],
+        "outlinewidth": 0, "tickfont": {"size": TYPE["axis"]}, "tickvals": places, "ticktext": [f"{place:.3g}" for place in places],
     }  # fmt: skip
 
 
@@ -270,7 +273,7 @@ def _marks(marks: Mapping[tuple[int, int], str], layers: list[int], bright: Any,
     return {
         "type": "scatter", "mode": "text", "x": [head + 0.45 for _, head in shown], "y": [layers.index(layer) - 0.46 for layer, _ in shown],
         "text": [f"<b>{html.escape(marks[head])}</b>" for head in shown], "textposition": "bottom left", "hoverinfo": "skip", "showlegend": False,
-        "textfont": {"size": 10, "color": ["#111111" if is_bright[head] else "#ffffff" for head in shown]}, "cliponaxis": True,
+        "textfont": {"size": TYPE["axis"], "color": [_DARK_BARS if is_bright[head] else _LIGHT_BARS for head in shown]}, "cliponaxis": True,
     }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from attention.base.errors import ModelError
 from attention.base.printed import format_number
 from attention.base.tokens import label
 from attention.formula.names import WEIGHTS
+from attention.pictures.look import shade
 
 if TYPE_CHECKING:
     from attention.corpus.result import Example, HeadsResult
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
 _MAX_WHOLE = 48  # texts of up to this number of tokens are shown as a whole
 _AROUND = 7  # otherwise, this number of tokens on both sides of the query and of its key is shown
 _NOTABLE = 0.1  # keys with at least this weight are always shown
-_COLOR = "31,111,178"  # red, green and blue of a weight of 1; readable under dark text on a light page, and light text on a dark one
 _FAR = 40  # characters between a token and the next
-_LIGHT_TEXT = 0.85  # from this weight on, text is white
 _MAX_LINK_BYTES = 2**14  # servers and proxies refuse longer addresses
 
 
@@ -147,8 +146,9 @@ def _token(example: Example, position: int, weight: float) -> str:
     classes = ["at"] * (position == example.query) + ["looked-at"] * (position == example.key)
     attributes = f' class="{" ".join(classes)}"' if classes else ""
     if weight > 0:
-        color = ";color:#ffffff" if weight >= _LIGHT_TEXT else ""
-        attributes += f' style="background:rgba({_COLOR},{min(1.0, weight):.3f}){color}" title="position {position}: {format_number(round(weight, 4))}"'
+        attributes += (
+            f' style="{shade(min(1.0, weight))}" title="position {position}: {format_number(round(weight, 4))}"'
+        )
     # The mark of a word's beginning or continuation is grey: marks of every token would be all that one sees.
     name = re.sub(r"^(·|##)(?=.)", r"<small>\1</small>", label(example.tokens[position], 30))
     return f"<span{attributes}>{name}</span>"

@@ -18,6 +18,7 @@ from attention.metrics.metric import BY_DISTANCE, RANDOM, SHUFFLED, UNIFORM
 from attention.pictures import scales
 from attention.pictures.charts import DOTTED, POINT, POINT_COLOR, RING, empty_chart, head_map_json, set_axes
 from attention.pictures.layout import AXIS_TITLES, Panel, Spec
+from attention.pictures.look import LIGHT, TYPE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from attention.corpus.result import HeadsResult
 
 
-_OTHER_COLOR = "#c2559d"
+_OTHER_COLOR = LIGHT["other-point"]
 """The colour of the second of two results."""
 _CHANCE_SYMBOLS = {
     BY_DISTANCE: "circle-open",
@@ -44,7 +45,7 @@ _LEGEND = {
     "xanchor": "right",
     "y": 1,
     "yanchor": "bottom",
-    "font": {"size": 10},
+    "font": {"size": TYPE["axis"]},
     "bgcolor": "rgba(0,0,0,0)",
 }
 _GREY = "rgba(128,128,140,0.9)"
@@ -244,7 +245,7 @@ def mean_map_json(mean_map: NDArray[Any], head: str, n_texts: int) -> Spec:
     figure = empty_chart("Mean map", subtitle, f"{alt}.", height=340)
     bar = {
         "orientation": "h", "thickness": 8, "len": 0.4, "x": 1, "xanchor": "right", "xpad": 0, "y": 1, "yanchor": "bottom", "ypad": 4, "outlinewidth": 0,
-        "tickfont": {"size": 10}, "tickvals": [0, 0.5, 1],
+        "tickfont": {"size": TYPE["axis"]}, "tickvals": [0, 0.5, 1],
     }  # fmt: skip
     figure["data"] = [{
         "type": "heatmap", "z": mean_map.astype(np.float32), "zmin": 0.0, "zmax": 1.0, "colorscale": scales.PROBABILITY, "colorbar": bar,
@@ -293,7 +294,7 @@ def offset_chart_json(
 
 
 def change_map_json(changes: HeadChanges, names: tuple[str, str], chosen: tuple[int, int]) -> Spec:
-    """Returns the map [layer head] of the change of the mean from the first to the second result, 0 in white; its standard error under the pointer."""
+    """Returns the map [layer head] of the change of the mean from the first to the second result; its standard error under the pointer."""
     shape = tuple(1 + max(head[side] for head in changes.heads) for side in (0, 1))
     numbers, errors = np.full(shape, np.nan), np.full(shape, np.nan)
     for head, change, error in zip(changes.heads, changes.change, changes.error, strict=True):

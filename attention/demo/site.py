@@ -19,6 +19,7 @@ from attention.base.errors import AttentionError, ModelError
 from attention.export.bundling import bundle
 from attention.export.packing import as_script, pack_state
 from attention.export.states import State, all_states
+from attention.pictures import look
 from attention.pictures.message import CONTAINERS_HTML, SCRIPTS_DIR
 
 PAGE_DIR = Path(__file__).parent / "page"
@@ -70,7 +71,7 @@ def _page(about: str) -> bytes:
     template, *styles = (file.read_text(encoding="utf-8") for file in files)
     parts = {
         "FRAME": CONTAINERS_HTML,
-        "STYLE": "".join(styles),
+        "STYLE": look.variables() + "".join(styles),
         "ABOUT": about.replace("<", "\\u003c"),
         "SCRIPT": script,
         "HASH": b64encode(hashlib.sha256(script.encode()).digest()).decode(),

@@ -25,6 +25,7 @@ from attention.formula.names import HEAD_OUTPUT, MEMORY, OUTPUT, PATCHED_OUTPUT,
 from attention.formula.override import Override
 from attention.formula.scores import dot
 from attention.formula.steps import find_step
+from attention.pictures import scales
 from attention.program import literals
 from attention.program.formula_lines import formula_lines, projection_lines
 
@@ -132,9 +133,9 @@ def _comparison(layer: Layer, cell: Cell) -> list[str]:
 
 def _drawing(layer: Layer) -> str:
     """The program of the second cell: the weights of one head, or its scores if there are no weights."""
-    name, color_scale = (WEIGHTS, 'zmin=0, zmax=1, colorscale="Viridis"')
+    name, color_scale = WEIGHTS, f"zmin=0, zmax=1, colorscale={scales.PROBABILITY}"
     if not layer.has(WEIGHTS):
-        name, color_scale = SCORES, 'zmid=0, colorscale="RdBu"'
+        name, color_scale = SCORES, f"zmid=0, colorscale={scales.SIGNED}"
     lines, names = ["head = 0"], list[str]()
     for tokens, variable in ((layer.tokens, "tokens"), (layer.key_tokens, "key_tokens")):
         if variable == "key_tokens" and layer.key_tokens == layer.tokens:
@@ -169,7 +170,7 @@ def _patches_drawing(layer: Layer) -> str:
         f"rows, columns, first = {corner.row + 1}, {corner.column + 1}, {first}  # the patches stand row by row, from token {first} on",
         "query = 0",
         "picture = weights[head, query, first : first + rows * columns].reshape(rows, columns)",
-        'figure = go.Figure(go.Heatmap(z=picture.tolist(), zmin=0, colorscale="Viridis"))',
+        f"figure = go.Figure(go.Heatmap(z=picture.tolist(), zmin=0, colorscale={scales.PROBABILITY}))",
         'figure.update_layout(title=f"what query {query} attends to in the picture, head {head}")',
         'figure.update_yaxes(autorange="reversed", scaleanchor="x")',
         "figure",

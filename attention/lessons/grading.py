@@ -32,7 +32,6 @@ MAX_SIDE = 32
 _MAX_ATTEMPTS = 2
 _LONGEST = 10  # characters of a name
 _SAID = 5  # predicted tokens
-_DARK = 140  # of 255: on a darker background, text is white
 
 
 def _step_table(
@@ -60,12 +59,12 @@ def _step_table(
     finite = [number for cells in (open_cells, *others) for number in cells.values() if math.isfinite(number)]
     ends = scale_range(step, (min(finite), max(finite)) if finite else None, "fixed")
 
-    def cell(q: int, k: int) -> tuple[str, str, str, str] | None:
+    def cell(q: int, k: int) -> tuple[str, str, str] | None:
         if (q, k) not in open_cells:
             return None
         number = open_cells[q, k]
         if hidden is not None and not hidden[q, k]:
-            return ("−∞" if number else "0", "hidden by the mask", HIDDEN_COLOR, "#000000")
+            return ("−∞" if number else "0", "hidden by the mask", HIDDEN_COLOR)
         return _colored(number, step, (number - ends[0]) / ((ends[1] - ends[0]) or 1))
 
     return {
@@ -141,12 +140,9 @@ def _short(number: float, step: Step) -> str:
     return (text if float(text) else text.lstrip("-")).replace("-", "−")
 
 
-def _colored(number: float, step: Step, fraction: float) -> tuple[str, str, str, str]:
+def _colored(number: float, step: Step, fraction: float) -> tuple[str, str, str]:
     """The cell of a number, whose colour is at this fraction of the scale."""
-    background = color_at(step, fraction)
-    red, green, blue = (int(background[start : start + 2], 16) for start in (1, 3, 5))
-    text_color = "#ffffff" if 0.299 * red + 0.587 * green + 0.114 * blue < _DARK else "#000000"
-    return _short(number, step), format_number(number), background, text_color
+    return _short(number, step), format_number(number), color_at(step, fraction)
 
 
 def parse_answer(lesson: Lesson, context: QuestionContext, answer: object) -> Answer | None:

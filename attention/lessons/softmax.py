@@ -23,6 +23,7 @@ from attention.pictures import scales
 from attention.pictures.charts import POINT_COLOR, empty_chart, set_axes
 from attention.pictures.drawing import HIDDEN_COLOR, make_hidden_trace
 from attention.pictures.layout import PLAIN_AXIS, Spec, note, panel_label, panel_ticks
+from attention.pictures.look import LIGHT
 from attention.pictures.mosaic import filled_canvas, tile_panels
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ _LINE = {"type": "scatter", "mode": "lines", "line": {"color": POINT_COLOR, "wid
 _LEGEND = {
     "orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom", "title": {"text": "temperature "},
 }  # fmt: skip
-_COLD_TO_HOT = ("#2f6fb4", "#7db8dd", "#9a9da6", "#eda27c", "#cf3f45")  # a colour for each temperature
+_COLD_TO_HOT = tuple(
+    LIGHT[role] for role in ("most-negative", "negative", "edge", "positive", "most-positive")
+)  # a colour for each temperature
 
 WHY_SOFTMAX = """
 - Every share is **positive**, and the shares sum to **1**: a query's output is a weighted average of values.

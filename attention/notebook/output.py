@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from attention.export.bundling import bundle
+from attention.pictures import look
 from attention.pictures.message import CONTAINERS_HTML, SCRIPTS_DIR
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -146,7 +147,8 @@ def _loader() -> str:
 
 @cache
 def _styles() -> str:
-    return "".join(file.read_text(encoding="utf-8") for file in (PAGE_DIR / "output.css", SCRIPTS_DIR / "figure.css"))
+    files = PAGE_DIR / "output.css", SCRIPTS_DIR / "figure.css"
+    return look.variables() + "".join(file.read_text(encoding="utf-8") for file in files)
 
 
 def _compress(content: bytes) -> bytes:

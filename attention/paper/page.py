@@ -26,13 +26,14 @@ from matplotlib.textpath import TextToPath
 from matplotlib.transforms import Affine2D
 
 from attention.paper.markup import parse_color
+from attention.pictures.look import LIGHT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Align = Literal["left", "center", "right"]
 
-INK = "#222222"
+INK = LIGHT["ink"]
 _DPI = 300
 _MAX_DOTS = 25_000_000  # of a PNG: 100 MB of memory while it is rendered
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from attention.paper.markup import plain, screen_width
+from attention.pictures.look import LIGHT
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -63,7 +64,7 @@ _PAGE = """<!doctype html>
 <title>{title}</title>
 <style>
   :root {{ color-scheme: light; }}
-  body {{ margin: 12px; background: #fff; color: #222; font-family: system-ui, sans-serif; }}
+  body {{ margin: 12px; background: #fff; color: {ink}; font-family: system-ui, sans-serif; }}
   main {{ display: grid; gap: 12px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 280px), 1fr)); }}
   main > div {{ width: 100%; min-width: 0; }}
 </style>
@@ -99,6 +100,7 @@ def html(figures: go.Figure | Sequence[go.Figure]) -> str:
         for i, (figure, alt) in enumerate(zip(figures, alts, strict=True))
     )
     return _PAGE.format(
+        ink=LIGHT["ink"],
         hashes=f"{_hash(plotly)} {_hash(_DRAW)}",
         title=escaping.escape(" · ".join(titles)),
         places=places,
@@ -117,9 +119,9 @@ def _title(figure: go.Figure) -> str:
 def _content(figure: go.Figure) -> dict[str, Any]:
     plotly_json = figure.to_plotly_json()
     layout = plotly_json["layout"]
-    layout["font"] = {**layout.get("font", {}), "family": "system-ui, sans-serif", "color": "#222222"}
+    layout["font"] = {**layout.get("font", {}), "family": "system-ui, sans-serif", "color": LIGHT["ink"]}
     layout["hoverlabel"] = {"align": "left"}
-    layout["paper_bgcolor"] = "#ffffff"
+    layout["paper_bgcolor"] = LIGHT["ground"]
     for name in ("xaxis", "yaxis"):
         layout[name] = _shift_ticks(layout.get(name, {}))
     return {"data": plotly_json["data"], "layout": layout}

@@ -13,6 +13,7 @@ from attention.base.printed import format_number
 from attention.metrics import MetricsTable, all_metrics, find
 from attention.pictures import scales
 from attention.pictures.layout import CHOSEN_COLOR, NO_TEMPLATE, Panel, Spec, outline
+from attention.pictures.look import LIGHT, TYPE
 from attention.pictures.message_contract import Meta
 
 if TYPE_CHECKING:
@@ -32,14 +33,14 @@ X_AXIS = Knob(
 Y_AXIS = Knob(
     "heads_y", "entropy", ChoiceAmong(lambda: tuple(all_metrics())), "Vertical axis",
     "The metric on the vertical axis of the chart.")  # fmt: skip
-POINT_COLOR = "#3d8bc9"  # readable on white and on black
+POINT_COLOR = LIGHT["point"]
 GRID_COLOR = "rgba(128,128,140,0.28)"
 _SPREAD = 0.6  # the fraction of a layer's width over which its heads are spread
 _ROW_HEIGHT = 13  # pixels of a layer
 _MIN_HEIGHT, _MAX_HEIGHT = 300, 560  # pixels of a map
 POINT = {"size": 9, "color": POINT_COLOR, "line": {"width": 0.5, "color": "rgba(128,128,140,0.8)"}}
 RING = {"size": 15, "color": "rgba(0,0,0,0)", "line": {"width": 3, "color": CHOSEN_COLOR}}
-DOTTED = {"color": "#9a9da6", "width": 2, "dash": "dot"}
+DOTTED = {"color": LIGHT["edge"], "width": 2, "dash": "dot"}
 
 
 def head_scatter_json(table: MetricsTable, across: str, up: str, chosen: tuple[int, int] | None = None) -> Spec:
@@ -99,13 +100,15 @@ def _layer_axis(count: int) -> dict[str, Any]:
 
 def _layer_colors(layers: Any, n_layers: int) -> tuple[list[str], dict[str, Any]]:
     """Returns the colour of each point by its layer, and a trace without points for the colour bar."""
-    colors = scales.interpolate_colors(layers / (n_layers - 1))
+    colors = scales.interpolate_colors(scales.LEAST_SHARE + (1 - scales.LEAST_SHARE) * layers / (n_layers - 1))
     ticks = sorted({0, (n_layers - 1) // 2, n_layers - 1})
     bar = {
-        "thickness": 8, "outlinewidth": 0, "tickfont": {"size": 10}, "tickvals": ticks, "ticktext": [f"L{i}" for i in ticks],
+        "thickness": 8, "outlinewidth": 0, "tickfont": {"size": TYPE["axis"]}, "tickvals": ticks, "ticktext": [f"L{i}" for i in ticks],
         "orientation": "h", "len": 0.3, "x": 1, "xanchor": "right", "xpad": 0, "y": 1, "yanchor": "bottom", "ypad": 4,
     }  # fmt: skip
-    return colors, scales.bar_trace(0, n_layers - 1, scales.PROBABILITY, bar)
+    return colors, scales.bar_trace(
+        0, n_layers - 1, [*enumerate(scales.interpolate_colors([scales.LEAST_SHARE, 1]))], bar
+    )
 
 
 def _uniform(table: MetricsTable, up: str) -> dict[str, Any]:
@@ -142,10 +145,10 @@ def empty_chart(title: str, facts: str, alt: str, height: int = 340) -> Spec:
     meta: Meta = {"alt": f"{alt} The table has the numbers.", "step": "", "panels": []}
     layout = {
         "title": {
-            "text": f"<b>{title}</b>", "font": {"size": 15}, "x": 0, "xref": "container", "pad": {"l": 6},
-            "y": 1 - 30 / height, "yref": "container", "yanchor": "bottom", "subtitle": {"text": facts, "font": {"size": 11}},
+            "text": f"<b>{title}</b>", "font": {"size": TYPE["text"]}, "x": 0, "xref": "container", "pad": {"l": 6},
+            "y": 1 - 30 / height, "yref": "container", "yanchor": "bottom", "subtitle": {"text": facts, "font": {"size": TYPE["axis"]}},
         },
-        "template": NO_TEMPLATE, "font": {"size": 11}, "height": height, "margin": {"l": 58, "r": 16, "t": 70, "b": 44},
+        "template": NO_TEMPLATE, "font": {"size": TYPE["axis"]}, "height": height, "margin": {"l": 58, "r": 16, "t": 70, "b": 44},
         "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "uirevision": title, "meta": meta,
     }  # fmt: skip
     return {"data": [], "layout": layout}
@@ -154,7 +157,7 @@ def empty_chart(title: str, facts: str, alt: str, height: int = 340) -> Spec:
 def signed_heatmap(numbers: NDArray[Any], limit: float, **keys: Any) -> dict[str, Any]:
     """Returns a heatmap whose colours are symmetric around 0, up to `limit`, with its colour bar and further `keys`."""
     ends = f"−{format_number(limit)}", "0", format_number(limit)
-    bar = {"thickness": 8, "outlinewidth": 0, "tickfont": {"size": 10}, "tickvals": [-limit, 0, limit], "ticktext": [*ends]}  # fmt: skip
+    bar = {"thickness": 8, "outlinewidth": 0, "tickfont": {"size": TYPE["axis"]}, "tickvals": [-limit, 0, limit], "ticktext": [*ends]}  # fmt: skip
     scale = {"zmin": -limit, "zmax": limit, "colorscale": scales.SIGNED, "colorbar": bar}
     return {"type": "heatmap", "z": numbers, **scale, "xgap": 1, "ygap": 1, **keys}
 
@@ -177,7 +180,7 @@ def head_map_json(
     is_signed: bool = True,
     error: str = "standard deviation",
 ) -> Spec:
-    """Returns a map [layer head] of numbers; 0 is white, and the range of numbers with a sign symmetric.
+    """Returns a map [layer head] of numbers; the range of numbers with a sign is symmetric.
 
     Args:
         numbers: [layer head]; NaN where there is none.

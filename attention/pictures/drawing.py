@@ -14,6 +14,7 @@ from attention.formula.names import Cell
 from attention.formula.steps import MAP_AXES, Step, find_step
 from attention.pictures import scales
 from attention.pictures.layout import Panel, Spec, axis_title, map_layout, short_axis_name
+from attention.pictures.look import LIGHT
 from attention.pictures.message_contract import Meta
 from attention.trace.layer import Layer
 from attention.trace.stats import StepStats, finite_range
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _MAX_LAYER_NAME = 14  # characters of a layer's name beside its index
-HIDDEN_COLOR = "#9a9da6"
-ALLOWED_COLOR = "#2a9d8f"
+HIDDEN_COLOR, ALLOWED_COLOR = LIGHT["dot"], LIGHT["yes"]
 
 
 def build_map(

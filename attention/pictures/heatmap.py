@@ -16,6 +16,7 @@ from attention.formula.names import OUTPUT, WEIGHTS, Cell
 from attention.formula.steps import Step, find_step
 from attention.pictures.drawing import ALLOWED_COLOR, HIDDEN_COLOR, build_map, describe_blind_queries, hidden_cells
 from attention.pictures.layout import AXIS_TITLES, Panel, Spec, map_layout, note, outline
+from attention.pictures.look import TYPE
 from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import Meta
 from attention.pictures.mosaic import cell_at, heads, heads_json
@@ -81,7 +82,7 @@ def with_chosen_cell(figure: Spec, row: int | None, column: int | None) -> Spec:
 def numbers_in_cells(rows: int, columns: int) -> dict[str, Any]:
     """Returns the heatmap keys that write numbers into cells, if the map is small enough."""
     small = max(rows, columns) <= _MAX_SIDE_WITH_NUMBERS
-    return {"texttemplate": "%{z:.2f}", "textfont": {"size": 10}} if small else {}
+    return {"texttemplate": "%{z:.2f}", "textfont": {"size": TYPE["axis"]}} if small else {}
 
 
 def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> Spec:

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from attention.base.tokens import Generated, PairToken, label, place_label, shows_several_pictures
+from attention.pictures.look import LIGHT, TYPE
 from attention.pictures.message_contract import Meta
 from attention.trace.layer import Layer
 
-CHOSEN_COLOR = "#ff3ec9"  # a colour of neither scale
+CHOSEN_COLOR = LIGHT["ink"]
 
 NO_TEMPLATE = {"data": {"scatter": [{"type": "scatter"}]}}
 """Plotly's "none"; without a template it uses its own colours."""
@@ -80,11 +81,11 @@ def base_layout(shape: tuple[int, ...], heading: str, facts: Sequence[str], meta
     rows, columns = shape
     return {
         "title": {
-            "text": heading, "font": {"size": 15}, "x": 0, "xref": "container", "pad": {"l": 6, "b": 46},
-            "y": 1, "yref": "paper", "yanchor": "bottom", "subtitle": {"text": " · ".join(facts), "font": {"size": 11}},
+            "text": heading, "font": {"size": TYPE["text"]}, "x": 0, "xref": "container", "pad": {"l": 6, "b": 46},
+            "y": 1, "yref": "paper", "yanchor": "bottom", "subtitle": {"text": " · ".join(facts), "font": {"size": TYPE["axis"]}},
         },
         "template": NO_TEMPLATE,
-        "font": {"size": 11},
+        "font": {"size": TYPE["axis"]},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "uirevision": f"{meta['step']} {rows} {columns}",  # the zoom survives a changed knob, not another shape
@@ -111,7 +112,7 @@ def outline(x: int, y: int, columns: int, rows: int, width: int) -> dict[str, An
 
 def note(text: str, **position: Any) -> dict[str, Any]:
     """Returns a short text on a map, as a Plotly annotation."""
-    return {"text": text, "showarrow": False, "font": {"size": 11}, **position}
+    return {"text": text, "showarrow": False, "font": {"size": TYPE["axis"]}, **position}
 
 
 def panel_label(text: str, panel: Panel, **more: Any) -> dict[str, Any]:

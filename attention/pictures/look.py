@@ -19,17 +19,37 @@ COLORS = {
     "ink": ("#1d1b24", "#f2f1f5"),
     "soft": ("#5b5866", "#b3b2be"),
     "dot": ("#c9c5d2", "#4b4e5b"),
-    "weight": ("#b5127f", "#ff74c4"),
+    "weight": ("#b5127f", "#f262b5"),
     "on-weight": ("#ffffff", "#1a0511"),
-    "query": ("#0b5fb8", "#79b8ff"),
-    "key": ("#a84300", "#ffab66"),
-    "value": ("#0a6b4c", "#5fd9a9"),
+    "query": ("#0b5fb8", "#98bfff"),
+    "key": ("#994b00", "#ffab66"),
+    "value": ("#074f2b", "#5fd9a9"),
     "most-negative": ("#2166ac", "#86c1f7"),
     "negative": ("#8ec1de", "#3a6a99"),
     "positive": ("#f0a582", "#93473c"),
     "most-positive": ("#b2182b", "#ff8d78"),
+    "point": ("#2f7fc1", "#6fb3ee"),
+    "other-point": ("#b04a8c", "#e08cc4"),
+    "chance": ("#c05f00", "#ffab4d"),
+    "yes": ("#2a9d8f", "#3fb5a6"),
+    "no": ("#b8661a", "#e79a4a"),
 }
-"""Each colour by its role, on a light and on a dark ground. A weight grows from `zero` to `weight`; signed numbers diverge from `zero`."""
+"""Each colour by its role, on a light and on a dark ground. A weight grows from `zero` to `weight`; signed numbers diverge from `zero`.
+
+The points of a chart are heads, `other-point` those of the other state; `chance` is what would be without a reason; `yes` is an allowed cell, and a
+right answer.
+"""
+LIGHT = {role: light for role, (light, _) in COLORS.items()}
+"""The colours of figures, which Python makes for a light ground; on a dark page the scripts draw each in its other colour (figure/screen_look.js)."""
+
+
+_LIGHT_TEXT = 0.72  # from this share of a full colour on, text has the colour of the page
+
+
+def shade(share: float, full: str = "weight") -> str:
+    """The CSS of a text on the colour of a `share` from 0 to 1 between `zero` and the colour of the role `full`."""
+    text = "ground" if share >= _LIGHT_TEXT else "ink"
+    return f"background: color-mix(in srgb, var(--lab-{full}) {share:.1%}, var(--lab-zero)); color: var(--lab-{text})"
 
 
 def variables() -> str:

@@ -33,6 +33,7 @@ from attention.pictures.layout import (
     panel_label,
     panel_ticks,
 )
+from attention.pictures.look import TYPE
 from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import NO_TOKEN, Meta
 from attention.trace.layer import Layer
@@ -241,7 +242,7 @@ def outline_head(panels: Sequence[Panel], chosen: Cell | None) -> list[dict[str,
 
 def panel_labels(panels: Sequence[Panel], across: int) -> list[dict[str, Any]]:
     """Returns the name of each head above its panel; smaller for many panels `across`."""
-    style = {"borderpad": 0, "font": {"size": 10 if across > 8 else 11}}
+    style = {"borderpad": 0, "font": {"size": TYPE["axis"]}}
     return [panel_label(f"L{panel.layer} H{panel.head}", panel, **style) for panel in panels]
 
 

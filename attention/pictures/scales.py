@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from plotly.colors import hex_to_rgb, sequential
+from plotly.colors import hex_to_rgb
 
 from attention.base.errors import ConfigError
 from attention.formula.steps import Step, find_step
 from attention.pictures.layout import note
+from attention.pictures.look import LIGHT, TYPE
 from attention.trace.layer import Layer
 from attention.trace.stats import StepStats
 
@@ -26,12 +27,13 @@ OPACITY = 0.6
 LOG_FLOOR = 1e-4
 """The lower end of the logarithmic scale: smaller numbers have the same colour, and 0 has `ZERO_COLOR`."""
 
-# Explicit colours, independent of the theme: dark mode must not reverse a scale.
-PROBABILITY = [[i / 9, color] for i, color in enumerate(sequential.Viridis)]
-SIGNED = [[0.0, "#2166ac"], [0.25, "#8ec1de"], [0.5, "#f5f4f1"], [0.75, "#f0a582"], [1.0, "#b2182b"]]
-POSITIVE = [[0.0, "#f5f4f1"], [0.5, "#f0a582"], [1.0, "#b2182b"]]  # the upper half of SIGNED
-DIFFERENCE = [[0.0, "#2166ac"], [0.25, "#8ec1de"], [0.5, "#ffffff"], [0.75, "#f0a582"], [1.0, "#b2182b"]]  # 0 is white
-ZERO_COLOR = "#000000"  # a probability of 0 on the logarithmic scale
+PROBABILITY = [[0.0, LIGHT["zero"]], [1.0, LIGHT["weight"]]]
+POSITIVE = [[0.0, LIGHT["zero"]], [0.5, LIGHT["positive"]], [1.0, LIGHT["most-positive"]]]
+SIGNED = [[0.0, LIGHT["most-negative"]], [0.25, LIGHT["negative"]]] + [
+    [(1 + place) / 2, color] for place, color in POSITIVE
+]
+ZERO_COLOR = LIGHT["ground"]  # a probability of 0 on the logarithmic scale
+LEAST_SHARE = 0.12  # of the scale of a probability: a colour that differs from the page, and from `ZERO_COLOR`
 
 _STOPS = 6 * 9  # of the logarithmic scale: enough for linear interpolation to follow the curve
 _SMALLEST = 1e-45  # below the smallest positive float32
@@ -77,7 +79,7 @@ def describe_colors(step: Step, low: float, high: float, colors: str) -> str:
     if step.kind != "probability" or colors == "fixed":
         return ""
     if colors == "log":
-        return f"colours logarithmic from {LOG_FLOOR:g} to {high:.3g}, 0 in black"
+        return f"colours logarithmic from {LOG_FLOOR:g} to {high:.3g}, 0 in the colour of the page"
     return f"colours stretched to {low:g} … {high:.3g}"
 
 
@@ -86,7 +88,7 @@ def scale_note(step: Step, high: float, colors: str, many: bool = False, largest
     if step.kind == "probability":
         text = {
             "fixed": "",
-            "stretched": f"brightest = {high:.3g}{' or more' * (largest > high)}",
+            "stretched": f"full colour = {high:.3g}{' or more' * (largest > high)}",
             "log": "logarithmic",
         }[colors]
     else:
@@ -104,7 +106,7 @@ def _bar(many: bool, colors: str = "fixed") -> dict[str, Any]:
     """Returns the colour bar without its ticks; that of the logarithmic scale is longer."""
     return {
         "orientation": "h", "thickness": 8, "len": (0.25 if many else 0.5) * (1.5 if colors == "log" else 1), "x": 1, "xanchor": "right", "xpad": 0,
-        "y": 1, "ypad": 18 if many else 4, "outlinewidth": 0, "tickfont": {"size": 10},
+        "y": 1, "ypad": 18 if many else 4, "outlinewidth": 0, "tickfont": {"size": TYPE["axis"]},
     }  # fmt: skip
 
 
@@ -131,10 +133,11 @@ def color_keys(
 def _log_colorscale(high: float) -> list[list[Any]]:
     """Returns the logarithmic scale of a probability from `LOG_FLOOR` to `high`, as stops along 0 … `high`."""
     fractions = np.linspace(0, 1, _STOPS + 1)
+    shades = interpolate_colors(LEAST_SHARE + (1 - LEAST_SHARE) * fractions)
     positions = LOG_FLOOR / high * (high / LOG_FLOOR) ** fractions
     positions[-1] = 1
-    return [[0.0, ZERO_COLOR], [_SMALLEST, PROBABILITY[0][1]]] + [
-        [float(position), color] for position, color in zip(positions, interpolate_colors(fractions), strict=True)
+    return [[0.0, ZERO_COLOR], [_SMALLEST, shades[0]]] + [
+        [float(position), color] for position, color in zip(positions, shades, strict=True)
     ]
 
 
@@ -158,8 +161,11 @@ def _log_bar_trace(high: float, bar: dict[str, Any]) -> dict[str, Any]:
     first, last = math.log10(LOG_FLOOR), math.log10(high)
     start = first - 1
     edge = (first - start) / (last - start)
-    stops = [[0.0, ZERO_COLOR], [edge, ZERO_COLOR]] + [
-        [edge + fraction * (1 - edge), color] for fraction, color in PROBABILITY
+    shades = interpolate_colors([LEAST_SHARE, 1])
+    stops = [
+        [0.0, ZERO_COLOR],
+        [edge, ZERO_COLOR],
+        *([place, color] for place, color in zip((edge, 1.0), shades, strict=True)),
     ]
     labels = ["0", "≤10⁻⁴", "10⁻³", "0.01", "0.1", "1"]  # short enough for a bar of 120 pixels
     return bar_trace(start, last, stops, bar | {"tickvals": [start + 0.2, *range(round(first), 1)], "ticktext": labels})

@@ -26,6 +26,7 @@ from attention.pictures.layout import (
     panel_label,
     panel_ticks,
 )
+from attention.pictures.look import LIGHT, TYPE
 from attention.pictures.message import pack
 from attention.pictures.mosaic import filled_canvas, tile_panels
 from attention.training.jobs import get_film
@@ -45,9 +46,9 @@ _ACROSS = 5
 _HEIGHT = 400  # pixels, for curves beside maps
 _LINES = (
     ("accuracy", POINT_COLOR, "solid", "right answers"),
-    ("score", CHOSEN_COLOR, "solid", "weight on the cells that matter"),
+    ("score", LIGHT["weight"], "solid", "weight on the cells that matter"),
 )
-_LOSS = "#9a9da6"
+_LOSS = LIGHT["edge"]
 
 
 def answers(plan: Plan, snapshot: Snapshot, example: Example) -> list[tuple[str, bool]]:
@@ -192,7 +193,7 @@ def seeds(plans: Sequence[Plan], lasts: Sequence[Snapshot], example: Example) ->
         "every seed", "weights of the last layer; seed · accuracy · weight on gold cells", height, {"l": 12, "r": 12, "t": 90, "b": 12}, "seeds", alt,
         xaxis={**PLAIN_AXIS, **panel_ticks(()), "range": [-0.5, n_columns - 0.5]},
         yaxis={**PLAIN_AXIS, **panel_ticks(()), "range": [n_rows - 0.5, -0.5]},
-        annotations=[panel_label(text, panel, borderpad=0, font={"size": 10}) for text, panel in zip(captions, used_panels, strict=True)],
+        annotations=[panel_label(text, panel, borderpad=0, font={"size": TYPE["axis"]}) for text, panel in zip(captions, used_panels, strict=True)],
     )  # fmt: skip
     return {
         "data": [{"type": "heatmap", "z": weights, **heat, "hoverongaps": False, "hoverinfo": "none"}],
@@ -205,10 +206,10 @@ def _layout(
 ) -> dict[str, Any]:
     return {
         "title": {
-            "text": f"<b>{title}</b>", "font": {"size": 15}, "x": 0, "xref": "container", "pad": {"l": 6},
-            "y": 1 - 30 / height, "yref": "container", "yanchor": "bottom", "subtitle": {"text": subtitle, "font": {"size": 11}},
+            "text": f"<b>{title}</b>", "font": {"size": TYPE["text"]}, "x": 0, "xref": "container", "pad": {"l": 6},
+            "y": 1 - 30 / height, "yref": "container", "yanchor": "bottom", "subtitle": {"text": subtitle, "font": {"size": TYPE["axis"]}},
         },
-        "template": NO_TEMPLATE, "font": {"size": 11}, "height": height, "margin": margin, "paper_bgcolor": "rgba(0,0,0,0)",
+        "template": NO_TEMPLATE, "font": {"size": TYPE["axis"]}, "height": height, "margin": margin, "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)", "uirevision": revision, "meta": {"alt": alt, "step": "", "panels": []}, **more,
     }  # fmt: skip
 

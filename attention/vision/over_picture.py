@@ -28,6 +28,7 @@ from attention.pictures.layout import (
     position_name,
     short_axis_name,
 )
+from attention.pictures.look import TYPE
 from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import NO_TOKEN, Meta
 from attention.trace.stats import finite_range
@@ -150,7 +151,7 @@ def over_picture_json(
     layout["xaxis"] |= {"showticklabels": False, "constrain": "domain"}
     layout["yaxis"] |= {"showticklabels": False, "scaleanchor": "x", "constrain": "domain"}  # square cells
     layout["annotations"] = [
-        note(escape(token.text, quote=False), x=token.x + (token.columns - 1) / 2, y=token.y, bgcolor="rgba(255,255,255,0.8)", font={"size": 10, "color": "#111111"})
+        note(escape(token.text, quote=False), x=token.x + (token.columns - 1) / 2, y=token.y, bgcolor="rgba(255,255,255,0.8)", font={"size": TYPE["axis"], "color": "#111111"})
         for token in grid.others
     ]  # fmt: skip
     own_box, chosen_box = grid.box(fixed) if is_same else None, None if chosen is None else grid.box(chosen)

@@ -17,6 +17,7 @@ from attention.comparison.comparison import (
 )
 from attention.explanation import tables
 from attention.explanation.alignment import align
+from attention.pictures.look import LIGHT
 from attention.pictures.message import to_plotly
 
 TEXT = "the cat sat on it"
@@ -154,7 +155,7 @@ def test_comparison_maps_share_scales_clicks_files_and_alt_texts():
     first, second, difference = (spec["data"][0] for spec in maps)
     assert (first["zmin"], first["zmax"]) == (second["zmin"], second["zmax"])
     assert (difference["zmin"], difference["zmax"]) == (-comparison.largest, comparison.largest)
-    assert dict(map(tuple, difference["colorscale"]))[0.5] == "#ffffff"
+    assert dict(map(tuple, difference["colorscale"]))[0.5] == LIGHT["zero"]
     ground = maps[2]["data"][1]
     assert "no partner" in ground["hovertemplate"]
     assert bool((torch.tensor(ground["z"]).isnan() == comparison.matrix.isfinite()).all())

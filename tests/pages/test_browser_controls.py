@@ -212,8 +212,8 @@ def test_weights_follow_temperature_without_messages_and_repaint_plotly_cells(op
             largest = float(expected.weights[0].max())
             assert last == (f"{largest:.3g}" if colors == "stretched" else "1")
             if colors == "stretched":
-                note = page.locator(".figures .js-plotly-plot").nth(1).locator(".annotation-text", has_text="brightest")
-                assert note.text_content() == f"brightest = {float(last):.3g}"
+                note = page.locator(".figures .js-plotly-plot").nth(1).locator(".annotation-text", has_text="full colour")
+                assert note.text_content() == f"full colour = {float(last):.3g}"
 
 
 def test_values_rounding_to_zero_have_no_sign(open_page: Open, server: str) -> None:

@@ -435,7 +435,7 @@ def test_row_that_sees_no_key_is_drawn_and_labelled() -> None:
 @pytest.mark.parametrize(
     ("link", "words"),
     [
-        ({}, "brightest = "),
+        ({}, "full colour = "),
         ({"colors": "log"}, "logarithmic"),
     ],
 )
@@ -446,7 +446,7 @@ def test_colour_bar_names_the_colour_range_of_a_link(
     weights = drawn(app)[map_of_weights]
     (note,) = (note["text"] for note in weights["layout"]["annotations"] if note.get("name") == "colors")
     assert note.startswith(words)
-    assert (weights["data"][0]["zmax"] < 1) == (words == "brightest = ")
+    assert (weights["data"][0]["zmax"] < 1) == (words == "full colour = ")
     assert component_message(app)["controls"]["colors"]["value"] == link.get("colors", "stretched")
 
 

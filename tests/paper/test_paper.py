@@ -31,6 +31,7 @@ from attention.paper.marks import (
     visible_cells,
 )
 from attention.pictures import heatmap
+from attention.pictures.charts import POINT_COLOR
 from attention.pictures.downsample import pool_blocks
 from attention.pictures.drawing import ALLOWED_COLOR, HIDDEN_COLOR
 from attention.pictures.layout import CHOSEN_COLOR as CROSS
@@ -286,8 +287,9 @@ def test_picture_without_a_chosen_cell_has_no_outline():
     assert figure.layout.meta["file"] == ["weights", "L0-H1", "q4-k2"]
     bare = without_outlines(figure)
     assert bare.layout.meta["file"] == ["weights", "L0-H1"]
-    assert CROSS.encode() in picture(figure, "svg")
-    assert CROSS.encode() not in picture(bare, "svg")
+    outline = f"stroke: {CROSS}".encode()
+    assert outline in picture(figure, "svg")
+    assert outline not in picture(bare, "svg")
     assert len(figure.layout.shapes) == 3
     assert picture(bare, "svg") == picture(heatmap.heatmap(trace(mask="causal"), "weights", head=1), "svg")
 
@@ -593,7 +595,7 @@ def test_small_negative_number_prints_without_a_sign():
 
 def test_chosen_cell_is_outlined_in_its_colour():
     root = svg("weights")
-    frames = [path for path in root.iter(f"{SVG}path") if "stroke: #ff3ec9" in path.get("style", "")]
+    frames = [path for path in root.iter(f"{SVG}path") if f"stroke: {CROSS}" in path.get("style", "")]
     assert len(frames) == 3  # its row, its column, itself
 
     def corners(path):
@@ -602,7 +604,7 @@ def test_chosen_cell_is_outlined_in_its_colour():
 
     boxes = np.concatenate([shapes(root, "cells")[0], shapes(root, "ground")[0]])
     assert (np.abs(boxes - corners(frames[2])).max(axis=1) < 0.02).sum() == 1
-    assert len([path for path in svg("output").iter(f"{SVG}path") if "stroke: #ff3ec9" in path.get("style", "")]) == 1
+    assert len([path for path in svg("output").iter(f"{SVG}path") if f"stroke: {CROSS}" in path.get("style", "")]) == 1
 
 
 # -- large matrices -----------------------------------------------------------------------------
@@ -720,7 +722,7 @@ def test_bars_are_as_high_as_their_numbers():
 def test_points_lie_on_the_curve_in_their_colours(name):
     figure, root = FIGURES[name](), svg(name)
     styles = [path.get("style", "") for path in root.iter(f"{SVG}path")]
-    assert sum("fill: #" in style and "stroke: #3d8bc9" in style for style in styles) == 5
+    assert sum("fill: #" in style and f"stroke: {POINT_COLOR}" in style for style in styles) == 5
     for color in figure.data[1].marker.color:
         assert sum(f"fill: {color}" in style for style in styles) == 1
     assert any("stroke-dasharray" in style for style in styles)

@@ -4,7 +4,6 @@ import time
 from functools import cache
 
 import numpy as np
-import plotly.colors
 import plotly.graph_objects as go
 import pytest
 import torch
@@ -14,6 +13,7 @@ from attention import STEPS, AttentionConfig, Cell, ConfigError, Layer, MissingE
 from attention.base.printed import format_number
 from attention.formula.positions import rotate
 from attention.pictures import heatmap, message
+from attention.pictures.look import LIGHT
 from attention.pictures.scales import drawn_span, scale_range
 from attention.pictures.steps_view import factor_maps
 
@@ -261,15 +261,15 @@ def test_mosaic_ticks_name_the_rows_beside_them(n_heads):
 
 # -- colours follow the kind of number ----------------------------------------------------------
 
-VIRIDIS = [color for _, color in plotly.colors.get_colorscale("Viridis")]
+SHADES = [LIGHT["zero"], LIGHT["weight"]]
 
 
 @pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
-def test_probabilities_are_viridis_from_zero_to_one(draw):
+def test_probabilities_grow_from_the_page_to_one_hue(draw):
     for sample in (trace(), trace(temperature=0.05), trace(init="linear")):
         data = draw(sample, "weights").data[0]
         assert (data.zmin, data.zmax) == (0, 1)
-        assert [color for _, color in data.colorscale] == VIRIDIS
+        assert [color for _, color in data.colorscale] == SHADES
         assert not data.reversescale
 
 
@@ -283,7 +283,7 @@ def test_signed_numbers_are_symmetric_about_a_neutral_zero(draw, step):
     assert data.zmax == float(tensor[tensor.isfinite()].abs().max())
     assert len(data.colorscale) % 2 == 1
     assert data.colorscale[len(data.colorscale) // 2][0] == 0.5
-    assert [color for _, color in data.colorscale] != VIRIDIS
+    assert [color for _, color in data.colorscale] != SHADES
 
 
 @pytest.mark.parametrize("step", [*MAPS, "query", "head_output"])
@@ -316,7 +316,7 @@ def test_stretched_colours_end_at_the_brightest_with_a_note(draw):
     assert weights[0].max() < weights.max()
     figure = draw(sample, "weights", colors="stretched")
     assert figure.data[0].zmax == largest
-    assert colour_notes(figure) == [f"brightest = {largest:.3g}"]
+    assert colour_notes(figure) == [f"full colour = {largest:.3g}"]
     assert figure.data[0].colorbar.ticktext[-1] == f"{largest:.3g}"
     assert f"colours stretched to 0 … {largest:.3g}" in figure.layout.meta["alt"]
     assert colour_notes(draw(sample, "weights")) == []
@@ -658,7 +658,7 @@ def test_scale_leaves_out_queries_of_few_keys_and_outlier_features():
     weights = causal.layers[0].weights
     figure = heatmap.heatmap(causal, "weights", colors="stretched")
     assert figure.data[0].zmax == float(weights[0, 7:].max()) < float(weights[0].max()) == 1
-    assert colour_notes(figure) == [f"brightest = {figure.data[0].zmax:.3g} or more"]
+    assert colour_notes(figure) == [f"full colour = {figure.data[0].zmax:.3g} or more"]
     output = torch.randn(60, 64, generator=torch.Generator().manual_seed(0))
     ordinary = float(output.abs().max())
     output[:, 5] *= 100

@@ -3,6 +3,7 @@
 import { MOST_CELLS } from "./pooling.js";
 import { colorNumbers, repaint, setText } from "./cells.js";
 import { gridTraces, showShares } from "./picture_grid.js";
+import { css, lookOf } from "./screen_look.js";
 import { enlargedSize, isEnlarged, offerEnlarging } from "./enlarge.js";
 import { fitTicks, hasTokens, ordinal, quoted, textWidth, unescapeHtml, wrapText } from "./ticks.js";
 import { AXES, visibleRange } from "./zoom.js";
@@ -11,7 +12,7 @@ import { AXES, visibleRange } from "./zoom.js";
 const CONFIG = { displayModeBar: false, responsive: false, scrollZoom: false, typesetMath: false };
 // The minimum size in pixels of a cell with a readable number, with or without a sign, at the default font size.
 const MIN_CELL = { signed: 23, unsigned: 20, height: 13 };
-const FONT_SIZES = { text: 10, subtitle: 11 }; // the defaults
+const FONT_SIZES = { text: 10, subtitle: 12 }; // those for which `MIN_CELL` and `SUBTITLE` are
 const PICTURE_HEIGHTS = { low: 260, high: 560 }; // pixels of a figure over a picture
 const LABEL_WIDTHS = { full: 36, short: 18 }; // the pixels that the panel labels "L2 H11" and "2.11" need
 const ABOVE_TILES = 210; // pixels of the page above the tiles of all heads
@@ -20,19 +21,18 @@ const SUBTITLE = { line: 14, edge: 6, free: 2 }; // pixels: the height of a line
 
 // The layout in the colours and the font of the page.
 function applyTheme(layout, root) {
-  const style = getComputedStyle(root);
-  const color = (name, fallback) => style.getPropertyValue(name).trim() || fallback;
-  const text = color("--st-text-color", "#31333f");
-  const background = color("--st-background-color", "#ffffff");
-  const font = { family: color("--st-font", "sans-serif"), color: text };
+  const look = lookOf(root);
+  const themed = look.themed(layout);
+  const [text, background] = [css(look.ink), css(look.ground)];
+  const font = { family: look.font, color: text };
   // A finger scrolls the page; it does not zoom a map. In a picture, a double click chooses a patch.
   const isFixed = Boolean(layout.meta.grid) || matchMedia("(pointer: coarse)").matches;
   return {
-    ...layout,
+    ...themed,
     font: { ...layout.font, ...font },
     hoverlabel: { bgcolor: background, bordercolor: text, font: { ...font, size: 12 }, align: "left" },
-    xaxis: { ...layout.xaxis, fixedrange: isFixed },
-    yaxis: { ...layout.yaxis, fixedrange: isFixed },
+    xaxis: { ...themed.xaxis, fixedrange: isFixed },
+    yaxis: { ...themed.yaxis, fixedrange: isFixed },
     dragmode: isFixed ? false : "zoom",
   };
 }
@@ -199,10 +199,10 @@ function liveTraces({ figure, view }, liveLayer) {
   return [...data, ...others.filter(({ type }) => type !== "heatmap")]; // the trace of the colour bar
 }
 
-// The note beside the bar of colours that end at the brightest cell, as `scale_note` in attention/pictures/scales.py.
-function withBrightest(layout, { meta, zmax }) {
+// The note beside the bar of colours that end at the largest number, as `scale_note` in attention/pictures/scales.py.
+function withFullColor(layout, { meta, zmax }) {
   if (meta?.colors !== "stretched") return layout;
-  const text = `brightest = ${Number(zmax.toPrecision(3))}`;
+  const text = `full colour = ${Number(zmax.toPrecision(3))}`;
   const more = (note) => (note.text.endsWith(" or more") ? " or more" : "");
   return { ...layout, annotations: layout.annotations.map((note) => (note.name === "colors" ? { ...note, text: text + more(note) } : note)) };
 }
@@ -231,9 +231,10 @@ function currentPlot(state, picture) {
     const liveLayer = picture.layerOf(state);
     picture.view = liveLayer.view(picture.live, rows, columns);
     data = liveTraces(picture, liveLayer);
-    layout = withBrightest(layout, data[0]);
+    layout = withFullColor(layout, data[0]);
     layout = addBlockSubtitle(layout, picture.view);
   }
+  data = lookOf(state.root).themed(data);
   layout = shortenLabels(fitMargins(state, wrapSubtitle(state, picture.element, layout)), picture.element);
   if (picture.meta.panels.length) {
     const [[xaxis, across], [yaxis, down]] = AXES.map((axis) => fitAxis(state, picture, layout, axis));
@@ -274,12 +275,12 @@ function repaintCells(picture, data, layout) {
   picture.lastPaint = current;
   if (data[0].type !== "heatmap" || previous?.frame !== current.frame || previous.width !== current.width) return false;
   if (!hiddenCells.every((cells, i) => equalHiddenCells(previous.hiddenCells[i], cells)) || !repaint(picture.element, data[0])) return false;
-  writeBrightest(picture.element, layout);
+  writeFullColor(picture.element, layout);
   return true;
 }
 
-// Writes the note of the colour range as `withBrightest` has it, without Plotly.
-function writeBrightest(element, { annotations = [] }) {
+// Writes the note of the colour range as `withFullColor` has it, without Plotly.
+function writeFullColor(element, { annotations = [] }) {
   const index = annotations.findIndex(({ name }) => name === "colors");
   const written = element.querySelector(`.annotation[data-index="${index}"] .annotation-text`);
   if (!written) return;

@@ -2,8 +2,10 @@
 
 import { inkOn, luminance } from "./cells.js";
 
-const ROLES = ["ground", "panel", "zero", "line", "edge", "ink", "soft", "dot", "weight", "on-weight", "query", "key", "value",
-  "most-negative", "negative", "positive", "most-positive"];
+export const ROLES = ["ground", "panel", "zero", "line", "edge", "ink", "soft", "dot", "weight", "on-weight", "query", "key", "value",
+  "most-negative", "negative", "positive", "most-positive", "point", "other-point", "chance", "yes", "no"];
+/** The roles between which colours are mixed. */
+const SCALES = [["zero", "weight"], ["most-negative", "negative"], ["negative", "zero"], ["zero", "positive"], ["positive", "most-positive"]];
 
 const rgb = (color) => color.match(/[\d.]+/g).slice(0, 3).map(Number);
 export const css = (color) => `rgb(${color.map(Math.round).join(",")})`;
@@ -20,6 +22,26 @@ const contrast = (a, b) => {
   return Math.max(x, y) / Math.min(x, y);
 };
 
+const hexOf = (color) => `#${color.map((channel) => Math.round(channel).toString(16).padStart(2, "0")).join("")}`;
+export const channelsOf = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+
+// The share of `to` in a mixture of two colours; null if it is none.
+function shareOf(color, from, to) {
+  const [span, offset] = [to, color].map((end) => end.map((channel, i) => channel - from[i]));
+  const share = span.reduce((sum, channel, i) => sum + channel * offset[i], 0) / span.reduce((sum, channel) => sum + channel ** 2, 0);
+  return share >= 0 && share <= 1 && mix(from, to, share).every((channel, i) => Math.abs(channel - color[i]) <= 1) ? share : null;
+}
+
+const looks = new Map(); // light and dark
+
+/** How the page looks now. */
+export function lookOf(root) {
+  const { colorScheme } = getComputedStyle(root);
+  const isDark = colorScheme.includes("dark") && (!colorScheme.includes("light") || matchMedia("(prefers-color-scheme: dark)").matches);
+  if (!looks.has(isDark)) looks.set(isDark, Object.assign(new Look(root), { isDark }));
+  return looks.get(isDark);
+}
+
 const context = document.createElement("canvas").getContext("2d");
 
 export class Look {
@@ -31,6 +53,9 @@ export class Look {
       probe.style.color = `var(--lab-${role})`;
       this[role] = rgb(style.color);
     }
+    const pairs = ROLES.map((role) => [role, style.getPropertyValue(`--lab-${role}`).match(/#\w{6}/g)?.map(channelsOf) ?? []]);
+    this.pairs = Object.fromEntries(pairs); // of each role the colour on a light and on a dark ground
+    this.darkened = new Map(pairs.map(([, [light, dark]]) => light && [hexOf(light), hexOf(dark)]).filter(Boolean));
     const size = (name) => parseFloat(style.getPropertyValue(`--lab-${name}-size`));
     this.size = Object.fromEntries(["axis", "label", "text", "word", "headline"].map((name) => [name, size(name)]));
     this.font = style.fontFamily;
@@ -56,7 +81,26 @@ export class Look {
   /** A scale as Plotly takes it. */
   plotly(isShare) {
     const stops = isShare ? [this.zero, this.weight] : this.signedStops;
-    const hex = (color) => `#${color.map((channel) => Math.round(channel).toString(16).padStart(2, "0")).join("")}`;
-    return stops.map((color, i) => [i / (stops.length - 1), hex(color)]);
+    return stops.map((color, i) => [i / (stops.length - 1), hexOf(color)]);
+  }
+
+  // A colour that Python chose for a light ground, as it is here.
+  here(hex) {
+    if (!this.isDark) return hex;
+    if (!this.darkened.has(hex)) {
+      const color = channelsOf(hex);
+      const found = SCALES.map(([from, to]) => [from, to, shareOf(color, this.pairs[from][0], this.pairs[to][0])]).find(([, , share]) => share !== null);
+      this.darkened.set(hex, found ? hexOf(mix(this.pairs[found[0]][1], this.pairs[found[1]][1], found[2])) : hex);
+    }
+    return this.darkened.get(hex);
+  }
+
+  /** A part of a figure with the colours of a dark page, if this is one. */
+  themed(value, isColor = false) {
+    if (!this.isDark) return value;
+    if (typeof value === "string") return isColor && /^#[0-9a-f]{6}$/i.test(value) ? this.here(value.toLowerCase()) : value;
+    if (value === null || typeof value !== "object" || ArrayBuffer.isView(value)) return value;
+    if (Array.isArray(value)) return isColor || typeof value[0] === "object" ? value.map((part) => this.themed(part, isColor)) : value;
+    return Object.fromEntries(Object.entries(value).map(([key, part]) => [key, key === "z" || key === "meta" ? part : this.themed(part, /color/.test(key))]));
   }
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from attention.pictures import look
 from attention.pictures.message import CONTAINERS_HTML, SCRIPTS_DIR
 from pages.ui.server import assets
 
@@ -15,7 +14,7 @@ def component() -> Any:
         "lab_figure",
         "attention_figure",
         CONTAINERS_HTML,
-        look.variables() + "".join(file.read_text() for file in sorted(SCRIPTS_DIR.glob("*.css"))),
+        "".join(file.read_text() for file in sorted(SCRIPTS_DIR.glob("*.css"))),
     )
 
 

@@ -1,11 +1,13 @@
 // The small maps of a lesson as HTML tables, which screen readers and keyboards can navigate.
 
+import { inkOn } from "./cells.js";
 import { create } from "./elements.js";
+import { channelsOf, lookOf } from "./screen_look.js";
 
 const MANY = 7; // columns; above this, numbers do not fit on a phone
 const SHORT = 2; // characters of a label that stays horizontal on a phone
 
-const INK = { "#000000": "dark", "#ffffff": "light" };
+const look = () => lookOf(document.querySelector(".lesson"));
 
 function heading(text, scope) {
   return create("th", { scope, textContent: text, title: text });
@@ -14,9 +16,11 @@ function heading(text, scope) {
 // A cell, or a question mark for a cell that is withheld until the answer.
 function createCell(cell, label) {
   if (!cell) return create("td", { className: "withheld", textContent: "?", title: `${label}: comes after your answer` });
-  const [text, exact, background, ink] = cell;
-  const td = create("td", { textContent: text, title: `${label}: ${exact}`, className: INK[ink] ?? "" });
+  const [text, exact, color] = cell;
+  const td = create("td", { textContent: text, title: `${label}: ${exact}` });
+  const background = look().here(color);
   td.style.setProperty("--cell-color", background);
+  td.style.color = inkOn(channelsOf(background));
   return td;
 }
 
@@ -65,7 +69,7 @@ function createPicture(figure) {
       const cell = figure.cells[0][column] ?? null;
       const td = createCell(cell, `row ${i}, column ${k}`);
       td.replaceChildren(create("span", { textContent: cell?.[0] ?? "" }));
-      const color = cell ? `${cell[2]}99` : "#00000000"; // in front of the picture, which stays visible
+      const color = cell ? `${look().here(cell[2])}99` : "#00000000"; // in front of the picture, which stays visible
       td.style.backgroundImage = `linear-gradient(${color}, ${color}), url("${source}")`;
       td.style.backgroundSize = `100% 100%, ${100 * places.length}% ${100 * columns.length}%`;
       td.style.backgroundPosition = `0 0, ${percent(k, places.length)} ${percent(i, columns.length)}`;

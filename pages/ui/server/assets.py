@@ -140,8 +140,8 @@ def _more_styles(path: str, query: str) -> tuple[str, bool]:
 @cache
 def _page(more: str, opens: bool) -> str:
     # At the end of the body, because Streamlit adds its styles to the head later and the last rule wins.
-    opening = look.variables() + (SCRIPTS_DIR / "screen.css").read_text(encoding="utf-8") if opens else ""
-    styles = f"<style>{STYLES}{_WIDE}{more}{opening}</style>"
+    opening = (SCRIPTS_DIR / "screen.css").read_text(encoding="utf-8") if opens else ""
+    styles = f"<style>{look.variables()}{STYLES}{_WIDE}{more}{opening}</style>"
     page = INDEX.read_text(encoding="utf-8").replace("</body>", f"{styles}</body>", 1)
     scripts = "".join(f'<script type="module" src="{script(name)}"></script>' for name in (*HEAD, *["opening"] * opens))
     return page.replace("<head>", f"<head>{scripts}", 1)

@@ -15,8 +15,8 @@ from attention.sources.reader import SourceKind
 from attention.sources.second_state import SECOND
 
 COLORS = Knob(
-    "colors", "stretched", Choice(scales.COLORS, ("0 to 1", "brightest", "log")), "Colours",
-    "Brightest: the largest number that is drawn.",
+    "colors", "stretched", Choice(scales.COLORS, ("0 to 1", "largest", "log")), "Colours",
+    "The full colour is 1, or the largest number that is drawn.",
     inline=True, order=80,
 )  # fmt: skip
 EDITING = Knob(
