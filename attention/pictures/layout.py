@@ -172,7 +172,7 @@ def _width(token: str) -> int:
 def _margin(layer: Layer) -> dict[str, int]:
     """Returns the margins for titles and tokens, equal for every step of a layer, so that maps side by side line up."""
     below = 28 + (_label_pixels(layer) if _needs_vertical_labels(layer) else 16)
-    return {"l": 32 + _label_pixels(layer), "r": 12, "t": 78, "b": below}
+    return {"l": 32 + _label_pixels(layer), "r": 18, "t": 78, "b": below}
 
 
 def _label_pixels(layer: Layer) -> int:

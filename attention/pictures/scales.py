@@ -106,7 +106,7 @@ def _bar(many: bool, colors: str = "fixed") -> dict[str, Any]:
     """Returns the colour bar without its ticks; that of the logarithmic scale is longer."""
     return {
         "orientation": "h", "thickness": 8, "len": (0.25 if many else 0.5) * (1.5 if colors == "log" else 1), "x": 1, "xanchor": "right", "xpad": 0,
-        "y": 1, "ypad": 18 if many else 4, "outlinewidth": 0, "tickfont": {"size": TYPE["axis"]},
+        "y": 1, "ypad": 18 if many else 4, "outlinewidth": 0, "tickfont": {"size": TYPE["axis"]}, "ticklabeloverflow": "allow",
     }  # fmt: skip
 
 

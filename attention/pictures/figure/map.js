@@ -10,9 +10,8 @@ import { AXES, visibleRange } from "./zoom.js";
 
 // Without Plotly's toolbar, which would lie on titles: dragging zooms, a double click resets.
 const CONFIG = { displayModeBar: false, responsive: false, scrollZoom: false, typesetMath: false };
-// The minimum size in pixels of a cell with a readable number, with or without a sign, at the default font size.
-const MIN_CELL = { signed: 23, unsigned: 20, height: 13 };
-const FONT_SIZES = { text: 10, subtitle: 12 }; // those for which `MIN_CELL` and `SUBTITLE` are
+const CELL = { space: 3, height: 1.3 }; // pixels around a number, and the height of its cell in font sizes
+const SUBTITLE_SIZE = 12; // that for which `SUBTITLE` is
 const PICTURE_HEIGHTS = { low: 260, high: 560 }; // pixels of a figure over a picture
 const LABEL_WIDTHS = { full: 36, short: 18 }; // the pixels that the panel labels "L2 H11" and "2.11" need
 const ABOVE_TILES = 210; // pixels of the page above the tiles of all heads
@@ -118,20 +117,20 @@ function fitMargins(state, layout) {
 
 // Whether cells are large enough for readable numbers at this width and zoom. Maps of the same shape show numbers
 // together, such as weights and scores.
-function showsNumbers(state, figure) {
+function showsNumbers(state, figure, { margin, font: { family } }) {
   const [ownPanel] = figure.layout.meta.panels;
   return state.figures.every((other, i) => {
     const { data: [heat], layout } = other;
     const [panel] = layout.meta.panels;
     if (!heat.texttemplate || panel.rows !== ownPanel.rows || panel.columns !== ownPanel.columns) return true;
-    const pixels = plotSize(state.pictures[i].element, layout);
+    const pixels = plotSize(state.pictures[i].element, { ...layout, margin });
     const cell = (axis) => {
       const [from, to] = visibleRange(state, other, axis);
       return pixels[axis] / Math.abs(to - from);
     };
-    const scale = (heat.textfont?.size ?? FONT_SIZES.text) / FONT_SIZES.text;
-    const width = MIN_CELL[heat.zmin < 0 ? "signed" : "unsigned"];
-    return cell("xaxis") >= scale * width && cell("yaxis") >= scale * MIN_CELL.height;
+    const size = heat.textfont?.size ?? SUBTITLE_SIZE;
+    const widest = Math.max(-heat.zmin, heat.zmax).toFixed(2);
+    return cell("xaxis") >= textWidth(heat.zmin < 0 ? `-${widest}` : widest, `${size}px ${family}`) + CELL.space && cell("yaxis") >= size * CELL.height;
   });
 }
 
@@ -150,7 +149,7 @@ function wrapSubtitle(state, element, layout) {
     return wrap(mayPool ? blockSubtitle(text, 2, 2) : text, state.pictures[i].element.clientWidth).length;
   }));
   if (maxLines < 2) return layout;
-  const extra = SUBTITLE.line * (title.subtitle.font.size / FONT_SIZES.subtitle) * (maxLines - 1);
+  const extra = SUBTITLE.line * (title.subtitle.font.size / SUBTITLE_SIZE) * (maxLines - 1);
   const text = wrap(title.subtitle.text, element.clientWidth).join("<br>");
   return {
     ...layout,
@@ -241,7 +240,7 @@ function currentPlot(state, picture) {
     layout = { ...layout, xaxis, yaxis };
     offerEnlarging(picture, across > 1 || down > 1);
   }
-  const overrides = data[0].texttemplate && !showsNumbers(state, figure) ? { texttemplate: "" } : {};
+  const overrides = data[0].texttemplate && !showsNumbers(state, figure, layout) ? { texttemplate: "" } : {};
   // As many digits as the line of the chosen cell; files have all of them.
   if (data[0].hovertemplate) overrides.hovertemplate = data[0].hovertemplate.replace("%{z:.9g}", "%{z:.4~g}");
   // If a cell is a block, `showTip` shows which of its cells the number belongs to.
