@@ -11,23 +11,13 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
-HARBOR = "source=model&model=SmolLM2-135M-Instruct&text=The+quiet+harbor+watched+the+copper+moon.+The+quiet+harbor+watched+the"
-SILENCED = "18.6.zero;17.3.zero;17.4.zero;17.5.zero"
+INDUCTION = "source=trained&task=induction&layer=1&q=16&k=4"
 SHOTS = {
     "explore": ("/", 1280, 720, "light"),
     "model": ("/?source=model&layer=0&head=2&view=factors&q=4&k=3", 1360, 760, "light"),
-    "compare": (
-        f"/?{HARBOR}&layer=20&head=3&q=11&k=0&compare=interventions%3D{SILENCED.replace(';', '%3B')}",
-        1360,
-        800,
-        "dark",
-    ),
-    "circuits": (
-        f"/heads?{HARBOR}&heads_inside=true&layer=23&head=1&q=12&k=5&target=%C2%B7copper",
-        1360,
-        1000,
-        "light",
-    ),
+    "compare": (f"/?{INDUCTION}&compare=interventions%3D0.0.zero", 1360, 900, "dark"),
+    "circuits": (f"/heads?{INDUCTION}&heads_inside=true", 1360, 1420, "light"),
+    "many_texts": ("/heads?heads_over=many+texts&heads_result=example", 1360, 900, "light"),
     "all_heads": ("/heads?source=model&layer=0&head=2", 1360, 1000, "dark"),
     "heads": ("/heads?mask=causal&heads=8&head=2&q=4&k=2", 1360, 920, "dark"),
     "masks": ("/?explore_mask=true&mask=causal&q=4&k=2", 1360, 800, "light"),

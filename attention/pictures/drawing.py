@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _MAX_LAYER_NAME = 14  # characters of a layer's name beside its index
-HIDDEN_COLOR, ALLOWED_COLOR = LIGHT["dot"], LIGHT["yes"]
+HIDDEN_COLOR, ALLOWED_COLOR = LIGHT["line"], LIGHT["yes"]
 
 
 def build_map(
