@@ -44,20 +44,20 @@ if __name__ == "app":  # imported by the server at its start; each run of the pa
     app = st.App(__file__, **application.parts())
 else:
     page = start(START, "")
-    compares = session().state.compares
-    if not compares:
+    below = None
+    if session().state.compares:
+        below = next(feature.two_states for feature in panels() if feature.two_states)(page)
+    else:
         maps()
-    with page.about if compares else st.container(horizontal=True, gap=None, key="page_about"):
+    with st.container(horizontal=True, gap=None, key="page_about"):
         for feature in panels():
             feature.about_explore()
         if has_patches(page.layer):
             st.caption(
                 "Double-click a patch of the picture, or a token above it, to make it the query.", width="content"
             )
-    if compares:
-        for feature in panels():
-            if feature.two_states:
-                feature.two_states(page)
+    if below:
+        below()
         page.end()
         st.stop()
     for feature in panels():
