@@ -249,6 +249,7 @@ class Screen(TypedDict):
         changes: the knobs that are not as the source opened; `reset` has the values that undo them. Of two states, those of B that are not as in A.
         fixed: sizes that the model fixes, by label.
         compared: the two states, if there are two.
+        maskable: whether a click may hide a cell.
     """
 
     queries: list[str]
@@ -277,6 +278,7 @@ class Screen(TypedDict):
     reset: NotRequired[dict[str, Any]]
     fixed: NotRequired[dict[str, int]]
     compared: NotRequired[Compared]
+    maskable: NotRequired[bool]
 
 
 class Message(TypedDict):

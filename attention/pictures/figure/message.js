@@ -183,6 +183,7 @@
  * @property {object} [reset] the knobs that undo them
  * @property {Object<string, number>} [fixed] sizes that the model fixes
  * @property {Compared} [compared] the two states, if there are two
+ * @property {boolean} [maskable] whether a click may hide a cell
  */
 
 /**

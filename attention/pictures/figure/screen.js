@@ -49,9 +49,11 @@ export class FirstScreen {
   before = null; // the chosen row before a knob was turned
   toldScene = null;
 
-  // `send(knobs)` reports what the user chose.
-  constructor(root, send) {
-    Object.assign(this, { root, send });
+  masking = false; // whether a click on the map hides or shows a cell
+
+  // `send(knobs)` reports what the user chose, and `click(cell)` a cell to hide or to show.
+  constructor(root, send, click) {
+    Object.assign(this, { root, send, click });
     root.innerHTML = SKELETON;
     root.classList.toggle("all", remembered(ALL_KNOBS) === "true");
     this.part = (name) => root.querySelector(name);
@@ -90,8 +92,29 @@ export class FirstScreen {
     this.part(".where").textContent = sent.where;
     this.drawCompared();
     this.drawFormula();
+    if (this.masking && !this.maskable) this.mask(false);
     this.drawTools();
     this.layout();
+  }
+
+  // Of few tokens, whose cells are single ones.
+  get maskable() { return Boolean(this.sent.maskable && this.click) && !this.sent.terms.some(({ block }) => block); }
+
+  // Begins to edit the mask on the map, or ends it.
+  mask(isOn) {
+    this.masking = isOn;
+    this.root.classList.toggle("masking", isOn);
+    if (isOn && !["hide", "share"].includes(this.term)) this.chooseTerm(this.numbers.has("share") ? "share" : "hide");
+    this.drawTools();
+    this.paint();
+    if (isOn) this.map.root.focus({ preventScroll: true });
+  }
+
+  // Hides a cell, or shows it.
+  toggle(q, k) {
+    Object.assign(this, { q, k });
+    this.paint();
+    this.click({ step: "toggled", x: k, y: q });
   }
 
   /** Shows a head whose knob moves, before Python answers. */
@@ -132,7 +155,8 @@ export class FirstScreen {
   pick(row, column) {
     this.stop();
     const { map, numbers, term } = this;
-    if (row !== null && column !== null) {
+    if (this.masking && row !== null && column !== null && term !== "collect") this.toggle(row, column);
+    else if (row !== null && column !== null) {
       const [q, k] = numbers.cellOfBlock(term, row, column);
       if (term === "collect") this.choose({ q, column: k }, "collect");
       else this.choose({ q, k }, term);
@@ -238,7 +262,11 @@ export class FirstScreen {
       const q = clamp(this.q + down, 0, this.numbers.n - 1);
       if (isOutput) this.choose({ q, column: clamp(this.column + across, 0, this.map.geometry.columns - 1) }, "collect");
       else this.choose({ q, k: clamp(this.k + across, 0, this.numbers.m - 1) }, this.term);
-    } else if (key === " " && target === this.map.root) this.play();
+    } else if (key === "Escape" && this.masking) {
+      this.mask(false);
+      this.root.parentElement.querySelector(".tools .mask").focus();
+    } else if (key === " " && target === this.map.root && this.masking) this.toggle(this.q, this.k);
+    else if (key === " " && target === this.map.root) this.play();
     else if (/^[1-5]$/.test(key) && this.numbers.has(SCENES[key - 1].name)) this.chooseTerm(SCENES[key - 1].name);
     else return;
     event.preventDefault();
@@ -472,6 +500,13 @@ export class FirstScreen {
       button.addEventListener("click", () => this.send({ typed: sent.sentence?.text ?? "", random: true }));
       parts.push(button);
     }
+    if (this.maskable) {
+      const button = create("button", { type: "button", className: "mask", textContent: this.masking ? "Done" : "Edit mask" });
+      button.ariaPressed = String(this.masking);
+      button.title = "Hide and show cells on the map";
+      button.addEventListener("click", () => this.mask(!this.masking));
+      parts.push(button);
+    }
     parts.push(more);
     if (!changes.length) {
       // Its place is kept, so that nothing moves when the first knob is turned.
@@ -551,7 +586,7 @@ export class FirstScreen {
       head.classList.remove("long");
       head.classList.toggle("long", head.scrollWidth > head.clientWidth + 1);
     }
-    const below = html(caption(this.numbers, scene, this.q, this.k, this.column));
+    const below = this.masking ? "A click on a cell hides or shows it; with the keys, arrows and Space. Escape ends." : html(caption(this.numbers, scene, this.q, this.k, this.column));
     const line = this.part(".caption");
     if (line.innerHTML !== below) line.innerHTML = below;
   }

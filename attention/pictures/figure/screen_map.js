@@ -199,6 +199,8 @@ export class LargeMap {
       if (g.isOutput && numbers.isDifference) return `<b>${signed(said(x))}</b> ${quoted(queries[row])}, number ${column}<small>B − A</small>`;
       if (g.isOutput) return `<b>${said(x)}</b> new ${quoted(queries[row])}, number ${column}<small>${numbers.m} shares × values, added up</small>`;
       const pair = `${quoted(queries[row])} → ${quoted(keys[column])}`;
+      const isEdited = this.root.closest(".masking");
+      if (isEdited) return `<b>${numbers.sees(row, column) ? said(x) : "hidden"}</b> ${pair}<small>click to ${numbers.sees(row, column) ? "hide" : "show"} it</small>`;
       if (Number.isNaN(x)) return `<b>hidden</b> ${pair}<small>by the mask</small>`;
       const of = (name) => numbers.row(name, row)?.[column];
       if (numbers.isDifference) return `<b>${signed(said(x))}</b> ${pair}<small>B − A</small>`;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from attention import Cell, Trace
 from attention.base.knobs import to_text
@@ -18,6 +18,11 @@ from pages.ui.state import knob_state
 from pages.ui.state.knob_table import KNOBS
 from pages.ui.state.session import session
 
+if TYPE_CHECKING:
+    from pages.ui.page.start import Page
+
+TOGGLED = "toggled"
+"""What a click on the map names instead of its step, while the mask is edited."""
 _PATIENCE = 1.0  # seconds in which the sentence is answered while one types
 
 
@@ -116,3 +121,12 @@ def apply(values: Mapping[str, Any], to: Literal["A", "B", "both"] = "A") -> Non
         knob_state.hold(typed(text, state.texts, bool(values.get("random"))), to)
     else:
         knob_state.apply_controls(values)
+
+
+def toggle_mask(page: Page, query: int, key: int) -> None:
+    """Hides a cell of the chosen head, or shows it, and chooses its pair."""
+    layer = page.layer
+    if knob_state.is_locked() or not (0 <= query < len(layer.tokens) and 0 <= key < len(layer.key_tokens)):
+        return
+    knob_state.set_custom_mask(layer.toggle_cell(page.cell.head, query, key))
+    knob_state.hold({QUERY.key: query, KEY.key: key})
