@@ -22,6 +22,9 @@ from pages.ui.state.session import session
 
 
 def pick_cell(step: str, x: int, y: int) -> None:
+    if step == explore.TOGGLED:
+        explore.toggle_mask(page.with_pending_changes(), y, x)
+        return
     current = knob_state.current_cell(page.trace)
     knob_state.choose_cell(steps_view.cell_of_click(page.trace, current, step, y, x), page.layer)
 
@@ -34,9 +37,9 @@ def maps() -> None:
     figures = lab_maps(current.trace, current.cell, view, colors, current.over_picture, pair)
     steps = overview_steps(tuple(step.name for step in current.layer.steps))
     around = current.around(steps=True, line=True, overview=steps, follow=True)
-    around = replace(
-        around, screen=explore.screen(current.trace, current.cell, type(current.source).__name__, around.live)
-    )
+    screen = explore.screen(current.trace, current.cell, type(current.source).__name__, around.live)
+    screen["maskable"] = not knob_state.is_locked() and "mask" in {control["name"] for control in around.controls}
+    around = replace(around, screen=screen)
     show.figures(figures, "lab_maps", pick_cell, around, explore.apply, rest=True, export="maps")
 
 
@@ -44,20 +47,20 @@ if __name__ == "app":  # imported by the server at its start; each run of the pa
     app = st.App(__file__, **application.parts())
 else:
     page = start(START, "")
-    compares = session().state.compares
-    if not compares:
+    below = None
+    if session().state.compares:
+        below = next(feature.two_states for feature in panels() if feature.two_states)(page)
+    else:
         maps()
-    with page.about if compares else st.container(horizontal=True, gap=None, key="page_about"):
+    with st.container(horizontal=True, gap=None, key="page_about"):
         for feature in panels():
             feature.about_explore()
         if has_patches(page.layer):
             st.caption(
                 "Double-click a patch of the picture, or a token above it, to make it the query.", width="content"
             )
-    if compares:
-        for feature in panels():
-            if feature.two_states:
-                feature.two_states(page)
+    if below:
+        below()
         page.end()
         st.stop()
     for feature in panels():

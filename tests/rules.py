@@ -48,7 +48,6 @@ CROSSINGS: dict[str, dict[str, int]] = {
     "attention/export/packing.py": {"vision": 1},
     "attention/files/array_writer.py": {"vision": 1},
     "attention/files/stored_layers.py": {"vision": 2},
-    "attention/lessons/mask_examples.py": {"vision": 1},
     "attention/lessons/grading.py": {"vision": 1},
     "attention/models/folder.py": {"vision": 1},
     "attention/models/in_memory.py": {"vision": 2},

@@ -97,7 +97,7 @@ class AttentionConfig:
     mask: str = knob(
         "none", Choice(MASKS), "Mask",
         "Which keys a query may attend to. Causal: its own position and earlier ones. Window: its neighbours. "
-        "Prefix: causal, and every query sees the first keys. Custom: click the cells, with “Click the mask” on Explore.",
+        "Prefix: causal, and every query sees the first keys. Custom: click the cells, with “Edit mask” on Explore.",
         _ALL_SOURCES, after_scores=True, inline=True, order=20)
     window: int = knob(
         2, Integer(0, limit="tokens"), "±", "How many positions away a visible key may be.",

@@ -59,6 +59,13 @@ def encode(visible: Visible) -> str:
     return f"{hidden.shape[0]}x{hidden.shape[1]}.{packed}"
 
 
+def toggle(visible: Visible, query_pos: int, key_pos: int) -> str:
+    """The mask with one cell hidden that was visible, or visible that was hidden, in the encoding of `encode`."""
+    changed = visible.clone()
+    changed[query_pos, key_pos] = ~visible[query_pos, key_pos]
+    return encode(changed)
+
+
 def encoded_size(cells: str) -> tuple[int, int]:
     """The numbers of queries and keys of an encoded mask.
 

@@ -17,20 +17,12 @@ from attention.formula import mask_tensor
 from attention.formula.names import INPUT, MASKED_SCORES, OUTPUT, SCALED_SCORES, SCORES, VALUE, WEIGHTS, Cell
 from attention.formula.normalizers import NORMALIZERS
 from attention.trace.layer import Layer
-from attention.vision.places import visible_of
 
 if TYPE_CHECKING:
     from attention.trace.trace import Trace
 
 
 _SCORES = (SCALED_SCORES, SCORES, MASKED_SCORES)
-
-
-def toggle_cell(visible: Tensor, query_pos: int, key_pos: int) -> str:
-    """The mask with one cell toggled, in the encoding of `attention.formula.mask_tensor.encode`."""
-    changed = visible.clone()
-    changed[query_pos, key_pos] = ~visible[query_pos, key_pos]
-    return mask_tensor.encode(changed)
 
 
 def hide_query(visible: Tensor, query_pos: int) -> str:
@@ -42,7 +34,7 @@ def hide_query(visible: Tensor, query_pos: int) -> str:
 
 def visible_cells(trace: Trace, layer: int = 0, head: int = 0) -> Tensor:
     """The visible cells of a head, boolean [query_pos key_pos]; all of them if there is no mask."""
-    return visible_of(trace.layer(layer), head)
+    return trace.layer(layer).visible_cells(head)
 
 
 def grid(trace: Trace, layer: int = 0, head: int = 0) -> pd.DataFrame:

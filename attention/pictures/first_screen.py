@@ -22,6 +22,9 @@ from attention.pictures.message_contract import Screen, Sentence, Term
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
+    from attention.explanation.explanation import Explanation
     from attention.trace.layer import Layer
     from attention.trace.trace import Trace
 
@@ -134,25 +137,38 @@ def _term(trace: Trace, layer: Layer, name: str, cell: Cell, few: bool, is_compu
     declaration = find_step(cell.step)
     matrix = layer.matrix(cell.step, cell.head).numpy()
     _, high = scales.scale_range(declaration, scales.drawn_span(layer, cell.step, cell.head), "fixed")
-    finite = np.where(np.isfinite(matrix), matrix, np.nan).astype(matrix.dtype)
     explanation = explain(trace, cell.step, cell.layer, cell.head, cell.row, cell.column)
+    return make_term(name, cell, matrix, float(high), explanation, few, with_row=not is_computable)
+
+
+def make_term(
+    name: str,
+    cell: Cell,
+    matrix: NDArray[Any],
+    limit: float,
+    explanation: Explanation | None,
+    few: bool,
+    with_row: bool = True,
+) -> Term:
+    """A term of the formula: a matrix of its step, whole if the tokens are `few`, and what is said of its number at a cell; nothing if there is no explanation."""
+    finite = np.where(np.isfinite(matrix), matrix, np.nan).astype(matrix.dtype)
     term: Term = {
         "name": name,
         "step": cell.step,
-        "limit": float(high),
-        "shown": explanation.displayed_value,
-        "short": explanation.short,
-        "sign": explanation.sign,
+        "limit": limit,
+        "shown": explanation.displayed_value if explanation else "",
+        "short": explanation.short if explanation else "",
+        "sign": explanation.sign if explanation else "",
         "z": finite,
     }
     if not few:
         down, across = (-(-size // _BLOCKS) for size in matrix.shape)
-        across = across if declaration.column_axis == "key_pos" else 1
+        across = across if find_step(cell.step).column_axis == "key_pos" else 1
         z = pool_blocks(matrix, down, across)
         term["z"] = np.where(np.isfinite(z), z, np.nan).astype(matrix.dtype)
         term["offsets"] = block_offsets(matrix, down, across)
         term["block"] = [down, across]
-        if not is_computable:
+        if with_row:
             term["row"] = finite[cell.row]
     return term
 
@@ -162,16 +178,23 @@ def _vectors(layer: Layer, head: int, query: int, key: int, few: bool) -> dict[s
     needed = {QUERY: [query], KEY: [key], VALUE: [key]}
     if layer.has(WEIGHTS):
         needed[VALUE] += layer.matrix(WEIGHTS, head)[query].topk(min(4, len(layer.key_tokens))).indices.tolist()
-    vectors: dict[str, dict[str, Any]] = {}
-    for name, positions in needed.items():
-        used = f"rotated_{name}" if name != VALUE and layer.has(f"rotated_{name}") else name
-        if not layer.has(used):
-            continue
-        matrix = layer.matrix(used, head).numpy()
-        if few:
-            vectors[name] = {"rows": matrix}
-            continue
-        kept = sorted(set(positions))
-        strip = pool_blocks(matrix, -(-len(matrix) // _BLOCKS), -(-matrix.shape[1] // _STRIP))
-        vectors[name] = {"strip": strip, "at": kept, "rows": matrix[kept]}
-    return vectors
+    used = {name: used_vector(layer, name) for name in needed}
+    return {
+        name: make_strip(layer.matrix(step, head).numpy(), None if few else needed[name])
+        for name, step in used.items()
+        if layer.has(step)
+    }
+
+
+def used_vector(layer: Layer, name: str) -> str:
+    """The step that the scores and the output use as query, key or value."""
+    return f"rotated_{name}" if name != VALUE and layer.has(f"rotated_{name}") else name
+
+
+def make_strip(matrix: NDArray[Any], positions: Sequence[int] | None) -> dict[str, Any]:
+    """Vectors beside a map: all rows; or blocks of them, and the rows at some positions."""
+    if positions is None:
+        return {"rows": matrix}
+    kept = sorted(set(positions))
+    strip = pool_blocks(matrix, -(-len(matrix) // _BLOCKS), -(-matrix.shape[1] // _STRIP))
+    return {"strip": strip, "at": kept, "rows": matrix[kept]}

@@ -213,6 +213,24 @@ class Term(TypedDict):
     row: NotRequired[NDArray[Any]]
 
 
+class Compared(TypedDict):
+    """Two states, A and B, of which a first screen shows one, or their difference.
+
+    Attributes:
+        shown: "A", "B" or "difference": B − A in every term.
+        sides: those of the three that can be shown.
+        reason: why the difference cannot; empty if it can.
+        a: the shares in A [query_pos key_pos], of many tokens those of the chosen query alone, where the screen shows B or the difference and both have the same tokens.
+        b: those in B, where it shows the difference.
+    """
+
+    shown: str
+    sides: list[str]
+    reason: str
+    a: NotRequired[NDArray[Any]]
+    b: NotRequired[NDArray[Any]]
+
+
 class Screen(TypedDict):
     """The numbers of one head for the first screen, see `first_screen.first_screen`.
 
@@ -228,8 +246,10 @@ class Screen(TypedDict):
         vectors: query, key and value as the scores and the output use them: all `rows`; of many tokens a `strip` of blocks and the rows `at` some positions.
         hidden: the cells that the mask hides [query_pos key_pos], of few tokens.
         hides: what hides the chosen key, in words; empty if it is in sight.
-        changes: the knobs that are not as the source opened; `reset` has the values that undo them.
+        changes: the knobs that are not as the source opened; `reset` has the values that undo them. Of two states, those of B that are not as in A.
         fixed: sizes that the model fixes, by label.
+        compared: the two states, if there are two.
+        maskable: whether a click may hide a cell.
     """
 
     queries: list[str]
@@ -257,6 +277,8 @@ class Screen(TypedDict):
     changes: NotRequired[list[Change]]
     reset: NotRequired[dict[str, Any]]
     fixed: NotRequired[dict[str, int]]
+    compared: NotRequired[Compared]
+    maskable: NotRequired[bool]
 
 
 class Message(TypedDict):

@@ -277,6 +277,19 @@ class Layer(Attributes, Displayed):
             self, formula=self.formula.for_head(head), base_formula=self.base_formula or self.formula, parent=self
         )
 
+    def visible_cells(self, head: int) -> Tensor:
+        """The cells of a head that the mask does not hide, boolean [query_pos key_pos]; all of them if there is no mask."""
+        import torch
+
+        mask = self.for_head(head).mask
+        return torch.ones(len(self.tokens), len(self.key_tokens), dtype=torch.bool) if mask is None else mask
+
+    def toggle_cell(self, head: int, query_pos: int, key_pos: int) -> str:
+        """The mask of a head with one cell hidden that was visible, or visible that was hidden, in the encoding of `attention.formula.mask_tensor.encode`."""
+        from attention.formula import mask_tensor
+
+        return mask_tensor.toggle(self.visible_cells(head), query_pos, key_pos)
+
     @cached_property
     def available(self) -> Mapping[str, Tensor]:
         """Recorded tensors that are still valid under the current formula: a changed formula invalidates outputs, and maybe the mask."""

@@ -16,7 +16,6 @@ from attention.metrics.patterns import CELLS_PER_SECOND, PATCH, Pattern, iterate
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.formula.tensor_types import Visible
     from attention.trace.layer import Layer
     from attention.trace.trace import Trace
 
@@ -36,7 +35,7 @@ def hide_patches(layer: Layer, head: int, patches: str) -> str:
     """
     from attention.formula import mask_tensor
 
-    hidden = PatchBox.parse(patches).hide_from(visible_of(layer, head), layer.key_tokens)
+    hidden = PatchBox.parse(patches).hide_from(layer.visible_cells(head), layer.key_tokens)
     return mask_tensor.encode(hidden)
 
 
@@ -49,16 +48,7 @@ def mask_near_patches(layer: Layer, head: int, size: int) -> str:
     from attention.formula import mask_tensor
 
     window = Mask("patch window", size).build(len(layer.tokens), len(layer.key_tokens), layer.patch_places)
-    return mask_tensor.encode(visible_of(layer, head) & window)
-
-
-def visible_of(layer: Layer, head: int) -> Visible:
-    """The visible cells of a head, boolean [query_pos key_pos]; all of them if there is no mask."""
-    import torch
-
-    source = layer.for_head(head)
-    mask = source.mask
-    return torch.ones(len(source.tokens), len(source.key_tokens), dtype=torch.bool) if mask is None else mask
+    return mask_tensor.encode(layer.visible_cells(head) & window)
 
 
 def patch_distance(pattern: Pattern) -> Tensor:

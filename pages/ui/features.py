@@ -99,7 +99,7 @@ class Panels:
         exports: its files over HTTP.
         about_explore: on Explore, in the line under the title.
         below_maps: on Explore, given the `Page`: below the maps.
-        two_states: on Explore, given the `Page`: in place of the maps of one state, while its link has a second one.
+        two_states: on Explore, given the `Page`: in place of the maps of one state, while its link has a second one; returns what draws the rest of the page.
         below_source: in the sidebar, given the source: below its knobs.
         below_figures: below all figures, given a function that returns those to save, their key, and the name of their export or "".
         missing: given the source, None on a page without one: returns a sentence about what is not in the link, and what to do.
@@ -121,7 +121,7 @@ class Panels:
     exports: tuple[Export, ...] = ()
     about_explore: Callable[[], None] = _nothing
     below_maps: Callable[..., None] = _nothing
-    two_states: Callable[..., None] | None = None
+    two_states: Callable[..., Callable[[], None]] | None = None
     below_source: Callable[..., None] = _nothing
     below_figures: Callable[..., None] = _nothing
     missing: Callable[..., str | None] = _nothing

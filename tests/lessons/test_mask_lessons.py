@@ -45,9 +45,9 @@ def test_three_averaging_methods_are_equal_and_match_the_notebook() -> None:
 
 def test_click_toggles_one_mask_cell() -> None:
     visible = mask_tensor.causal(5, 7)
-    changed = mask_tensor.custom(5, 7, mask_examples.toggle_cell(visible, 2, 6))
+    changed = mask_tensor.custom(5, 7, mask_tensor.toggle(visible, 2, 6))
     assert (changed != visible).nonzero().tolist() == [[2, 6]]
-    restored = mask_tensor.custom(5, 7, mask_examples.toggle_cell(changed, 2, 6))
+    restored = mask_tensor.custom(5, 7, mask_tensor.toggle(changed, 2, 6))
     assert torch.equal(restored, visible)
 
 

@@ -11,7 +11,6 @@ from tiny_models import TinyModels
 from attention import Cell
 from attention.formula import mask_tensor
 from attention.lessons import mask_examples
-from attention.lessons.mask_examples import toggle_cell
 from attention.patching.intervention import parse_codes
 from attention.pictures.heatmap import mask_map_json
 from attention.pictures.steps_view import factor_maps
@@ -45,7 +44,7 @@ def test_mask_starts_at_the_source_mask_and_clicks_customize() -> None:
     assert message["controls"]["mask"]["buttons"] == ["own", "none", "causal", "window", "prefix"]
     assert message["controls"]["mask"]["value"] == "own"
     assert "mask" not in state_of_address(app)
-    cells = toggle_cell(mask_tensor.causal(8, 8), 0, 7)
+    cells = mask_tensor.toggle(mask_tensor.causal(8, 8), 0, 7)
     set_knobs(app, mask="custom", cells=cells)
     visible = mask_tensor.causal(8, 8)
     visible[0, 7] = True

@@ -227,7 +227,8 @@ export default function render(message, host) {
     change: setKnobs,
   });
   state.choose = setKnobs;
-  const screen = sent.screen && (part("screen").firstScreen ??= new host.FirstScreen(part("screen"), (knobs) => state.choose(knobs)));
+  state.click = (cell) => send("cell", cell);
+  const screen = sent.screen && (part("screen").firstScreen ??= new host.FirstScreen(part("screen"), (knobs) => state.choose(knobs), (cell) => state.click(cell)));
   drawOverride(part("override"), sent.override, setKnobs);
   drawStrip(part("strip"), sent.strip, setKnobs);
   drawLine(part("answer-line"), sent.line, setKnobs);

@@ -81,6 +81,8 @@ export class FigureState {
   restPending = false;
   restTimer = 0;
   belowTimer = 0;
+  /** Reports a cell of the first screen's map whose mask is to change. */
+  click = null;
   /** Reports knobs that were chosen on the first screen. */
   choose = null;
   restRequestedAt = 0;

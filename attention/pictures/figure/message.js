@@ -182,6 +182,18 @@
  * @property {Change[]} [changes] the knobs that are not as the source opened
  * @property {object} [reset] the knobs that undo them
  * @property {Object<string, number>} [fixed] sizes that the model fixes
+ * @property {Compared} [compared] the two states, if there are two
+ * @property {boolean} [maskable] whether a click may hide a cell
+ */
+
+/**
+ * Two states, of which the screen shows one, or their difference.
+ * @typedef {object} Compared
+ * @property {string} shown "A", "B" or "difference"
+ * @property {string[]} sides those of the three that can be shown
+ * @property {string} reason why the difference cannot; empty if it can
+ * @property {number[][]} [a] the shares in A, of many tokens those of the chosen query alone
+ * @property {number[][]} [b] those in B
  */
 
 /**

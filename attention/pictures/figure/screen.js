@@ -5,7 +5,7 @@
 import { create } from "./elements.js";
 import { Look, css } from "./screen_look.js";
 import { LargeMap, escape } from "./screen_map.js";
-import { Numbers, SCENES, caption, clamp, ease, headline, largestAt, percent, said } from "./screen_numbers.js";
+import { Numbers, SCENES, caption, clamp, ease, headline, largestAt, percent, points, said, signed } from "./screen_numbers.js";
 import { Stage, arithmetic } from "./screen_stage.js";
 
 const AT_REST = -1; // as in attention/pictures/view.py
@@ -20,10 +20,10 @@ const FORMULA = [
   ["share", "softmax"], ["match", "Q times K"], ["scale", "divided by the root of d"], ["hide", "plus mask"], ["collect", "times V"],
 ];
 
-const SKELETON = `<div class="sentence"><svg class="arcs" aria-hidden="true"></svg><div class="tokens"></div></div>
+const SKELETON = `<div class="compared"></div><div class="sentence"><svg class="arcs" aria-hidden="true"></svg><div class="tokens"></div></div>
 <div class="halves"><div class="large" tabindex="0" role="application" aria-roledescription="attention map"><div class="plot"></div><svg class="over" aria-hidden="true"></svg><div class="tip" aria-hidden="true" hidden></div></div>
 <div class="say"><div class="formula" role="group" aria-label="The formula of attention: five steps"></div>
-<div class="film"><button type="button" class="play"></button><div class="track"><svg aria-hidden="true"></svg><input type="range" min="0" max="5" step="0.01" aria-label="Film: five scenes"></div></div>
+<div class="legend" aria-hidden="true">less in B<i></i>more in B</div><div class="film"><button type="button" class="play"></button><div class="track"><svg aria-hidden="true"></svg><input type="range" min="0" max="5" step="0.01" aria-label="Film: five scenes"></div></div>
 <h2 class="headline" aria-live="polite"></h2><p class="caption" aria-live="polite"></p><div class="cards"></div>
 <div class="stagebox"><svg class="stage" role="img"></svg><div class="arithmetic" hidden></div></div></div></div>
 <span class="where"></span><canvas class="flying" aria-hidden="true"></canvas>`;
@@ -49,9 +49,11 @@ export class FirstScreen {
   before = null; // the chosen row before a knob was turned
   toldScene = null;
 
-  // `send(knobs)` reports what the user chose.
-  constructor(root, send) {
-    Object.assign(this, { root, send });
+  masking = false; // whether a click on the map hides or shows a cell
+
+  // `send(knobs)` reports what the user chose, and `click(cell)` a cell to hide or to show.
+  constructor(root, send, click) {
+    Object.assign(this, { root, send, click });
     root.innerHTML = SKELETON;
     root.classList.toggle("all", remembered(ALL_KNOBS) === "true");
     this.part = (name) => root.querySelector(name);
@@ -78,16 +80,41 @@ export class FirstScreen {
     const isSame = previous && ["queries", "keys"].every((name) => String(previous[name]) === String(sent[name]));
     Object.assign(this, { sent, numbers, live, isProjected, q: sent.q, k: sent.k, column: sent.column });
     this.root.classList.toggle("projected", isProjected);
+    this.root.classList.toggle("compares", Boolean(sent.compared));
+    this.root.classList.toggle("difference", numbers.isDifference);
+    if (numbers.isDifference) this.playing = false;
     if (!this.playing && !this.scrubbing) this.t = sent.show ?? this.restOf(sent.step);
     if (!sent.changes?.length) this.unchanged = isSame || !previous ? numbers : null;
-    this.before = null;
+    this.before = numbers.isDifference ? null : numbers.sharesOf("a", this.q);
     const base = this.unchanged;
-    if (sent.changes?.length && base && base.sent.head === sent.head && base.sent.layer === sent.layer && base.m === numbers.m) this.before = base.row("share", this.q);
+    if (!sent.compared && sent.changes?.length && base && base.sent.head === sent.head && base.sent.layer === sent.layer && base.m === numbers.m) this.before = base.row("share", this.q);
     if (!this.editing) this.drawSentence();
     this.part(".where").textContent = sent.where;
+    this.drawCompared();
     this.drawFormula();
+    if (this.masking && !this.maskable) this.mask(false);
     this.drawTools();
     this.layout();
+  }
+
+  // Of few tokens, whose cells are single ones.
+  get maskable() { return Boolean(this.sent.maskable && this.click) && !this.sent.terms.some(({ block }) => block); }
+
+  // Begins to edit the mask on the map, or ends it.
+  mask(isOn) {
+    this.masking = isOn;
+    this.root.classList.toggle("masking", isOn);
+    if (isOn && !["hide", "share"].includes(this.term)) this.chooseTerm(this.numbers.has("share") ? "share" : "hide");
+    this.drawTools();
+    this.paint();
+    if (isOn) this.map.root.focus({ preventScroll: true });
+  }
+
+  // Hides a cell, or shows it.
+  toggle(q, k) {
+    Object.assign(this, { q, k });
+    this.paint();
+    this.click({ step: "toggled", x: k, y: q });
   }
 
   /** Shows a head whose knob moves, before Python answers. */
@@ -128,7 +155,8 @@ export class FirstScreen {
   pick(row, column) {
     this.stop();
     const { map, numbers, term } = this;
-    if (row !== null && column !== null) {
+    if (this.masking && row !== null && column !== null && term !== "collect") this.toggle(row, column);
+    else if (row !== null && column !== null) {
       const [q, k] = numbers.cellOfBlock(term, row, column);
       if (term === "collect") this.choose({ q, column: k }, "collect");
       else this.choose({ q, k }, term);
@@ -154,7 +182,7 @@ export class FirstScreen {
     const step = this.numbers.terms[term ?? this.term].step;
     if (!isTerm || step !== this.sent.step) knobs.step = step;
     if (step === this.numbers.terms.collect?.step) knobs.column = column ?? this.column;
-    if (this.before) this.before = this.unchanged?.row("share", q) ?? null;
+    if (this.before) this.before = (this.sent.compared ? this.numbers.sharesOf("a", q) : this.unchanged?.row("share", q)) ?? null;
     Object.assign(this, { q, k, column: column ?? this.column });
     this.paint();
     this.send({ ...knobs, ...(this.sent.show === null ? {} : { show: AT_REST }) });
@@ -181,6 +209,7 @@ export class FirstScreen {
   /* The film. */
 
   play() {
+    if (this.numbers.isDifference) return; // a film shows one state
     this.open = null;
     if (this.still.matches) {
       this.t = this.t >= 5 ? 1 : Math.floor(this.t + 1e-6) + 1;
@@ -233,7 +262,11 @@ export class FirstScreen {
       const q = clamp(this.q + down, 0, this.numbers.n - 1);
       if (isOutput) this.choose({ q, column: clamp(this.column + across, 0, this.map.geometry.columns - 1) }, "collect");
       else this.choose({ q, k: clamp(this.k + across, 0, this.numbers.m - 1) }, this.term);
-    } else if (key === " " && target === this.map.root) this.play();
+    } else if (key === "Escape" && this.masking) {
+      this.mask(false);
+      this.root.parentElement.querySelector(".tools .mask").focus();
+    } else if (key === " " && target === this.map.root && this.masking) this.toggle(this.q, this.k);
+    else if (key === " " && target === this.map.root) this.play();
     else if (/^[1-5]$/.test(key) && this.numbers.has(SCENES[key - 1].name)) this.chooseTerm(SCENES[key - 1].name);
     else return;
     event.preventDefault();
@@ -325,14 +358,15 @@ export class FirstScreen {
     this.keyChips.forEach((chip, i) => {
       const share = row && Number.isFinite(row[i]) ? row[i] : 0;
       const [word, percentage] = chip.children;
-      const fill = look.share(share * shown);
+      const fill = numbers.has("share") ? numbers.color(look, "share", share * shown) : look.zero;
       Object.assign(word.style, { background: css(fill), color: look.reads(fill) ? "" : look.on(fill) });
       word.classList.toggle("masked", !numbers.sees(q, i));
       chip.classList.toggle("answers", i === k);
-      const has = shown > 0.5 && share >= 0.005;
-      percentage.textContent = has ? percent(share) : "";
+      const has = shown > 0.5 && Math.abs(share) >= 0.005;
+      const text = numbers.isDifference ? points(share) : percent(share);
+      percentage.textContent = has ? text : "";
       percentage.hidden = !has;
-      if (has) percentage.ariaLabel = `Choose the pair ${this.sent.queries[q]} to ${numbers.keys[i]}, ${percent(share)}`;
+      if (has) percentage.ariaLabel = `Choose the pair ${this.sent.queries[q]} to ${numbers.keys[i]}, ${text}${numbers.isDifference ? " points" : ""}`;
     });
     this.paintArcs(row, shown);
     this.queryChips[q]?.closest(".many")?.scrollTo?.({ left: this.queryChips[q].offsetLeft - 200, behavior: "instant" });
@@ -345,15 +379,17 @@ export class FirstScreen {
     const box = arcs.getBoundingClientRect();
     const middle = (chip, edge = "top") => { const word = chip.firstChild.getBoundingClientRect(); return [(word.left + word.right) / 2 - box.left, word[edge] - box.top]; };
     const from = middle(this.queryChips[q], numbers.isSelf ? "top" : "bottom");
-    const drawn = this.keyChips.map((chip, i) => [i, row[i]]).filter(([i, w]) => w >= 0.005 && !(numbers.isSelf && i === q));
+    const drawn = this.keyChips.map((chip, i) => [i, row[i]]).filter(([i, w]) => Math.abs(w) >= 0.005 && !(numbers.isSelf && i === q));
     const far = Math.max(1, ...drawn.map(([i]) => Math.abs(middle(this.keyChips[i])[0] - from[0])));
-    arcs.innerHTML = drawn.map(([i, w]) => {
+    arcs.innerHTML = drawn.map(([i, x]) => {
+      const w = Math.abs(x);
+      const hue = numbers.isDifference ? `style="stroke:${css(this.look.signed(Math.sign(x), 1))}"` : "";
       const to = middle(this.keyChips[i]);
       const isSameLine = Math.abs(to[1] - from[1]) < 4;
       const lift = Math.min(box.height * 1.24, 48) * (0.45 + (0.55 * Math.abs(to[0] - from[0])) / far);
       const path = isSameLine ? `M${from[0]} ${from[1] - 1}C${from[0]} ${from[1] - lift} ${to[0]} ${to[1] - lift} ${to[0]} ${to[1] - 1}`
         : numbers.isSelf ? "" : `M${from[0]} ${from[1]}C${from[0]} ${from[1] + 16} ${to[0]} ${to[1] - 16} ${to[0]} ${to[1]}`;
-      return path && `<g data-k="${i}"><path class="arc" d="${path}" stroke-width="${(1 + 6 * w) * (isProjected ? 1.5 : 1)}" opacity="${((0.22 + 0.78 * w) * shown).toFixed(2)}"/><path class="hit" d="${path}"/></g>`;
+      return path && `<g data-k="${i}"><path class="arc" d="${path}" ${hue} stroke-width="${(1 + 6 * w) * (isProjected ? 1.5 : 1)}" opacity="${((0.22 + 0.78 * w) * shown).toFixed(2)}"/><path class="hit" d="${path}"/></g>`;
     }).join("");
     for (const arc of arcs.children) arc.addEventListener("click", () => this.choose({ k: Number(arc.dataset.k) }));
   }
@@ -391,7 +427,6 @@ export class FirstScreen {
       const canvas = button.querySelector("canvas");
       if (!this.numbers.has(name)) continue;
       const z = this.numbers.matrix(name);
-      const limit = this.numbers.limit(name);
       const pixels = Math.round((canvas.clientWidth || 44) * (devicePixelRatio || 1));
       canvas.width = pixels;
       canvas.height = pixels;
@@ -402,11 +437,43 @@ export class FirstScreen {
         for (let j = 0; j < columns; j += 1) {
           if (Number.isNaN(z[i][j])) continue;
           const [x0, x1] = [Math.round((j * pixels) / columns), Math.round(((j + 1) * pixels) / columns)];
-          context.fillStyle = css(name === "share" ? this.look.share(z[i][j] / limit) : this.look.signed(z[i][j], limit));
+          context.fillStyle = css(this.numbers.color(this.look, name, z[i][j]));
           context.fillRect(x0, y0, Math.max(1, x1 - x0), Math.max(1, y1 - y0));
         }
       }
     }
+  }
+
+  /* Two states: which of them is shown, or what differs. */
+
+  drawCompared() {
+    const { compared } = this.sent;
+    const box = this.part(".compared");
+    if (!compared) { box.replaceChildren(); return; }
+    const { shown, sides, reason } = compared;
+    const choose = (side) => this.send({ side, ...(side === "difference" || !this.sent.sentence ? {} : { editing: side }) });
+    const focused = box.contains(document.activeElement) && document.activeElement.matches("[role=radio]");
+    const radios = sides.map((side) => {
+      const button = create("button", { type: "button", role: "radio", textContent: side, tabIndex: side === shown ? 0 : -1 });
+      button.ariaChecked = String(side === shown);
+      button.title = side === "difference" ? "B − A, for every number" : `State ${side}`;
+      button.addEventListener("click", () => { if (side !== shown) choose(side); });
+      return button;
+    });
+    const group = create("div", { role: "radiogroup", ariaLabel: "The state that is shown" }, ...radios);
+    group.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+      if (!step) return;
+      const at = (radios.indexOf(document.activeElement) + step + sides.length) % sides.length;
+      radios[at].focus();
+      choose(sides[at]);
+      event.preventDefault();
+    });
+    const changes = this.sent.changes.map(({ label, before, after }) => `${label} ${before || "…"} → ${after || "…"}`).join(" · ");
+    const note = shown === "B" && compared.a ? " (dashed bars: A)" : "";
+    const differs = create("span", { className: "differs", textContent: (reason || (changes ? `From A to B: ${changes}` : "A and B are the same.")) + note, title: changes });
+    box.replaceChildren(group, differs);
+    if (focused) radios[sides.indexOf(shown)].focus({ preventScroll: true });
   }
 
   /* What stands beside the knobs: sizes that the model fixes, the other knobs, and what was changed. */
@@ -426,11 +493,18 @@ export class FirstScreen {
       this.layout();
     });
     const fixed = Object.entries(sent.fixed ?? {}).map(([name, size]) => `${name} ${size}`).join(" · ");
-    const changes = sent.changes ?? [];
+    const changes = (!sent.compared && sent.changes) || [];
     const parts = [];
     if (fixed) {
       const button = create("button", { type: "button", className: "fixed", textContent: fixed, title: "The model fixes these. With random weights you choose them: the sentence stays." });
       button.addEventListener("click", () => this.send({ typed: sent.sentence?.text ?? "", random: true }));
+      parts.push(button);
+    }
+    if (this.maskable) {
+      const button = create("button", { type: "button", className: "mask", textContent: this.masking ? "Done" : "Edit mask" });
+      button.ariaPressed = String(this.masking);
+      button.title = "Hide and show cells on the map";
+      button.addEventListener("click", () => this.mask(!this.masking));
       parts.push(button);
     }
     parts.push(more);
@@ -497,7 +571,7 @@ export class FirstScreen {
     const { scene, p } = this.scene;
     this.map.paint({ scene: this.term === scene ? scene : this.term, p: this.term === scene ? p : 1, q: this.q, k: this.k, column: this.column });
     const { n, m } = this.numbers;
-    this.map.root.ariaLabel = `${scene}: ${n} queries by ${this.term === "collect" ? `${this.map.geometry?.columns} numbers` : `${m} keys`}. ${plain(headline(this.numbers, this.q, this.k))}. Arrow keys move the chosen cell.`;
+    this.map.root.ariaLabel = `${this.numbers.isDifference ? "B − A, " : ""}${scene}: ${n} queries by ${this.term === "collect" ? `${this.map.geometry?.columns} numbers` : `${m} keys`}. ${plain(headline(this.numbers, this.q, this.k))}. Arrow keys move the chosen cell.`;
     if (!this.editing && this.queryChips && this.look) {
       this.queryChips.forEach((chip, i) => chip.classList.toggle("hovered", this.map.hovered?.row === i));
       this.keyChips.forEach((chip, i) => chip.classList.toggle("hovered", this.map.hovered?.column === i && this.term !== "collect"));
@@ -512,7 +586,7 @@ export class FirstScreen {
       head.classList.remove("long");
       head.classList.toggle("long", head.scrollWidth > head.clientWidth + 1);
     }
-    const below = html(caption(this.numbers, scene, this.q, this.k, this.column));
+    const below = this.masking ? "A click on a cell hides or shows it; with the keys, arrows and Space. Escape ends." : html(caption(this.numbers, scene, this.q, this.k, this.column));
     const line = this.part(".caption");
     if (line.innerHTML !== below) line.innerHTML = below;
   }
@@ -540,7 +614,7 @@ export class FirstScreen {
     const squared = Math.round(formula.divisor ** 2);
     const root = Math.abs(formula.divisor ** 2 - squared) < 1e-4 ? `√${squared}` : said(formula.divisor);
     const divided = formula.temperature === 1 ? `÷ ${root}` : `÷ (${root} · ${said(formula.temperature)})`;
-    const labels = {
+    const labels = numbers.isDifference ? Object.fromEntries(CARDS.map((name) => [name, name])) : {
       match: formula.score === "dot" || !formula.score ? "<span class=\"query math\">Q</span> · <span class=\"key math\">K</span>" : escape(this.sent.score),
       scale: formula.divisor === 1 && formula.temperature === 1 ? "score" : divided,
       share: escape(formula.normalizer || "weight"),
@@ -548,9 +622,10 @@ export class FirstScreen {
     const value = (name) => {
       const row = numbers.row(name, q);
       if (!row) return "…";
+      if (numbers.isDifference) return Number.isNaN(row[k]) ? "hidden" : signed(numbers.isSent(name, q, k) ? numbers.terms[name].shown : said(row[k]));
       if (name === "share") return numbers.sees(q, k) ? percent(row[k]) : "hidden";
       const term = numbers.terms[name];
-      return !numbers.isLive(name) && q === this.sent.q && k === this.sent.k ? term.shown : said(row[k]);
+      return numbers.isSent(name, q, k) ? term.shown : said(row[k]);
     };
     const shown = CARDS.filter((name) => numbers.has(name));
     const declared = JSON.stringify([shown, labels, shown.map(value), this.open]);

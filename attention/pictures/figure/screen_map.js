@@ -3,7 +3,7 @@
 
 import { repaint as repaintCells } from "./cells.js";
 import { loadPlotly } from "./message.js";
-import { between, brief, ease, place, said } from "./screen_numbers.js";
+import { between, ease, place, points, said, signed } from "./screen_numbers.js";
 import { css, mix } from "./screen_look.js";
 
 const CONFIG = { displayModeBar: false, responsive: false, scrollZoom: false, doubleClick: "reset" };
@@ -23,7 +23,7 @@ function strips(numbers, term) {
   const rows = (name, { strip, rows: all }) => ({ rows: strip ?? all, limit: numbers.stripLimit(name) });
   if (term === "collect") {
     return {
-      left: { role: "weight", symbol: "A", does: "shares", rows: numbers.has("share") ? numbers.matrix("share") : null, isShare: true },
+      left: { role: "weight", symbol: "A", does: "shares", rows: numbers.has("share") ? numbers.matrix("share") : null, isShare: numbers.isShare("share"), limit: numbers.has("share") && numbers.limit("share") },
       top: { role: "value", symbol: "V", does: "carries", ...(value ? rows("value", value) : {}), across: true },
     };
   }
@@ -99,12 +99,12 @@ export class LargeMap {
 
   async react() {
     const { geometry: g, look, plot, strips: { left, top } } = this;
-    const isShare = this.term === "share";
+    const isShare = this.numbers.isShare(this.term);
     const heat = (z, limit, share, axes) => ({
       type: "heatmap", z, zmin: share ? 0 : -limit, zmax: limit, colorscale: look.plotly(share), showscale: false, hoverinfo: "skip", ...axes,
     });
     const data = [heat(g.z, this.limit, isShare, {})];
-    if (left.rows) data.push(heat(left.rows, left.isShare ? 1 : left.limit, Boolean(left.isShare), { xaxis: "x2", yaxis: "y" }));
+    if (left.rows) data.push(heat(left.rows, left.limit, Boolean(left.isShare), { xaxis: "x2", yaxis: "y" }));
     if (top.rows) {
       const z = top.across ? top.rows : transposed(top.rows);
       data.push(heat(z, top.limit, false, { xaxis: "x", yaxis: "y2" }));
@@ -138,7 +138,7 @@ export class LargeMap {
     g.z = numbers.matrix(term);
     this.limit = numbers.limit(term);
     if (!plot.data) return;
-    const isShare = term === "share";
+    const isShare = numbers.isShare(term);
     const scale = { zmin: isShare ? 0 : -this.limit, zmax: this.limit };
     if (repaintCells(plot, { ...plot.data[0], ...scale, z: g.z, colorbar: null })) return;
     window.Plotly.restyle(plot, { z: [g.z], zmin: isShare ? 0 : -this.limit, zmax: this.limit }, [0]);
@@ -196,10 +196,14 @@ export class LargeMap {
       if (row === null) return g.isOutput ? `number ${column} of every value` : `${quoted(keys[column * g.across])} as key`;
       if (column === null) return `${quoted(queries[row * g.down])} as query<small>click to choose it</small>`;
       const x = g.z[cell.row][cell.column];
+      if (g.isOutput && numbers.isDifference) return `<b>${signed(said(x))}</b> ${quoted(queries[row])}, number ${column}<small>B − A</small>`;
       if (g.isOutput) return `<b>${said(x)}</b> new ${quoted(queries[row])}, number ${column}<small>${numbers.m} shares × values, added up</small>`;
       const pair = `${quoted(queries[row])} → ${quoted(keys[column])}`;
+      const isEdited = this.root.closest(".masking");
+      if (isEdited) return `<b>${numbers.sees(row, column) ? said(x) : "hidden"}</b> ${pair}<small>click to ${numbers.sees(row, column) ? "hide" : "show"} it</small>`;
       if (Number.isNaN(x)) return `<b>hidden</b> ${pair}<small>by the mask</small>`;
       const of = (name) => numbers.row(name, row)?.[column];
+      if (numbers.isDifference) return `<b>${signed(said(x))}</b> ${pair}<small>B − A</small>`;
       const because = {
         match: () => `${numbers.vector("query", row)?.length ?? "all"} products, added up`,
         scale: () => (of("match") === undefined ? "" : `from ${said(of("match"))}`),
@@ -262,11 +266,12 @@ export class LargeMap {
         }
       }
     }
+    const isGone = (r, c) => (numbers.isDifference ? Number.isNaN(g.z[r][c]) : !numbers.sees(r, c));
     if (few && !g.isOutput && (scene === "hide" || scene === "share")) {
       const dot = Math.max(1.4, size.x * 0.055);
       for (let r = 0; r < g.rows; r += 1) {
         for (let c = 0; c < g.columns; c += 1) {
-          if (numbers.sees(r, c) || (c + 0.5) / g.columns <= 1 - wipe) continue;
+          if (!isGone(r, c) || (c + 0.5) / g.columns <= 1 - wipe) continue;
           cover(r, c);
           parts.push(`<circle cx="${X(c) + size.x / 2}" cy="${Y(r) + size.y / 2}" r="${dot.toFixed(1)}" fill="${color("dot")}"/>`);
         }
@@ -283,9 +288,8 @@ export class LargeMap {
         const isHidden = (scene === "hide" || scene === "share") && !numbers.sees(r, c) && (c + 0.5) / g.columns > 1 - wipe;
         if (Number.isNaN(x) || isHidden || (r === row && !visible(c))) continue;
         const moving = scene === "scale" && film && r === row ? between(numbers.row("match", q)?.[c] ?? x, x, ease(0.28, 0.9, p)) : x;
-        const share = Math.round(100 * x * (r === row ? blend : 1));
-        const text = scene === "share" ? (share >= 1 ? share : "") : brief(moving);
-        const fill = (r === row && fills.get(c)) || (scene === "share" ? look.share(x / this.limit) : look.signed(moving, this.limit));
+        const text = numbers.inCell(scene, scene === "share" && r === row ? x * blend : moving);
+        const fill = (r === row && fills.get(c)) || numbers.color(look, scene, moving);
         words(X(c) + size.x / 2, Y(r) + size.y / 2, text, `fill:${look.on(fill)};font-size:${digits}px;font-weight:${c === col && r === row ? 700 : 400}`, `dy=".35em" text-anchor="middle"`);
       }
     }
@@ -336,11 +340,12 @@ export class LargeMap {
     if (top.rows) name(top, g.x0 - GAP - 1, g.wordsAbove + g.stripAbove / 2, "end");
     if (left.rows) name(left, g.wordsLeft + (g.stripLeft < 80 ? g.stripLeft : 0), g.y0 - 7, g.stripLeft < 80 ? "end" : "start");
     // The bar of colours, with its ends.
-    const share = this.term === "share";
+    const share = numbers.isShare(this.term);
     const [x, width] = g.stripLeft < 80 ? [2, g.wordsLeft + g.stripLeft - 6] : [g.wordsLeft, g.stripLeft];
     if (g.wordsAbove > axis * 2 + 8 && width > 30) {
       const stops = look.plotly(share).map(([at, stop]) => `<stop offset="${at}" stop-color="${stop}"/>`).join("");
-      const ends = share ? ["0", this.limit === 1 ? "100\u00a0%" : said(this.limit)] : [said(-this.limit), said(this.limit)];
+      const end = (x) => (!numbers.isDifference ? said(x) : this.term === "share" ? points(x) : signed(said(x)));
+      const ends = share ? ["0", this.limit === 1 ? "100\u00a0%" : said(this.limit)] : [end(-this.limit), end(this.limit)];
       parts.push(`<linearGradient id="${this.name}-bar">${stops}</linearGradient><rect x="${x}" y="2" width="${width}" height="8" rx="4" fill="url(#${this.name}-bar)" stroke="${color("line")}"/>`);
       words(x, 12 + axis, ends[0], `fill:${color("soft")};font-size:${axis}px`);
       words(x + width, 12 + axis, ends[1], `fill:${color("soft")};font-size:${axis}px`, `text-anchor="end"`);

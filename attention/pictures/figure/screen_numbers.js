@@ -34,6 +34,11 @@ export const percent = (w) => {
   return w > 0 ? "under 0.1\u00a0%" : "0\u00a0%";
 };
 
+/** A number as a change, with its sign. */
+export const signed = (text) => (/^−|^0$/.test(text) ? text : `+${text}`);
+/** A change of a share, in points of a hundred. */
+export const points = (x) => (Math.abs(x) < 0.0005 ? "0" : (x < 0 ? "−" : "+") + percent(Math.abs(x)).slice(0, -2));
+
 export const largestAt = (row, allows = () => true) => row.reduce((best, x, i) => (allows(i) && (best < 0 || x > row[best]) ? i : best), -1);
 const largest = (numbers) => numbers.reduce((most, x) => (Math.abs(x) > most ? Math.abs(x) : most), 0);
 
@@ -52,6 +57,31 @@ export class Numbers {
 
   has(name) { return name in this.terms; }
 
+  /** Whether every number is B − A. */
+  get isDifference() { return this.sent.compared?.shown === "difference"; }
+
+  /** Whether the numbers of a term are shares of one. */
+  isShare(name) { return name === "share" && !this.isDifference; }
+
+  /** Whether Python has said the number of a pair. */
+  isSent(name, q, k) { return !this.isLive(name) && q === this.sent.q && k === this.sent.k; }
+
+  /** The colour of a number of a term. */
+  color(look, name, x) { return this.isShare(name) ? look.share(x / this.limit(name)) : look.signed(x, this.limit(name)); }
+
+  /** The shares of a query in A and in B, of which the screen shows the difference; A's where it shows B; null where Python has them. */
+  sharesOf(side, q) {
+    const rows = this.sent.compared?.[side];
+    if (!rows) return null;
+    return rows.length === this.n ? rows[q] : q === this.sent.q ? rows[0] : null;
+  }
+
+  /** A number as a digit of a cell: shares in hundredths, and nothing for less than one. */
+  inCell(name, x) {
+    if (name !== "share") return !this.isDifference ? brief(x) : Math.abs(x) < 0.05 ? "0" : signed(brief(x));
+    return Math.abs(x) < 0.005 ? "" : this.isDifference ? points(x) : Math.round(100 * x);
+  }
+
   /** Whether the page computes this term itself now. */
   isLive(name) {
     const { step } = this.terms[name] ?? {};
@@ -64,6 +94,7 @@ export class Numbers {
   get divisor() { return this.formula.divisor * (this.formula.temperature || 1); }
 
   sees(q, k) {
+    if (this.isDifference) return !Number.isNaN(this.row("share", q)?.[k] ?? 0);
     if (this.live?.changed) return !isHidden(this.live.formula.mask, q, k, this.m);
     const { hidden } = this.sent;
     return hidden ? !hidden[q][k] : !this.has("share") || this.row("hide", q) === null || !Number.isNaN(this.row("hide", q)[k]);
@@ -146,7 +177,7 @@ export class Numbers {
 
   /** Where the colours of a term end. */
   limit(name) {
-    if (name === "share") return Math.max(1, this.terms.share.limit);
+    if (this.isShare(name)) return Math.max(1, this.terms.share.limit);
     if (!this.isLive(name)) return this.terms[name].limit;
     const key = `limit ${name}`;
     if (!this.kept.has(key)) this.kept.set(key, largest(this.live.step(this.terms[name].step).flat.filter(Number.isFinite)) || 1);
@@ -177,7 +208,7 @@ export class Numbers {
     if (!row) return [];
     const all = Array.from(row, (_, i) => i);
     if (all.length <= MOST_BARS) return all;
-    const size = (i) => (Number.isNaN(row[i]) ? -Infinity : row[i]);
+    const size = (i) => (Number.isNaN(row[i]) ? -Infinity : this.isDifference ? Math.abs(row[i]) : row[i]);
     return [...new Set([k, ...all.sort((i, j) => size(j) - size(i)).slice(0, MOST_BARS - 1)])].sort((i, j) => i - j);
   }
 }
@@ -209,11 +240,14 @@ export function headline(numbers, q, k) {
   const { sent: { queries }, keys, isSelf } = numbers;
   const who = named(queries, q, "query", true);
   const whom = isSelf && q === k ? [coloured("key", "itself")] : named(keys, k, "key", false, (j) => numbers.sees(q, j) && !(isSelf && j === q));
+  const [a, b] = ["a", "b"].map((side) => numbers.sharesOf(side, q)?.[k]);
+  const share = (w) => coloured("weight", w === 0 && Number.isNaN(numbers.row("hide", q)?.[k]) ? "hidden" : percent(w));
+  if (b !== undefined && numbers.sees(q, k)) return [...who, " looks at ", ...whom, ": ", share(a), " in A, ", share(b), " in B"];
   if (!numbers.sees(q, k)) return [...who, " cannot see ", ...whom];
   const row = numbers.row("share", q);
   if (!row) {
     const scores = numbers.row("match", q) ?? numbers.row("scale", q);
-    return scores ? [...who, " and ", ...whom, ": score ", coloured("weight", said(scores[k]))] : [...who, " and ", ...whom, " …"];
+    return scores ? [...who, " and ", ...whom, numbers.isDifference ? ": score, B − A " : ": score ", coloured("weight", said(scores[k]))] : [...who, " and ", ...whom, " …"];
   }
   return [...who, row[k] < 0.005 ? " hardly looks at " : " looks at ", ...whom, ": ", coloured("weight", percent(row[k]))];
 }
@@ -242,9 +276,23 @@ function insight(numbers, q, k) {
 
 const word = (words, i, role) => coloured(role, `“${words[i]}”`);
 
+// What has changed from A to B, as parts.
+function change(numbers, name, q, k) {
+  const row = numbers.row(name, q);
+  if (!row) return ["The difference comes with the next answer."];
+  if (Number.isNaN(row[k])) return ["Hidden in A or in B: there is no difference."];
+  if (name !== "share") return ["B − A: ", coloured("number", numbers.isSent(name, q, k) && name !== "collect" ? signed(numbers.terms[name].shown) : signed(said(row[k]))), "."];
+  const most = largestAt(Array.from(row, (x) => Math.abs(x) || 0));
+  if (Math.abs(row[most]) < 0.0005) return ["In this row A and B are the same, or nearly."];
+  const own = [coloured("number", points(row[k])), " points"];
+  if (most === k) return ["B − A: ", ...own, ", the largest change of its row."];
+  return ["B − A: ", ...own, ". In its row ", ...named(numbers.keys, most, "key"), ` changes most: ${points(row[most])}.`];
+}
+
 /** The caption of a scene, as parts. */
 export function caption(numbers, scene, q, k, column) {
   const { sent, keys, formula } = numbers;
+  if (numbers.isDifference) return change(numbers, scene, q, scene === "collect" ? column : k);
   const at = (name) => { const row = numbers.row(name, q); return row ? said(row[k]) : "…"; };
   if (scene === "match") {
     const size = numbers.vector("query", q)?.length;

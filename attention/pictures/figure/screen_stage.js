@@ -1,6 +1,6 @@
 // The stage of a first screen: what happens to one row at each moment of the film. Each scene at rest is its last picture.
 
-import { MOST_BARS, between, brief, clamp, ease, largestAt, percent, said } from "./screen_numbers.js";
+import { MOST_BARS, between, brief, clamp, ease, largestAt, percent, points, said, signed } from "./screen_numbers.js";
 import { css, mix } from "./screen_look.js";
 import { escape } from "./screen_map.js";
 
@@ -26,12 +26,13 @@ export class Stage {
     this.parts = [];
     const draw = (name, opacity, at) => {
       this.parts.push(`<g opacity="${opacity.toFixed(3)}">`);
-      if (name === "match" && this.matches()) this.match(at);
+      if (numbers.isDifference) this.change(name);
+      else if (name === "match" && this.matches()) this.match(at);
       else if (name === "collect") this.collect(at);
       else this.bars(name, at);
       this.parts.push("</g>");
     };
-    const previous = { scale: "match", collect: "share" }[scene];
+    const previous = p < 1 && { scale: "match", collect: "share" }[scene];
     const x = previous && numbers.has(previous) ? ease(0, 0.2, p) : 1;
     if (x < 1) draw(previous, 1 - x, 1);
     if (x > 0) draw(scene, x, p);
@@ -199,6 +200,38 @@ export class Stage {
     return undefined;
   }
 
+  // The row of B − A as bars, up for more in B and down for less.
+  change(name) {
+    const { numbers, look, q, k, column, width, height } = this;
+    const { axis, text } = look.size;
+    const isOutput = name === "collect";
+    const chosen = isOutput ? column : k;
+    const kept = numbers.barsOf(q, chosen, name);
+    if (!kept.length) { this.text(0, height / 2, "These numbers come with the next answer.", { size: "label" }); return; }
+    const row = numbers.row(name, q);
+    const each = width / kept.length;
+    const [top, foot] = [text + 10, height - axis * 2 - text - 8];
+    const ends = kept.map((i) => row[i]).filter(Number.isFinite);
+    const [high, low] = [Math.max(0, ...ends), Math.min(0, ...ends)];
+    const level = (x) => between(foot, top, (x - low) / (high - low || 1));
+    const dense = isOutput || Math.max(...kept.map((i) => look.width(this.words("key")[i], axis))) > each * 1.12;
+    this.rect(0, level(0) - 0.5, width, 1, this.color("edge"));
+    for (const [at, i] of kept.entries()) {
+      const [x, wide, mine] = [at * each + each * 0.16, each * 0.68, i === chosen];
+      const middle = x + wide / 2;
+      const style = { anchor: "middle", role: mine ? "ink" : "soft", bold: mine, size: mine ? "text" : "axis" };
+      if (Number.isNaN(row[i])) this.parts.push(`<circle cx="${middle.toFixed(1)}" cy="${level(0).toFixed(1)}" r="2.5" fill="${this.color("dot")}"/>`);
+      else {
+        const y = level(row[i]);
+        const fill = css(look.signed(0.75 * Math.sign(row[i]), 1));
+        this.rect(x, Math.min(y, level(0)), wide, Math.max(1, Math.abs(y - level(0))), fill, `rx="3" ${isOutput ? "" : `data-k="${i}"`} class="bar" stroke="${this.color(mine ? "ink" : "line")}" stroke-width="${mine ? 2 : 1}"`);
+        const says = !mine ? numbers.inCell(name, row[i]) : name === "share" ? points(row[i]) : signed(said(row[i]));
+        if (mine || (!dense && says !== "0")) this.text(middle, row[i] < 0 ? y + (mine ? text : axis) + 2 : y - 5, says, style);
+      }
+      if (mine || !dense) this.text(middle, height - 4, isOutput ? `number ${i}` : this.word("key", i, mine ? each * 3 : each * 1.12), { anchor: "middle", role: mine ? (isOutput ? "ink" : "key") : "soft", bold: mine });
+    }
+  }
+
   // A bar lies down and joins the bar of length one.
   lieDown({ i, share, gathered, x, wide, yy, hh, band, left, at, count, p, outline }) {
     const { look, width } = this;
@@ -275,7 +308,7 @@ export class Stage {
 export function arithmetic(name, numbers, look, q, k) {
   const keys = numbers.keys;
   const quoted = (words, i, role) => `<span class="${role}">“${escape(words[i])}”</span>`;
-  if (name === "match") {
+  if (name === "match" && !numbers.isDifference) {
     const products = numbers.products(q, k);
     if (!products) return `<p>${escape(numbers.terms.match.short)}</p>`;
     const [a, b] = [numbers.vector("query", q), numbers.vector("key", k)];
@@ -284,8 +317,8 @@ export function arithmetic(name, numbers, look, q, k) {
       + products.map((x, i) => { const c = look.signed(x, most); return `<span style="background:${css(c)};color:${look.on(c)}" title="number ${i}: ${said(x)}">${factor(a[i])} · ${factor(b[i])}</span>`; }).join("") + "</div>";
   }
   const term = numbers.terms[name];
-  const isSent = !numbers.isLive(name) && q === numbers.sent.q && k === numbers.sent.k;
-  const line = isSent ? `<p class="line"><b>${escape(term.shown)}</b>${term.short ? ` ${term.sign} ${escape(term.short)}` : ""}</p>` : "";
+  const line = numbers.isSent(name, q, k) ? `<p class="line"><b>${escape(term.shown)}</b>${term.short ? ` ${term.sign} ${escape(term.short)}` : ""}</p>` : "";
+  if (numbers.isDifference) return `${line}<p>The number of B less that of A: choose A or B to see how each is made.</p>`;
   if (name === "scale") return `${line}<p>A sum of ${numbers.vector("query", q)?.length ?? "many"} products grows like its square root. Without the division one word would take nearly all of every row; with it, close scores still share.</p>`;
   const scores = numbers.row("scale", q) ?? numbers.row("match", q);
   if (!scores || numbers.formula.normalizer !== "softmax") return line;

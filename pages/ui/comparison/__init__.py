@@ -21,6 +21,8 @@ from pages.ui.state import knob_state
 from pages.ui.state.session import session
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pages.ui.page.start import Page
 
 
@@ -54,10 +56,10 @@ def _buttons() -> None:
     )
 
 
-def _draw(page: Page) -> None:
+def _draw(page: Page) -> Callable[[], None]:
     from pages.ui.comparison import two_states  # with torch
 
-    two_states.draw(page)
+    return two_states.draw(page)
 
 
 PANELS = Panels(

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import streamlit as st
 
-from attention import AttentionError, Cell, Explanation, Source, Trace, explain, find_step
+from attention import AttentionError, Cell, Explanation, Layer, Source, Trace, explain, find_step
 from attention.base.knobs import Integer
 from attention.base.printed import format_number
-from attention.comparison import figures
+from attention.comparison import compared_screen, figures
 from attention.comparison.comparison import (
     Difference,
     HeadIndex,
@@ -24,20 +25,22 @@ from attention.comparison.comparison import (
 )
 from attention.comparison.figures import compared_pictures
 from attention.export import program
+from attention.formula.names import WEIGHTS
 from attention.patching.intervention import describe_head
 from attention.pictures import view
 from attention.pictures.layout import Spec
 from attention.pictures.message import Surroundings
-from attention.pictures.message_contract import OverrideNote
+from attention.pictures.message_contract import Change, Compared, OverrideNote, Screen
 from attention.pictures.steps_view import cell_line
 from attention.sources import Intervenable, Patchable, link
+from attention.sources.reader import Reader
 from attention.sources.second_state import SECOND, compared_state, unknown_key_notes
 from pages.ui.exports.links import small_download
-from pages.ui.page import interventions, show
+from pages.ui.page import explore, interventions, show
 from pages.ui.page.start import Page
 from pages.ui.server.traces import compute_head, traces_of_both
 from pages.ui.state import control_row, knob_state, sidebar
-from pages.ui.state.knob_table import AUTOSCALE, EDITING, KNOBS
+from pages.ui.state.knob_table import AUTOSCALE, EDITING, KNOBS, SIDE
 from pages.ui.state.notices import plain, show_error
 from pages.ui.state.session import session
 
@@ -81,8 +84,8 @@ class Both(NamedTuple):
         return explain_difference(self.difference, self.cell) if self.difference else None
 
 
-def both(current: Page) -> Both:
-    """The two states with their maps.
+def second(current: Page) -> tuple[Source, Trace, Trace, HeadIndex, Reader]:
+    """The source of B, the traces of A and B, the layer and head of B, and what read them.
 
     Raises:
         AttentionError: there is no second state.
@@ -94,6 +97,16 @@ def both(current: Page) -> Both:
     layer = reader.knob(view.LAYER, view.layer_range(b))
     at = HeadIndex(layer, reader.knob(view.HEAD, Integer(0, b.layers[layer].n_heads - 1)))
     compute_head(b.layers[at.layer], at.head)
+    return source, a, b, at, reader
+
+
+def both(current: Page) -> Both:
+    """The two states with their maps.
+
+    Raises:
+        AttentionError: there is no second state.
+    """
+    source, a, b, at, reader = second(current)
     colors, fit = knob_state.current_value("colors"), knob_state.current_value(AUTOSCALE.key)
     maps, difference, why = figures.comparison_maps(a, b, current.cell, at, colors, fit)
     maps = [*compared_pictures(a, b, current.cell, difference, colors, current.over_picture), *maps]
@@ -103,6 +116,68 @@ def both(current: Page) -> Both:
         *(f"B: {note}" for note in b.notes),
     )
     return Both(a, b, source, current.cell, at, maps, difference, why, notes)
+
+
+def first_screen(current: Page, two: Both | None) -> Screen:
+    """The first screen of A, of B at the same pair, or of B − A; of A alone where there is no B."""
+    shown = explore.screen(current.trace, current.cell, type(current.source).__name__)
+    if two is None:
+        return shown
+    place, layers = HeadIndex(current.cell.layer, current.cell.head), (current.layer, two.b.layers[two.place_b.layer])
+    side, reason = _side(*layers), compared_screen.why_no_difference(*layers)
+    if side == "B":
+        cell = replace(current.cell, layer=two.place_b.layer, head=two.place_b.head)
+        pairs = zip(_tokens(*layers), (shown["q"], shown["k"]), strict=True)
+        query, key = (at if (found := compared_screen.partner(*tokens, at)) is None else found for tokens, at in pairs)
+        shown = explore.screen(two.b, cell, type(two.source).__name__, None, (query, key), session().state.other)
+    elif side == "difference":
+        try:
+            shown = compared_screen.difference_screen(shown, current.trace, two.b, place, two.place_b)
+        except AttentionError as error:
+            side, reason = "A", str(error)
+    sides = [each for each in compared_screen.SIDES if each != "difference" or not reason]
+    compared: Compared = {**shown.get("compared", {}), "shown": side, "sides": sides, "reason": reason}
+    if side == "B" and not reason and current.layer.has(WEIGHTS):
+        compared["a"] = compared_screen.shares(shown, current.layer, place.head)
+    return {**shown, "changes": _changes_in_b(), "reset": {}, "compared": compared}
+
+
+def _side(a: Layer, b: Layer) -> Literal["A", "B", "difference"]:
+    """What the first screen shows of two layers: what was chosen, or B if there is no difference."""
+    side: Literal["A", "B", "difference"] = knob_state.current_value(SIDE.key)
+    return "B" if side == "difference" and compared_screen.why_no_difference(a, b) else side
+
+
+def _tokens(a: Layer, b: Layer) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
+    """The queries of both states, and their keys."""
+    return (a.tokens, b.tokens), (a.key_tokens, b.key_tokens)
+
+
+def _changes_in_b() -> list[Change]:
+    """The knobs of B that are not as in A, in words."""
+    first, other = session().state, session().state.other
+    before, after = compared_state(first.texts), compared_state(other.texts)
+    keys = [key for key in KNOBS if before.get(key) != after.get(key)]
+    return [
+        explore.change(KNOBS[key].label or key, knob_state.current_value(key), knob_state.current_value(key, other))
+        for key in keys
+    ]
+
+
+def _apply(page: Page, values: dict[str, Any]) -> None:
+    """Applies what the user did on the first screen: a sentence is that of the shown state, and a pair of B chooses its partners in A."""
+    to: Literal["A", "B", "both"] = "both"
+    if values.keys() & {"typed", "q", "k"}:
+        with suppress(AttentionError):
+            current = page.with_pending_changes()
+            _, _, b, at, _ = second(current)
+            layers = current.layer, b.layers[at.layer]
+            side = _side(*layers)
+            to = "both" if side == "difference" else side
+            for key, tokens in zip("qk", _tokens(*layers), strict=True):
+                if side == "B" and isinstance(values.get(key), int):
+                    values = {**values, key: compared_screen.partner(*tokens, values[key], "b")}
+    explore.apply(values, to)
 
 
 def interventions_on_head(source: Source, cell: Cell) -> str:
@@ -139,7 +214,8 @@ def around(current: Page, two: Both | None) -> Surroundings:
         controls=control_row.with_buttons(row, EDITING.key),
         override=override_line(current, two),
         line=line,
-        defaults=defaults,
+        screen=first_screen(current, two),
+        defaults=defaults | {SIDE.key: SIDE.default},
     )
 
 
@@ -160,7 +236,7 @@ def maps(page: Page) -> None:
     except AttentionError as error:
         two, problem = None, f"There is no B: {error}"
     drawn = two.maps if two else figures.map_of_a(current.trace, current.cell, knob_state.current_value("colors"))
-    show.figures(drawn, "compare_maps", pick_cell, around(current, two), knob_state.apply_controls, rest=True)
+    show.figures(drawn, "compare_maps", pick_cell, around(current, two), partial(_apply, page), rest=True)
     if two is None:
         show_error(problem)
     else:
@@ -270,9 +346,8 @@ def python(source_of_a: Source, two: Both) -> None:
             st.code(text, height=260)
 
 
-def draw(page: Page) -> None:
-    """Draws the comparison, and the sidebar of B while the knobs change B."""
-    page.about.caption("Two states, A and B: what is different, and where?", width="content")
+def draw(page: Page) -> Callable[[], None]:
+    """Draws the maps of both states, and the sidebar of B while the knobs change B; returns what draws the rest."""
     edits_b = session().state.edits == "B"
     if edits_b:
         with suppress(AttentionError):
@@ -282,7 +357,11 @@ def draw(page: Page) -> None:
     if not has_sidebar_of_b:
         sidebar.missing_fields()
     maps(page)
-    below_maps(page)
-    if has_sidebar_of_b:
-        with st.expander("Knobs of B") if st.context.is_embedded else st.sidebar:
-            sidebar.second_source()
+
+    def below() -> None:
+        below_maps(page)
+        if has_sidebar_of_b:
+            with st.expander("Knobs of B") if st.context.is_embedded else st.sidebar:
+                sidebar.second_source()
+
+    return below

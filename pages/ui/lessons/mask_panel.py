@@ -42,8 +42,7 @@ def draw(page: Page) -> None:
         if step == "mask" and clickable:
             with suppress(AttentionError):
                 current = page.with_pending_changes()  # other cells may have been clicked since the page was drawn
-                mask = mask_examples.visible_cells(current.trace, current.cell.layer, current.cell.head)
-                knob_state.set_custom_mask(mask_examples.toggle_cell(mask, y, x))
+                knob_state.set_custom_mask(current.layer.toggle_cell(current.cell.head, y, x))
         elif step != "mask":
             knob_state.choose_cell(Cell(cell.layer, step, cell.head, y, x))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from attention import Cell, Trace
 from attention.base.knobs import to_text
@@ -12,25 +12,45 @@ from attention.pictures.message_contract import Change, Live, Screen, Sentence
 from attention.pictures.view import KEY, QUERY, SHOW
 from attention.sources.layer_knobs import inline_knobs
 from attention.sources.registry import SOURCE, source_kinds
-from attention.sources.state import Texts
+from attention.sources.state import State, Texts
 from pages.ui.server.limits import MODELS
 from pages.ui.state import knob_state
 from pages.ui.state.knob_table import KNOBS
 from pages.ui.state.session import session
 
+if TYPE_CHECKING:
+    from pages.ui.page.start import Page
+
+TOGGLED = "toggled"
+"""What a click on the map names instead of its step, while the mask is edited."""
 _PATIENCE = 1.0  # seconds in which the sentence is answered while one types
 
 
-def screen(trace: Trace, cell: Cell, source: str, live: Live | None) -> Screen:
-    """The first screen of a trace of a class of source, as the state describes it; `live` computes in the page."""
-    texts, value = session().state.texts, knob_state.current_value
-    show = value(SHOW.key) if value(SHOW.key) >= 0 else None
-    sentence = None if knob_state.is_locked() else _sentence(trace, texts, source)
-    pair = int(value(QUERY.key)), int(value(KEY.key))
-    shown = screen_of(trace, cell, texts, pair, show, sentence, live["computable"] if live else ())
-    kind = source_kinds()[value(SOURCE.key)]
-    changed = {knob: value(knob.key) for knob in inline_knobs(kind) if value(knob.key) != knob.default}
-    shown["changes"] = [_change(knob.label, knob.default, now) for knob, now in changed.items()]
+def screen(
+    trace: Trace,
+    cell: Cell,
+    source: str,
+    live: Live | None = None,
+    pair: tuple[int, int] | None = None,
+    of: State | None = None,
+) -> Screen:
+    """The first screen of a trace of a class of source, as the state describes it.
+
+    Args:
+        live: what the page computes itself.
+        pair: the query and the key, where they are others than those of the state.
+        of: the state that the trace is of, if it is another one, such as B.
+    """
+    state = of or session().state
+    show = knob_state.current_value(SHOW.key)
+    sentence = None if knob_state.is_locked() else _sentence(trace, state, source)
+    pair = pair or (int(knob_state.current_value(QUERY.key)), int(knob_state.current_value(KEY.key)))
+    computable = live["computable"] if live else ()
+    shown = screen_of(trace, cell, state.texts, pair, show if show >= 0 else None, sentence, computable)
+    kind = source_kinds()[knob_state.current_value(SOURCE.key, of)]
+    values = {knob: knob_state.current_value(knob.key, of) for knob in inline_knobs(kind)}
+    changed = {knob: value for knob, value in values.items() if value != knob.default}
+    shown["changes"] = [change(knob.label, knob.default, now) for knob, now in changed.items()]
     shown["reset"] = {knob.key: knob.default for knob in changed}
     return shown
 
@@ -58,15 +78,16 @@ def screen_of(
     return shown
 
 
-def _change(label: str, before: Any, after: Any) -> Change:
+def change(label: str, before: Any, after: Any) -> Change:
+    """A changed knob, in words."""
     return {"label": label, "before": to_text(before), "after": to_text(after)}
 
 
-def _sentence(trace: Trace, texts: Texts, source: str) -> Sentence:
-    goes_to = typed("", texts)
-    kind = source_kinds()[goes_to.get(SOURCE.key, knob_state.current_value(SOURCE.key))]
+def _sentence(trace: Trace, state: State, source: str) -> Sentence:
+    goes_to = typed("", state.texts)
+    kind = source_kinds()[goes_to.get(SOURCE.key, knob_state.current_value(SOURCE.key, state))]
     stays = SOURCE.key not in goes_to
-    text = knob_state.current_value(kind.text) if stays else " ".join(trace.tokens).replace("·", "")
+    text = knob_state.current_value(kind.text, state) if stays else " ".join(trace.tokens).replace("·", "")
     reads = (
         kind.model(goes_to)["model"] if kind.model else "random weights" if kind.name == SOURCE.default else kind.label
     )
@@ -93,9 +114,19 @@ def typed(text: str, texts: Texts, random: bool = False) -> Mapping[str, Any]:
     return {SOURCE.key: SOURCE.default, source_kinds()[SOURCE.default].text: text}
 
 
-def apply(values: Mapping[str, Any]) -> None:
-    """Applies what the user did on the first screen: knobs, or a sentence."""
+def apply(values: Mapping[str, Any], to: Literal["A", "B", "both"] = "A") -> None:
+    """Applies what the user did on the first screen: knobs, or a sentence; `to`: of which state, see `attention.sources.state.Set`."""
     if isinstance(text := values.get("typed"), str) and not knob_state.is_locked():
-        knob_state.hold(typed(text, session().state.texts, bool(values.get("random"))))
+        state = session().state.other if to == "B" else session().state
+        knob_state.hold(typed(text, state.texts, bool(values.get("random"))), to)
     else:
         knob_state.apply_controls(values)
+
+
+def toggle_mask(page: Page, query: int, key: int) -> None:
+    """Hides a cell of the chosen head, or shows it, and chooses its pair."""
+    layer = page.layer
+    if knob_state.is_locked() or not (0 <= query < len(layer.tokens) and 0 <= key < len(layer.key_tokens)):
+        return
+    knob_state.set_custom_mask(layer.toggle_cell(page.cell.head, query, key))
+    knob_state.hold({QUERY.key: query, KEY.key: key})

@@ -26,7 +26,14 @@ AUTOSCALE = Knob(
     "autoscale", False, Switch(), "Fit", "The colours of B − A reach up to the largest difference in this map. Off: one colour scale for all layers and heads.",
     inline=True, order=90,
 )  # fmt: skip
-COMPARING = (SECOND, EDITING, AUTOSCALE)
+SIDE = Knob(
+    "side",
+    "difference",
+    Choice(("A", "B", "difference")),
+    help="Which of the two states the first screen shows, or their difference.",
+    inline=True,
+)
+COMPARING = (SECOND, EDITING, AUTOSCALE, SIDE)
 """The knobs that only a comparison of two states has."""
 COMPARE_KEYS = tuple(knob.key for knob in COMPARING)
 """Their keys."""
