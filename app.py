@@ -46,7 +46,10 @@ else:
     page = start(START, "")
     compares = session().state.compares
     if not compares:
-        maps()
+        with st.container(key="explore"):
+            for feature in panels():
+                feature.beside_maps(page)
+            maps()
     with page.about if compares else st.container(horizontal=True, gap=None, key="page_about"):
         for feature in panels():
             feature.about_explore()
