@@ -113,7 +113,7 @@ def test_preview_is_the_page_behind_the_copied_link(open_page: Open, server: str
         assert others in source
         inside = page.frame_locator(".links dialog iframe")
         expect(inside.get_by_role("link", name="Open in Attention Lab")).to_be_visible()
-        expect(inside.get_by_role("button", name="Share")).to_have_count(0)
+        expect(inside.get_by_role("button", name="Share", exact=True)).to_have_count(0)
         if not name and button == "locked link":
             expect(inside.locator(".screen .headline")).to_contain_text("looks at")
             expect(inside.locator(".controls [name]")).to_have_count(0)
