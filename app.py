@@ -51,7 +51,10 @@ else:
     if session().state.compares:
         below = next(feature.two_states for feature in panels() if feature.two_states)(page)
     else:
-        maps()
+        with st.container(key="explore"):
+            for feature in panels():
+                feature.beside_maps(page)
+            maps()
     with st.container(horizontal=True, gap=None, key="page_about"):
         for feature in panels():
             feature.about_explore()

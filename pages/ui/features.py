@@ -98,6 +98,7 @@ class Panels:
         scripts: the scripts of its pages.
         exports: its files over HTTP.
         about_explore: on Explore, in the line under the title.
+        beside_maps: on Explore, given the `Page`: beside the large map.
         below_maps: on Explore, given the `Page`: below the maps.
         two_states: on Explore, given the `Page`: in place of the maps of one state, while its link has a second one; returns what draws the rest of the page.
         below_source: in the sidebar, given the source: below its knobs.
@@ -120,6 +121,7 @@ class Panels:
     scripts: tuple[Script, ...] = ()
     exports: tuple[Export, ...] = ()
     about_explore: Callable[[], None] = _nothing
+    beside_maps: Callable[..., None] = _nothing
     below_maps: Callable[..., None] = _nothing
     two_states: Callable[..., Callable[[], None]] | None = None
     below_source: Callable[..., None] = _nothing

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import torch
@@ -303,7 +303,7 @@ def submitted(app: AppTest) -> AppTest:
 def query(app: AppTest) -> dict[str, str]:
     """The query of the link that the question's buttons copy."""
     (link,) = (json.loads(component.proto.json)["ask"] for component in app.get("bidi_component") if component.proto.component_name == "attention_share_buttons" and '"ask"' in component.proto.json and json.loads(component.proto.json)["ask"])  # fmt: skip
-    return {key: value for key, (value,) in parse_qs(link).items()}
+    return {key: value for key, (value,) in parse_qs(urlsplit(link).query).items()}
 
 
 def field(app: AppTest, begins: str) -> Any:
@@ -386,6 +386,41 @@ def test_other_pages_with_the_cell_can_ask_too(page: str) -> None:
     (lesson,) = markdown.from_link(query(app)["ask"]).values()
     assert lesson.question == "Which key does “owl” look at most?"
     assert lesson.query_before["mask"] == "causal"
+
+
+def test_question_stands_beside_the_maps_of_its_own_state() -> None:
+    link = query(submitted(sharing(**OWL, mask="causal", q="4", k="1")))
+    page = opened("app.py", **link)
+    assert not page.exception
+    data = json.loads(sent(page))
+    message = data["message"]
+    assert (message["question"], message["figures"], message["truth"]) == (
+        "Which key does “moon” look at most?",
+        [],
+        None,
+    )
+    assert "chosen" not in message, "a click on the map would begin the answer anew"
+    assert not [button for button in page.button if button.key == "asked_state"]
+    set_knobs(page, temperature="0.3")
+    assert json.loads(sent(page))["message"] == message, "the question keeps its state"
+    page.button(key="asked_state").click().run()
+    assert state_of_address(page) == {key: text for key, text in link.items() if key != "source"}
+    page.session_state["session"].of(LessonsOfTab).guesses[data["name"]] = [4]
+    message = json.loads(sent(page.run()))["message"]
+    assert (message["right"], message["truth_text"]) == (True, "“moon” (key 4)")
+    page.button(key="asked_close").click().run()
+    assert "ask" not in state_of_address(page)
+    assert not [one for one in page.get("bidi_component") if one.proto.component_name == "attention_lesson"]
+
+
+def test_cell_in_question_is_the_chosen_one_of_the_large_map() -> None:
+    lesson = replace(markdown.from_markdown("x", LESSON), kind="cell", options=(), replies=(), answer="given(4, 1)")
+    page = opened(
+        "app.py", **lesson.query_before, ask=markdown.to_link(markdown.to_markdown(lesson)), q="3", k="2", lock="1"
+    )
+    assert not page.exception
+    assert json.loads(sent(page))["message"]["chosen"] == [3, 2]
+    assert not page.button, "a locked page does not close the question"
 
 
 @pytest.mark.parametrize("page", ["pages/learn.py", "app.py?compare=1", "pages/learn.py?chapter=softmax"])

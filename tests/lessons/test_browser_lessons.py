@@ -140,11 +140,11 @@ def test_teachers_question_hides_its_answer_until_another_browser_answers(
     page.get_by_label("Kind of question").click()
     act_and_settle(page, lambda: page.get_by_role("option", name="What is the chosen number?").click())
     page.get_by_label("The question", exact=True).fill("How much of “moon” goes to “moon”?")
+    page.get_by_text("Hide the numbers in question").click()
     act_and_settle(page, lambda: page.get_by_role("button", name="Create the question").click())
     page.get_by_role("button", name="Copy the link").click()
     expect(page.locator(".st-key-copy_ask [role=status]")).to_have_text("Link copied.")
     link = str(page.evaluate("navigator.clipboard.readText()"))
-    assert page.get_by_role("link", name="Preview as a student").get_attribute("href") == link
     with page.expect_download() as saved:
         page.get_by_role("button", name="Save as a lesson (.md)").click()
     saved.value.save_as(tmp_path / "one.md")
@@ -193,3 +193,51 @@ def test_teachers_question_hides_its_answer_until_another_browser_answers(
     page.get_by_role("button", name="Skip").click()
     expect(page.get_by_role("heading", name="2. Once more")).to_be_visible()
     wait_until_settled(page)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)])
+def test_student_reads_the_map_and_answers_beside_it_without_scrolling(
+    open_page: Open, server: str, width: int, height: int
+) -> None:
+    state = "text=the+owl+asked+the+moon+and+the+moon+blinked&heads=1"
+    page = open_page(f"{server}/?{state}&q=4&k=4", permissions=["clipboard-read", "clipboard-write"])
+    act_and_settle(page, lambda: page.get_by_role("button", name="Share").click())
+    act_and_settle(page, lambda: page.get_by_text("Ask about this").click())
+    act_and_settle(page, lambda: page.get_by_role("button", name="Create the question").click())
+    page.get_by_role("button", name="Copy the link").click()
+    link = str(page.evaluate("navigator.clipboard.readText()"))
+    page.get_by_role("button", name="Preview: the link").click()
+    preview = page.frame_locator(".links dialog iframe")
+    expect(preview.get_by_text("Which key does “moon” (4) look at most?").first).to_be_visible()
+    expect(page.get_by_role("link", name="Open in a tab")).to_have_attribute("href", link)
+    page.get_by_role("button", name="Close", exact=True).click()
+    expect(page.locator(".links iframe")).to_have_count(0)
+    student = open_page(
+        f"{link}&lock=1", viewport={"width": width, "height": height}, has_touch=width < 500, fresh=True
+    )
+    question, answer = student.locator(".lesson legend"), student.get_by_role("button", name="Answer")
+    expect(question).to_have_text("Which key does “moon” (4) look at most?")
+    large = student.locator(".screen .large")
+    for part in (question, answer, large, student.locator(".screen .headline")):
+        box = part.bounding_box()
+        assert box
+        assert box["y"] >= 0
+        assert box["y"] + box["height"] <= height
+    asked, drawn = student.locator(".st-key-asked").bounding_box(), large.bounding_box()
+    assert asked
+    assert drawn
+    if width > 1000:  # beside it
+        assert asked["x"] >= drawn["x"] + drawn["width"]
+        assert drawn["height"] >= 400
+    else:
+        assert asked["y"] + asked["height"] <= drawn["y"]
+    assert student.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    # The row of the query says it; what one looks at on the map does not touch an answer that is begun.
+    student.locator(".lesson .chips label").first.click()
+    act_and_settle(student, lambda: student.locator(".screen .word").nth(4).click())
+    expect(student.locator(".lesson :checked")).to_have_count(1)
+    digits = student.locator(".screen .over g text").all_text_contents()
+    largest = max(range(9), key=lambda k: int(digits[k] or 0))
+    student.locator(".lesson .chips label").nth(largest).click()
+    act_and_settle(student, answer.click)
+    expect(student.locator(".lesson .reply")).to_contain_text("Yes: ")

@@ -247,6 +247,40 @@ def test_locked_page_shows_and_types_nothing(open_page: Open, server: str) -> No
     expect(page.locator(".tools button")).to_have_count(0)
 
 
+@pytest.mark.parametrize(("width", "height"), [(1920, 1080), (1280, 720)])
+@pytest.mark.parametrize(
+    "link",
+    ["text=the+owl+asked+the+moon+blinked&q=4&k=1", "text=the+owl+asked+the+moon+blinked&q=4&k=1&step=scores", ""],
+)
+def test_projected_map_has_large_digits_and_words(
+    open_page: Open, server: str, width: int, height: int, link: str
+) -> None:
+    page = open_page(f"{server}/?{link}&present=temperature.mask", viewport={"width": width, "height": height})
+    texts = page.locator(".screen .over text").evaluate_all(
+        "(texts) => texts.map((text) => [text.textContent, parseFloat(getComputedStyle(text).fontSize), Boolean(text.closest('g'))])"
+    )
+    digits = [size for _, size, inside in texts if inside]
+    words = [size for text, size, inside in texts if not inside and text in TEXT.split()]
+    n = 6 if link else 9
+    assert len(digits) == n, "the chosen row, and no other"
+    assert min(digits) >= 24
+    assert len(words) == 2 * n
+    assert set(words) == {24}
+    if width == 1920 and n == 6:  # the map fills the height that the screen has
+        tall, room = page.evaluate(
+            "() => { const { geometry } = document.querySelector('#root .screen').firstScreen.map; return [geometry.y0 + geometry.tall, geometry.height]; }"
+        )
+        assert tall >= room - 12
+    # All of it is in sight, and nothing is cut at the right.
+    assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= width
+    for part in (".screen .large", ".screen .cards", ".controls", ".screen .formula"):
+        box = page.locator(part).first.bounding_box()
+        assert box
+        assert box["y"] + box["height"] <= height
+        assert box["x"] + box["width"] <= width
+    assert page.locator(".screen .formula").evaluate("(formula) => formula.scrollWidth <= formula.clientWidth")
+
+
 @pytest.mark.skipif(opening_source() == "typed text", reason="there are no examples")
 def test_bare_address_opens_on_an_example_and_draws_it_before_the_page(open_page: Open, server: str) -> None:
     page = open_page(server, figure=False, sidebar=False)

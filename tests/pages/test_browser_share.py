@@ -96,6 +96,31 @@ def test_embed_code_locked_link_and_saved_state_work(open_page: Open, server: st
     assert "mask=causal" in other.url
 
 
+@pytest.mark.parametrize("name", ["", "learn", "heads", "training", "reference"])
+def test_preview_is_the_page_behind_the_copied_link(open_page: Open, server: str, name: str) -> None:
+    page = open_page(f"{server}/{name}?{LINK}", figure=name in ("", "heads"), **CLIPBOARD)
+    act_and_settle(page, page.get_by_role("button", name="Share", exact=True).click)
+    for button, others in (
+        ("locked link", "lock=1"),
+        ("link for a projector", "present="),
+        ("code for a web page", "embed=true"),
+    ):
+        copy(page, f"Copy {button}")
+        page.get_by_role("button", name=f"Preview: {button}").click()
+        frame = page.locator(".links dialog iframe")
+        source = str(frame.get_attribute("src"))
+        assert source in clipboard(page).replace("&amp;", "&")
+        assert others in source
+        inside = page.frame_locator(".links dialog iframe")
+        expect(inside.get_by_role("link", name="Open in Attention Lab")).to_be_visible()
+        expect(inside.get_by_role("button", name="Share", exact=True)).to_have_count(0)
+        if not name and button == "locked link":
+            expect(inside.locator(".screen .headline")).to_contain_text("looks at")
+            expect(inside.locator(".controls [name]")).to_have_count(0)
+        page.get_by_role("button", name="Close", exact=True).click()
+        expect(frame).to_have_count(0)
+
+
 def saved(page: Page, name: str) -> bytes:
     """The content of the file behind a link."""
     with page.expect_download() as download:

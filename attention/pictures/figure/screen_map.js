@@ -11,10 +11,12 @@ const GAP = 8; // pixels between the map and its strips, on the grid of 8
 const DRAG = 5; // pixels that the pointer may move in a click
 export const escape = (text) => text.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
 
-// The size of digits in a cell; 0 where there is no room for them.
-function digitSize(cell, { axis, label, text, word }) {
-  if (cell < axis * 2.15) return 0;
-  return [[word, 2.6], [text, 2.6], [label, 2.2]].find(([size, room]) => cell >= size * room)?.[0] ?? axis;
+// The size of a row's digits, which grow with its cells; 0 where not even the smallest fit.
+function digitSize({ x, y }, texts, look) {
+  const { axis, label, text, word } = look.size;
+  const cell = Math.min(x, y * 1.3);
+  const fits = (size) => y >= size * 1.15 && Math.max(...texts.map((digits) => look.width(digits, size))) <= x - 4;
+  return [[word, 2.6], [text, 2.6], [label, 2.2], [axis, 0]].find(([size, room]) => cell >= size * room && fits(size))?.[0] ?? 0;
 }
 
 // What stands at the left of the map of a term, and above it: the factors of its product.
@@ -79,13 +81,14 @@ export class LargeMap {
     const left = strips(numbers, term);
     const { clientWidth: width, clientHeight: height } = this.root;
     const stripLeft = left.left.rows ? (isPhone ? 36 : isProjected ? 120 : width < 500 ? 52 : 92) : 0;
-    const stripAbove = left.top.rows ? (isPhone ? 26 : isProjected ? 60 : 46) : 0;
+    const stripAbove = left.top.rows ? (isPhone ? 26 : isProjected ? Math.min(60, Math.round(height / 9)) : 46) : 0;
     const gapLeft = stripLeft ? GAP : 0;
     const gapAbove = stripAbove ? GAP : 0;
     const free = { x: width - wordsLeft - stripLeft - gapLeft - 6, y: height - wordsAbove - stripAbove - gapAbove - 6 };
     // Cells of words are squares; a row of numbers is as wide as the map is.
-    const side = Math.max(80, Math.min(free.x, free.y * (isOutput ? 1.4 : columns / rows), isOutput ? Infinity : 76 * columns));
-    const tall = isOutput ? Math.min(free.y, rows * 76, side) : Math.max(40, Math.min(free.y, side * (rows / columns)));
+    const widestCell = look.size.word * 3.8;
+    const side = Math.max(80, Math.min(free.x, free.y * (isOutput ? 1.4 : columns / rows), isOutput ? Infinity : widestCell * columns));
+    const tall = isOutput ? Math.min(free.y, rows * widestCell, side) : Math.max(40, Math.min(free.y, side * (rows / columns)));
     const x0 = wordsLeft + stripLeft + gapLeft;
     const y0 = wordsAbove + stripAbove + gapAbove;
     this.geometry = {
@@ -279,18 +282,18 @@ export class LargeMap {
     }
     if (isRounded) parts.push(`<rect x="${g.x0}" y="${g.y0}" width="${g.side}" height="${g.tall}" fill="url(#${this.name}-cells)"/>`);
     // Digits of the chosen row, and of the one under the pointer.
-    const digits = few && !g.isOutput ? digitSize(Math.min(size.x, size.y * 1.3), look.size) : 0;
     const hovered = this.hovered?.row ?? null;
-    for (const r of digits ? new Set([row, hovered]) : []) {
+    const digitsOf = (x, part = 1) => numbers.inCell(scene, scene === "share" ? x * part : x);
+    for (const r of few && !g.isOutput ? new Set([row, hovered]) : []) {
       if (r === null) continue;
-      for (let c = 0; c < g.columns; c += 1) {
+      const isHidden = (c) => Number.isNaN(g.z[r][c]) || ((scene === "hide" || scene === "share") && !numbers.sees(r, c));
+      const digits = digitSize(size, Array.from(g.z[r], (x, c) => (isHidden(c) ? "" : `${digitsOf(x)}`)), look);
+      for (let c = 0; digits && c < g.columns; c += 1) {
         const x = g.z[r][c];
-        const isHidden = (scene === "hide" || scene === "share") && !numbers.sees(r, c) && (c + 0.5) / g.columns > 1 - wipe;
-        if (Number.isNaN(x) || isHidden || (r === row && !visible(c))) continue;
+        if (Number.isNaN(x) || (isHidden(c) && (c + 0.5) / g.columns > 1 - wipe) || (r === row && !visible(c))) continue;
         const moving = scene === "scale" && film && r === row ? between(numbers.row("match", q)?.[c] ?? x, x, ease(0.28, 0.9, p)) : x;
-        const text = numbers.inCell(scene, scene === "share" && r === row ? x * blend : moving);
         const fill = (r === row && fills.get(c)) || numbers.color(look, scene, moving);
-        words(X(c) + size.x / 2, Y(r) + size.y / 2, text, `fill:${look.on(fill)};font-size:${digits}px;font-weight:${c === col && r === row ? 700 : 400}`, `dy=".35em" text-anchor="middle"`);
+        words(X(c) + size.x / 2, Y(r) + size.y / 2, digitsOf(moving, r === row ? blend : 1), `fill:${look.on(fill)};font-size:${digits}px;font-weight:${c === col && r === row ? 700 : 400}`, `dy=".35em" text-anchor="middle"`);
       }
     }
     parts.push("</g>");

@@ -152,8 +152,9 @@ export class Stage {
     const wipe = scene === "hide" ? ease(0.4, 0.95, p) : 1;
     const most = shares ? Math.max(...kept.map((i) => shares[i]).filter(Number.isFinite), 1e-12) : 1;
     const tallest = isShare && before ? between(1, most / Math.max(most, ...kept.map((i) => before[i] ?? 0)), unit) : 1;
-    const room = foot - top - axis - 2;
-    this.rect(left, zero - 0.5, width - left, 1, this.color("edge"));
+    const room = Math.max(0, foot - top - axis - 2);
+    const isLow = isShare && height < band + axis * 5; // no room for both: at rest there is only the bar of length one
+    if (!isLow) this.rect(left, zero - 0.5, width - left, 1, this.color("edge"));
     if (!isShare) {
       for (const end of [high, low]) if (Math.abs(end) > 0.12 * (high - low)) this.text(left - 6, level(end / zoom) + 4, brief(end / zoom), { anchor: "end" });
       this.text(left - 6, zero + 4, "0", { anchor: "end" });
@@ -165,6 +166,11 @@ export class Stage {
       const mine = i === k;
       const isHidden = (scene === "hide" || isShare) && !has(i) && (isShare || (at + 0.5) / kept.length > 1 - wipe);
       const outline = mine ? `stroke="${this.color("ink")}" stroke-width="2"` : "";
+      if (isLow && unit === 1) {
+        if (has(i)) this.lieDown({ i, share: shares[i], gathered, x, wide, yy: 0, hh: 0, band, left, at, count: kept.length, p, outline });
+        gathered += has(i) ? shares[i] : 0;
+        continue;
+      }
       if (isHidden) this.parts.push(`<circle cx="${(x + wide / 2).toFixed(1)}" cy="${(isShare ? foot - 6 : zero).toFixed(1)}" r="2.5" fill="${this.color("dot")}"/>`);
       else {
         const value = scaled ? (scene === "scale" && raw ? between(raw[i], scaled[i], shrink) * grow : start[i]) : 0;
@@ -254,7 +260,10 @@ export class Stage {
     const [shares, output] = [numbers.row("share", q), numbers.row("collect", q)];
     if (!output) { this.text(0, height / 2, "The values of this source are not recorded.", { size: "label" }); return; }
     const order = shares ? Array.from(shares, (w, i) => [w, i]).filter(([w]) => w > 0).sort((a, b) => b[0] - a[0]) : [];
-    const top = order.slice(0, height < 200 ? 3 : 4).filter(([, i]) => numbers.vector("value", i));
+    const tallOut = this.isProjected ? 44 : 30;
+    const free = height - tallOut - (this.isProjected ? 44 : 34);
+    const most = clamp(Math.floor(free / (axis * 1.1)) - 1, 1, height < 200 ? 3 : 4); // rows that are readable, beside the one of all others
+    const top = order.slice(0, most).filter(([, i]) => numbers.vector("value", i));
     const count = output.length;
     const list = top.map(([w, i]) => ({ name: this.word("key", i, 120), w, vector: Array.from(numbers.vector("value", i)), i }));
     const others = order.length - list.length;
@@ -265,8 +274,7 @@ export class Stage {
     }
     const left = Math.min(width * 0.35, this.isProjected ? 230 : 124);
     const each = (width - left - 4) / count;
-    const tallOut = this.isProjected ? 44 : 30;
-    const pitch = Math.min(this.isProjected ? 52 : 44, (height - tallOut - (this.isProjected ? 44 : 34)) / Math.max(1, list.length));
+    const pitch = Math.min(this.isProjected ? 52 : 44, free / Math.max(1, list.length));
     const tall = pitch * 0.7;
     const limit = Math.max(numbers.limit("collect"), ...list.filter(({ i, w }) => i >= 0 && w > 0.1).map(({ vector }) => largest(vector)));
     const [here, fade] = [ease(0.16, 0.3, p), ease(0.3, 0.5, p)];

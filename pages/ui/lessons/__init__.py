@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from attention.base.knobs import Knob, Switch
 from attention.explanation import tables
+from attention.lessons.markdown import LINK_KEY
 from pages.ui.exports.catalog import CSV
 from pages.ui.exports.request import Export, ExportFile, Request
 from pages.ui.features import Opener, Panels, Script
 from pages.ui.lessons import lesson
+from pages.ui.state.session import session
 from pages.ui.state.widgets import Knobs
 
 if TYPE_CHECKING:
@@ -38,10 +40,19 @@ def _mask(page: Page) -> None:
         mask_panel.draw(page)
 
 
+def _question(page: Page) -> None:
+    """Draws the question that the address asks, beside the maps."""
+    if LINK_KEY in session().state.parameters:
+        from pages.ui.lessons import path
+
+        path.beside_maps(page)
+
+
 PANELS = Panels(
     scripts=(Script(10, "pages/learn.py", "Learn"),),
     exports=(Export("mask-cells.csv", CSV, "each cell of the mask: whether it may attend, its score, its weight", _mask_cells),),
     about_explore=lesson.first_lesson,
+    beside_maps=_question,
     below_maps=_mask,
     share=lesson.ask,
     opener=Opener("lessons", "md", lesson.open_file),

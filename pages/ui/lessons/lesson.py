@@ -163,12 +163,15 @@ def _question_form(trace: Trace, cell: Cell, missing: str) -> None:
                 "Text before the question", max_chars=1000, key="ask_text", help=f"At most {MAX_WORDS} words."
             )
         locked = st.toggle("Locked: no knobs, not even after the answer", key="ask_locked")
+        hidden = st.toggle(
+            "Hide the numbers in question until the answer: on Learn, instead of beside the map", key="ask_hidden"
+        )
         is_submitted = st.form_submit_button("Create the question", type="primary")
     if is_submitted:
         try:
             if problem or not lesson.question:
                 raise FileError(problem or "A question needs a text; got none: write your question.")
-            _offer(replace(lesson, title=_line(title) or draft.title, text=_line(text).lstrip("- ")), locked)
+            _offer(replace(lesson, title=_line(title) or draft.title, text=_line(text).lstrip("- ")), locked, hidden)
         except AttentionError as error:
             show_error(str(error))
 
@@ -218,7 +221,7 @@ def _options(draft: Lesson) -> tuple[Lesson, str]:
     return with_answer(replace(draft, options=tuple(options), replies=replies), right), problem
 
 
-def _offer(lesson: Lesson, locked: bool) -> None:
+def _offer(lesson: Lesson, locked: bool, hidden: bool) -> None:
     from attention.lessons import grading
 
     file = to_markdown(lesson)
@@ -227,7 +230,8 @@ def _offer(lesson: Lesson, locked: bool) -> None:
     st.markdown("**The question is ready.** Students see the correct answer after they have answered.")
     try:
         query = {LINK_KEY: to_link(file), **({"lock": "1"} if locked else {})}
-        copy_buttons("ask", "try", key="copy_ask", ask=urlencode(query))
+        address = f"learn?{urlencode(query)}" if hidden else f"./?{urlencode({**lesson.query_before, **query})}"
+        copy_buttons("ask", key="copy_ask", ask=address)
     except AttentionError as error:
         show_error(str(error))
     small_download("Save as a lesson (.md)", file, "lesson.md", "text/markdown", "share_lesson.md")

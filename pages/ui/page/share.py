@@ -47,7 +47,6 @@ _BUTTONS = {
     "iframe": ("Copy code for a web page", "Code"),
     "open": ("Open in Attention Lab ↗", ""),
     "ask": ("Copy the link", "Link"),
-    "try": ("Preview as a student ↗", ""),
 }
 """Every button by its kind: its label, and the noun in the message that confirms the copy."""
 
@@ -61,7 +60,7 @@ def copy_buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave
             empty if the link is complete.
         page: the title of the page. One component on each page has it, and manages menu, focus and connection.
         leave_open: for "present": the names of the usable knobs, separated by dots.
-        ask: for "ask" and "try": the query of the page Learn with the question.
+        ask: for "ask": the page with the question and its query, as a relative address.
     """
     # A tuple, because Streamlit imports pandas to check whether a list is a table.
     drawn = tuple((kind, *_BUTTONS[kind]) for kind in kinds)

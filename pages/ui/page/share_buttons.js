@@ -26,16 +26,27 @@ function address({ lock = false, embed = false, present } = {}) {
 
 const escapeHtml = (text) => text.replaceAll("&", "&amp;").replaceAll('"', "&quot;").replaceAll("<", "&lt;");
 
-const TEXTS = {
+// The link of each kind of button; `sent` is the last message from Python.
+const LINKS = {
   link: () => address(),
   lock: () => address({ lock: true }),
   present: ({ open }) => address({ present: open }),
-  ask: ({ ask }) => new URL(`learn?${ask}`, sharedAddress()).href,
-  iframe: () => {
-    const source = escapeHtml(address({ embed: true }));
-    return `<iframe src="${source}" width="100%" height="900" style="border:0" title="Attention Lab"></iframe>`;
-  },
+  ask: ({ ask }) => new URL(ask, sharedAddress()).href,
+  iframe: () => address({ embed: true }),
 };
+const frameOf = (link) => `<iframe src="${escapeHtml(link)}" width="100%" height="900" style="border:0" title="Attention Lab"></iframe>`;
+
+// Opens a link over this page, as whoever gets it sees it.
+function openPreview(root, href) {
+  const close = create("button", { type: "button", textContent: "Close" });
+  const bar = create("p", {}, create("span", { textContent: "As others see it." }),
+    create("a", { textContent: "Open in a tab ↗", target: "_blank", rel: "noopener", href }), close);
+  const dialog = create("dialog", { ariaLabel: "Preview" }, bar, create("iframe", { src: href, title: "The page behind the link" }));
+  close.addEventListener("click", () => dialog.close());
+  dialog.addEventListener("close", () => dialog.remove());
+  root.append(dialog);
+  dialog.showModal();
+}
 
 async function copy(text) {
   // navigator.clipboard is missing on plain http except on localhost, and classrooms use plain http.
@@ -81,21 +92,20 @@ function makeDismissible(status) {
   document.addEventListener("pointerdown", ({ target }) => { if (!status.contains(target)) hide(); });
 }
 
-// A link that opens the Lab from a frame or from a page without knobs, or that opens a question.
+// A link that opens the Lab from a frame or from a page without knobs.
 function createOpenLink(label, href) {
   const link = create("a", { textContent: label, target: "_blank", rel: "noopener", href: href() });
   for (const type of ["pointerenter", "focus"]) link.addEventListener(type, () => { link.href = href(); });
   return link;
 }
 
-const OPEN_LINKS = { open: () => address(), try: TEXTS.ask };
-
 // A button that copies a text and shows a message; `root.sent` is the last message from Python.
 function createCopyButton(root, status, kind, label, name) {
   const button = create("button", { type: "button", textContent: label });
   let hideTimer = 0;
   button.addEventListener("click", async () => {
-    const text = TEXTS[kind](root.sent);
+    const link = LINKS[kind](root.sent);
+    const text = kind === "iframe" ? frameOf(link) : link;
     const [message, warns] = (await copy(text)) ? copyMessage(kind, name, text, root.sent.missing) : [NO_COPY, true];
     status.textContent = message;
     status.classList.toggle("warns", warns);
@@ -121,9 +131,12 @@ export default function render({ data, parentElement }) {
   const status = root.querySelector("[role=status]");
   if (!root.dataset.drawn) makeDismissible(status);
   root.dataset.drawn = buttons;
-  root.querySelectorAll("button, a").forEach((old) => old.remove());
+  root.querySelectorAll("button, a, dialog").forEach((old) => old.remove());
   for (const [kind, label, name] of data.buttons) {
-    const openLink = OPEN_LINKS[kind];
-    status.before(openLink ? createOpenLink(label, () => openLink(root.sent)) : createCopyButton(root, status, kind, label, name));
+    status.before(kind === "open" ? createOpenLink(label, () => address()) : createCopyButton(root, status, kind, label, name));
+    if (["open", "link"].includes(kind)) continue; // that is the page which is there already
+    const preview = create("button", { type: "button", textContent: "Preview", ariaLabel: `Preview: ${label.replace("Copy ", "")}` });
+    preview.addEventListener("click", () => openPreview(root, LINKS[kind](root.sent)));
+    status.before(preview);
   }
 }
