@@ -27,9 +27,9 @@ OPACITY = 0.6
 LOG_FLOOR = 1e-4
 """The lower end of the logarithmic scale: smaller numbers have the same colour, and 0 has `ZERO_COLOR`."""
 
-PROBABILITY = [[0.0, LIGHT["zero"]], [1.0, LIGHT["weight"]]]
-POSITIVE = [[0.0, LIGHT["zero"]], [0.5, LIGHT["positive"]], [1.0, LIGHT["most-positive"]]]
-SIGNED = [[0.0, LIGHT["most-negative"]], [0.25, LIGHT["negative"]]] + [
+PROBABILITY: list[list[Any]] = [[0.0, LIGHT["zero"]], [1.0, LIGHT["weight"]]]
+POSITIVE: list[list[Any]] = [[0.0, LIGHT["zero"]], [0.5, LIGHT["positive"]], [1.0, LIGHT["most-positive"]]]
+SIGNED: list[list[Any]] = [[0.0, LIGHT["most-negative"]], [0.25, LIGHT["negative"]]] + [
     [(1 + place) / 2, color] for place, color in POSITIVE
 ]
 ZERO_COLOR = LIGHT["ground"]  # a probability of 0 on the logarithmic scale

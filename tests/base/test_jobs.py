@@ -57,7 +57,7 @@ def test_job_gives_the_same_numbers_and_keeps_them(monkeypatch: pytest.MonkeyPat
 
 def test_modules_of_a_job_do_not_count_as_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "_FORKER", jobs._Forker())  # one that has imported nothing
-    with pytest.raises(jobs.JobError, match="needs more than 8 MB of memory|ended its process"):
+    with pytest.raises(jobs.JobError, match=r"needs more than 8 MB of memory|ended its process"):
         list(jobs.stream(child_functions.imports, "pandas", n_bytes=8 * MB))
     assert list(jobs.stream(child_functions.imports, "pandas", n_bytes=8 * MB, modules=["pandas"])) == ["pandas"]
 
