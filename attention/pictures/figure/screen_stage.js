@@ -153,7 +153,7 @@ export class Stage {
     const most = shares ? Math.max(...kept.map((i) => shares[i]).filter(Number.isFinite), 1e-12) : 1;
     const tallest = isShare && before ? between(1, most / Math.max(most, ...kept.map((i) => before[i] ?? 0)), unit) : 1;
     const room = Math.max(0, foot - top - axis - 2);
-    const isLow = isShare && height < band + axis * 5; // no room for both: at rest there is only the bar of length one
+    const isLow = isShare && height < band + axis * 7; // no room for both: at rest there is only the bar of length one
     if (!isLow) this.rect(left, zero - 0.5, width - left, 1, this.color("edge"));
     if (!isShare) {
       for (const end of [high, low]) if (Math.abs(end) > 0.12 * (high - low)) this.text(left - 6, level(end / zoom) + 4, brief(end / zoom), { anchor: "end" });
