@@ -251,10 +251,22 @@ def test_bare_address_opens_on_an_example_and_draws_it_before_the_page(open_page
     page = open_page(server, figure=False, sidebar=False)
     at_once = page.locator("#opening .headline")
     expect(at_once).to_contain_text("looks at")
-    said = at_once.inner_text()
+    said, box = at_once.inner_text(), at_once.bounding_box()
     wait_until_settled(page)
     expect(page.locator("#opening")).to_have_count(0)
     assert headline(page) == said
+    assert page.locator(".screen .headline").bounding_box() == pytest.approx(box, abs=3), "it does not move"
     assert query(page)["source"] == opening_source()
     other = open_page(page.url, sidebar=False)
     assert headline(other) == said
+
+
+def test_phone_shows_the_film_above_the_map_and_no_gap_below_it(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?text=one+two+three", sidebar=False, viewport={"width": 390, "height": 844})
+    boxes = {name: page.locator(f".screen {name}").bounding_box() for name in (".film", ".large", ".cards")}
+    bottoms = {name: box["y"] + box["height"] for name, box in boxes.items() if box}
+    assert bottoms[".film"] < bottoms[".large"] < bottoms[".cards"] < 844
+    map_end = page.evaluate(
+        "(() => { const { y0, tall } = document.querySelector('#root .screen').firstScreen.map.geometry; return y0 + tall; })()"
+    )
+    assert boxes[".large"] and boxes[".large"]["height"] - map_end < 16

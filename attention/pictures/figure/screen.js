@@ -466,10 +466,7 @@ export class FirstScreen {
       const below = this.root.parentElement.querySelector(".knobs")?.offsetHeight ?? 53;
       const height = `${Math.round(Math.max(this.part(".sentence").offsetHeight + 440, Math.min(innerHeight - top - below - 16, this.root.clientWidth * 0.72)))}px`;
       if (this.root.style.height !== height) this.root.style.height = height;
-    } else {
-      this.root.style.height = "";
-      this.part(".large").style.height = `${Math.min(480, Math.round(this.root.clientWidth * 1.02))}px`;
-    }
+    } else this.root.style.height = "";
     this.shownTerm = null;
     this.drawThumbnails();
     this.paint();

@@ -77,17 +77,20 @@ export class LargeMap {
     const wordsLeft = Math.ceil(widest(sent.queries)) + (isPhone ? 8 : 12);
     const wordsAbove = isOutput ? labelSize + 10 : Math.ceil(widest(keys) * 0.71 + labelSize * 0.8) + 6;
     const left = strips(numbers, term);
-    const { clientWidth: width, clientHeight: height } = this.root;
+    this.root.style.height = isPhone ? `${Math.min(480, Math.round(this.root.clientWidth * 1.02))}px` : "";
+    const { clientWidth: width, clientHeight: available } = this.root;
     const stripLeft = left.left.rows ? (isPhone ? 36 : isProjected ? 120 : width < 500 ? 52 : 92) : 0;
     const stripAbove = left.top.rows ? (isPhone ? 26 : isProjected ? 60 : 46) : 0;
     const gapLeft = stripLeft ? GAP : 0;
     const gapAbove = stripAbove ? GAP : 0;
-    const free = { x: width - wordsLeft - stripLeft - gapLeft - 6, y: height - wordsAbove - stripAbove - gapAbove - 6 };
+    const free = { x: width - wordsLeft - stripLeft - gapLeft - 6, y: available - wordsAbove - stripAbove - gapAbove - 6 };
     // Cells of words are squares; a row of numbers is as wide as the map is.
     const side = Math.max(80, Math.min(free.x, free.y * (isOutput ? 1.4 : columns / rows), isOutput ? Infinity : 76 * columns));
     const tall = isOutput ? Math.min(free.y, rows * 76, side) : Math.max(40, Math.min(free.y, side * (rows / columns)));
     const x0 = wordsLeft + stripLeft + gapLeft;
     const y0 = wordsAbove + stripAbove + gapAbove;
+    const height = isPhone ? y0 + tall + 6 : available; // below a small map nothing is left free there
+    if (isPhone) this.root.style.height = `${height}px`;
     this.geometry = {
       width, height, x0, y0, side, tall, rows, columns, down, across, wordsLeft, wordsAbove, stripLeft, stripAbove, labelSize, isOutput,
       cell: { x: side / columns, y: tall / rows }, z,
