@@ -270,3 +270,29 @@ def test_phone_shows_the_film_above_the_map_and_no_gap_below_it(open_page: Open,
         "(() => { const { y0, tall } = document.querySelector('#root .screen').firstScreen.map.geometry; return y0 + tall; })()"
     )
     assert boxes[".large"] and boxes[".large"]["height"] - map_end < 16
+
+
+@pytest.mark.parametrize(
+    "words", ["the quick brown fox jumps over the lazy dog", "international misunderstanding of circumstances"]
+)
+def test_numbers_of_sixteen_words_are_readable_in_the_chosen_row(open_page: Open, server: str, words: str) -> None:
+    text = " ".join((words.split() * 4)[:16])
+    page = open_page(
+        f"{server}/?text={text.replace(' ', '+')}&q=12&k=3", sidebar=False, viewport={"width": 1280, "height": 720}
+    )
+    layer = TypedText(text).trace().layers[0]
+    for term, step in zip((1, 2, 3, 0), STEPS, strict=False):
+        act_and_settle(page, page.locator(".screen .term").nth(term).click)
+        digits, cell = page.evaluate(
+            """() => { const { x, y } = document.querySelector('#root .screen').firstScreen.map.geometry.cell;
+                const texts = [...document.querySelectorAll('.screen .over g[clip-path] text')];
+                return [texts.map((text) => [text.textContent, text.getComputedTextLength(), parseFloat(getComputedStyle(text).fontSize)]), [x, y]]; }"""
+        )
+        row = layer.matrix(step, 0)[12].tolist()
+        expected = [
+            str(round(100 * x)) if step == "weights" else f"{x:.1f}" if abs(x) < 9.95 else f"{x:.0f}" for x in row
+        ]
+        assert [text for text, *_ in digits if text] == [
+            text.replace("-", "−").replace("−0.0", "0") for text in expected if step != "weights" or text != "0"
+        ]
+        assert all(length < cell[0] and 11 <= size < cell[1] for _, length, size in digits)

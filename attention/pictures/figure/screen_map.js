@@ -11,10 +11,11 @@ const GAP = 8; // pixels between the map and its strips, on the grid of 8
 const DRAG = 5; // pixels that the pointer may move in a click
 export const escape = (text) => text.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
 
-// The size of digits in a cell; 0 where there is no room for them.
-function digitSize(cell, { axis, label, text, word }) {
-  if (cell < axis * 2.15) return 0;
-  return [[word, 2.6], [text, 2.6], [label, 2.2]].find(([size, room]) => cell >= size * room)?.[0] ?? axis;
+// The size of digits in a cell, of those in `look`; 0 where there is no room for the `widest` of them.
+function digitSize(look, { x, y }, widest) {
+  const { axis, label, text, word } = look.size;
+  const fits = ([size, room]) => Math.min(x, y * 1.3) >= size * room && x >= look.width(widest, size, 700) + 3;
+  return [[word, 2.6], [text, 2.6], [label, 2.2], [axis, 1.6]].find(fits)?.[0] ?? 0;
 }
 
 // What stands at the left of the map of a term, and above it: the factors of its product.
@@ -65,7 +66,7 @@ export class LargeMap {
 
   /** Draws a term: its matrix, strips and colours. */
   build(numbers, term, look, isPhone, isProjected) {
-    Object.assign(this, { numbers, term, look });
+    Object.assign(this, { numbers, term, look, limit: numbers.limit(term) });
     const { sent, keys } = numbers;
     const z = numbers.matrix(term);
     const [rows, columns] = [z.length, z[0].length];
@@ -73,32 +74,42 @@ export class LargeMap {
     const labelSize = isPhone ? axis : label;
     const [down, across] = sent.terms.find(({ name }) => name === term).block ?? [1, 1];
     const isOutput = term === "collect";
-    const widest = (words) => Math.min(isPhone ? 72 : 150, Math.max(...words.slice(0, 400).map((word) => look.width(place(word), labelSize, 700))));
+    this.root.style.height = isPhone ? `${Math.min(480, Math.round(this.root.clientWidth * 1.02))}px` : "";
+    const { clientWidth: width, clientHeight: available } = this.root;
+    const widest = (words) => Math.min(isPhone ? 72 : width * 0.2, Math.max(...words.slice(0, 400).map((word) => look.width(place(word), labelSize, 700))));
     const wordsLeft = Math.ceil(widest(sent.queries)) + (isPhone ? 8 : 12);
     const wordsAbove = isOutput ? labelSize + 10 : Math.ceil(widest(keys) * 0.71 + labelSize * 0.8) + 6;
     const left = strips(numbers, term);
-    this.root.style.height = isPhone ? `${Math.min(480, Math.round(this.root.clientWidth * 1.02))}px` : "";
-    const { clientWidth: width, clientHeight: available } = this.root;
-    const stripLeft = left.left.rows ? (isPhone ? 36 : isProjected ? 120 : width < 500 ? 52 : 92) : 0;
     const stripAbove = left.top.rows ? (isPhone ? 26 : isProjected ? 60 : 46) : 0;
-    const gapLeft = stripLeft ? GAP : 0;
     const gapAbove = stripAbove ? GAP : 0;
-    const free = { x: width - wordsLeft - stripLeft - gapLeft - 6, y: available - wordsAbove - stripAbove - gapAbove - 6 };
+    const freeY = available - wordsAbove - stripAbove - gapAbove - 6;
+    // Where digits need it, cells are a little wider than high, and the strip of the queries is narrower.
+    const widestStrip = left.left.rows ? (isPhone ? 36 : isProjected ? 120 : width < 500 ? 52 : 92) : 0;
+    const beside = width - wordsLeft - GAP - 6;
+    const room = (look.width(this.widest(), axis, 700) + 3) * columns;
+    const hasDigits = !isOutput && room <= Math.min(beside - Math.min(52, widestStrip), (freeY * 1.5 * columns) / rows);
+    const stripLeft = hasDigits ? Math.min(widestStrip, beside - room) : widestStrip;
+    const gapLeft = stripLeft ? GAP : 0;
+    const free = { x: width - wordsLeft - stripLeft - gapLeft - 6, y: freeY };
     // Cells of words are squares; a row of numbers is as wide as the map is.
-    const side = Math.max(80, Math.min(free.x, free.y * (isOutput ? 1.4 : columns / rows), isOutput ? Infinity : 76 * columns));
-    const tall = isOutput ? Math.min(free.y, rows * 76, side) : Math.max(40, Math.min(free.y, side * (rows / columns)));
+    const most = Math.max(76, available / 8);
+    const square = Math.max(80, Math.min(free.x, free.y * (isOutput ? 1.4 : columns / rows), isOutput ? Infinity : most * columns));
+    const tall = isOutput ? Math.min(free.y, rows * most, square) : Math.max(40, Math.min(free.y, square * (rows / columns)));
+    const side = hasDigits ? Math.max(square, room) : square;
     const x0 = wordsLeft + stripLeft + gapLeft;
     const y0 = wordsAbove + stripAbove + gapAbove;
     const height = isPhone ? y0 + tall + 6 : available; // below a small map nothing is left free there
     if (isPhone) this.root.style.height = `${height}px`;
+    this.strips = left;
     this.geometry = {
       width, height, x0, y0, side, tall, rows, columns, down, across, wordsLeft, wordsAbove, stripLeft, stripAbove, labelSize, isOutput,
       cell: { x: side / columns, y: tall / rows }, z,
     };
-    this.strips = left;
-    this.limit = numbers.limit(term);
     return this.react();
   }
+
+  // What is widest of the digits that may stand in a cell.
+  widest() { return this.term === "share" ? "100" : [brief(-this.limit), "−9.9"].sort((a, b) => b.length - a.length)[0]; }
 
   async react() {
     const { geometry: g, look, plot, strips: { left, top } } = this;
@@ -277,7 +288,7 @@ export class LargeMap {
     }
     if (isRounded) parts.push(`<rect x="${g.x0}" y="${g.y0}" width="${g.side}" height="${g.tall}" fill="url(#${this.name}-cells)"/>`);
     // Digits of the chosen row, and of the one under the pointer.
-    const digits = few && !g.isOutput ? digitSize(Math.min(size.x, size.y * 1.3), look.size) : 0;
+    const digits = few && !g.isOutput ? digitSize(look, size, this.widest()) : 0;
     const hovered = this.hovered?.row ?? null;
     for (const r of digits ? new Set([row, hovered]) : []) {
       if (r === null) continue;
@@ -325,7 +336,7 @@ export class LargeMap {
         const mine = c === col;
         const over = c === hoveredColumn;
         if (!inX(x) || (!mine && !over && (c % everyX || Math.abs(c - col) < everyX))) continue;
-        const text = shorten(place(keys[mine ? k : c * g.across] ?? ""), (g.wordsAbove - g.labelSize * 0.8) / 0.71);
+        const text = shorten(place(keys[mine ? k : c * g.across] ?? ""), Math.min(g.wordsAbove, g.width - x) / 0.71 - g.labelSize * 1.1);
         words(0, 0, escape(text), `fill:${color(mine ? "key" : over ? "ink" : "soft")};font-size:${g.labelSize}px;font-weight:${mine || over ? 700 : 400}`, `transform="translate(${(x + 2).toFixed(1)},${g.wordsAbove - 6}) rotate(-45)"`);
       }
     } else {
