@@ -230,6 +230,8 @@ class Screen(TypedDict):
         hides: what hides the chosen key, in words; empty if it is in sight.
         changes: the knobs that are not as the source opened; `reset` has the values that undo them.
         fixed: sizes that the model fixes, by label.
+        sequences: of a source with several sequences, the beginning of each; `sequence` is the shown one.
+        locked: whether nothing but the pair can be chosen.
     """
 
     queries: list[str]
@@ -257,6 +259,9 @@ class Screen(TypedDict):
     changes: NotRequired[list[Change]]
     reset: NotRequired[dict[str, Any]]
     fixed: NotRequired[dict[str, int]]
+    sequences: NotRequired[list[str]]
+    sequence: NotRequired[int]
+    locked: NotRequired[bool]
 
 
 class Message(TypedDict):

@@ -269,7 +269,8 @@ def test_phone_shows_the_film_above_the_map_and_no_gap_below_it(open_page: Open,
     map_end = page.evaluate(
         "(() => { const { y0, tall } = document.querySelector('#root .screen').firstScreen.map.geometry; return y0 + tall; })()"
     )
-    assert boxes[".large"] and boxes[".large"]["height"] - map_end < 16
+    assert boxes[".large"]
+    assert boxes[".large"]["height"] - map_end < 16
 
 
 @pytest.mark.parametrize(
@@ -296,3 +297,17 @@ def test_numbers_of_sixteen_words_are_readable_in_the_chosen_row(open_page: Open
             text.replace("-", "−").replace("−0.0", "0") for text in expected if step != "weights" or text != "0"
         ]
         assert all(length < cell[0] and 11 <= size < cell[1] for _, length, size in digits)
+
+
+def test_lines_are_sequences_and_the_others_are_chosen_beside_the_sentence(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?text=the+cat+sat%0Aa+dog+ran+home", sidebar=False)
+    expect(page.locator(".screen .sequences")).to_contain_text("2 sequences, shown is")
+    act_and_settle(page, lambda: page.get_by_label("Shown sequence").select_option("1"))
+    expect(page.locator(".screen .word")).to_have_text(["a", "dog", "ran", "home"])
+    assert query(page)["sequence"] == "1"
+    page.locator(".screen .type").click()
+    expect(page.locator(".screen .note")).to_contain_text("Each line is a sequence of its own: 2, shown is number 1.")
+    act_and_settle(page, lambda: page.locator(".screen textarea").fill("one line"))
+    expect(page.locator(".screen .note")).not_to_contain_text("sequence")
+    locked = open_page(f"{server}/?text=a+b%0Ac+d&lock=1", sidebar=False)
+    expect(locked.get_by_label("Shown sequence")).to_be_disabled()

@@ -325,7 +325,7 @@ export class LargeMap {
       const mine = r === row;
       const over = r === hovered;
       if (!inY(y) || (!mine && !over && (r % every || Math.abs(r - row) < every))) continue;
-      const text = shorten(place(queries[mine ? q : r * g.down] ?? ""), g.wordsLeft - 10);
+      const text = shorten(place(queries[mine ? q : r * g.down] ?? ""), g.wordsLeft - 8);
       words(g.wordsLeft - 8, y, escape(text), `fill:${color(mine ? "query" : over ? "ink" : "soft")};font-size:${g.labelSize}px;font-weight:${mine || over ? 700 : 400}`, `dy=".34em" text-anchor="end"`);
     }
     if (!g.isOutput) {

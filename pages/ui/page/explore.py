@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attention import Cell, Trace
-from attention.base.knobs import to_text
+from attention.base.knobs import Choice, to_text
 from attention.pictures.first_screen import About, first_screen
 from attention.pictures.message_contract import Change, Live, Screen, Sentence
 from attention.pictures.view import KEY, QUERY, SHOW
-from attention.sources.layer_knobs import inline_knobs
+from attention.sources.layer_knobs import SEQUENCE, inline_knobs
 from attention.sources.registry import SOURCE, source_kinds
 from attention.sources.state import Texts
 from pages.ui.server.limits import MODELS
@@ -19,19 +19,26 @@ from pages.ui.state.knob_table import KNOBS
 from pages.ui.state.session import session
 
 _PATIENCE = 1.0  # seconds in which the sentence is answered while one types
+_BEGINNING = 40  # characters of a sequence by which one chooses it
 
 
 def screen(trace: Trace, cell: Cell, source: str, live: Live | None) -> Screen:
     """The first screen of a trace of a class of source, as the state describes it; `live` computes in the page."""
     texts, value = session().state.texts, knob_state.current_value
     show = value(SHOW.key) if value(SHOW.key) >= 0 else None
-    sentence = None if knob_state.is_locked() else _sentence(trace, texts, source)
+    locked, fields = knob_state.is_locked(), session().fields
+    reads_text = SOURCE.key in typed("", texts) or source_kinds()[value(SOURCE.key)].text in fields
+    sentence = _sentence(trace, texts, source) if reads_text and not locked else None
     pair = int(value(QUERY.key)), int(value(KEY.key))
     shown = screen_of(trace, cell, texts, pair, show, sentence, live["computable"] if live else ())
     kind = source_kinds()[value(SOURCE.key)]
     changed = {knob: value(knob.key) for knob in inline_knobs(kind) if value(knob.key) != knob.default}
     shown["changes"] = [_change(knob.label, knob.default, now) for knob, now in changed.items()]
     shown["reset"] = {knob.key: knob.default for knob in changed}
+    shown["locked"] = locked
+    if SEQUENCE.key in fields and isinstance(within := fields[SEQUENCE.key].within, Choice):
+        shown["sequences"] = [name[:_BEGINNING] for name in within.names]
+        shown["sequence"] = value(SEQUENCE.key)
     return shown
 
 
@@ -81,7 +88,7 @@ def typed(text: str, texts: Texts, random: bool = False) -> Mapping[str, Any]:
     """The knobs that a typed sentence sets: the source's own text; or the same head of the model that it comes from, if that is here; or random weights."""
     kind = source_kinds()[texts.get(SOURCE.key, SOURCE.default)]
     if random:
-        return {SOURCE.key: SOURCE.default, source_kinds()[SOURCE.default].text: text}
+        return {SOURCE.key: SOURCE.default} | ({source_kinds()[SOURCE.default].text: text} if text else {})
     if kind.text:
         return {kind.text: text}
     if kind.model and (MODELS / (values := kind.model(texts))["model"]).is_dir():
@@ -97,5 +104,7 @@ def apply(values: Mapping[str, Any]) -> None:
     """Applies what the user did on the first screen: knobs, or a sentence."""
     if isinstance(text := values.get("typed"), str) and not knob_state.is_locked():
         knob_state.hold(typed(text, session().state.texts, bool(values.get("random"))))
+    elif SEQUENCE.key in values and not knob_state.is_locked():
+        knob_state.hold({SEQUENCE.key: int(values[SEQUENCE.key])})
     else:
         knob_state.apply_controls(values)
