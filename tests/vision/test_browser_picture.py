@@ -326,7 +326,7 @@ def test_first_screen_draws_patches_over_their_picture(models: TinyPictureModels
         "(all) => all.map(({ style }) => Number(style.background.match(/[\\d.]+(?=\\))/)[0]))"
     )
     largest = max(shares)
-    np.testing.assert_allclose(strengths, [0.85 * share / largest for share in shares], atol=0.005)
+    np.testing.assert_allclose(strengths, [0.7 * share / largest for share in shares], atol=0.005)
     assert "data:image" in (page.locator(".screen .picture").get_attribute("style") or "")
     expect(page.locator(".screen .most")).to_have_text(f"up to {round(100 * largest)}\u00a0%")
     expect(page.locator(".screen .type")).to_have_count(0)  # a picture is not typed

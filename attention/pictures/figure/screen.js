@@ -405,7 +405,7 @@ export class FirstScreen {
       const [i, share] = [keyChips.indexOf(chip), shares.get(chip) ?? 0];
       const [word] = chip.children;
       const strength = most ? (share / most) * shown : 0;
-      word.style.background = picture.style.backgroundImage ? `rgb(${look.weight.map(Math.round).join(" ")} / ${(0.85 * strength).toFixed(3)})` : css(look.share(strength));
+      word.style.background = picture.style.backgroundImage ? `rgb(${look.weight.map(Math.round).join(" ")} / ${(0.7 * strength).toFixed(3)})` : css(look.share(strength));
       word.classList.toggle("masked", i >= 0 && !numbers.sees(q, i));
       word.ariaLabel = word.title = `${chip.words}${share * shown > 0 ? `, ${percent(share)}` : ""}`;
       if (!picture.contains(document.activeElement)) word.tabIndex = chip === hasFocus ? 0 : -1;
