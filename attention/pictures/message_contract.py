@@ -250,6 +250,8 @@ class Screen(TypedDict):
         fixed: sizes that the model fixes, by label.
         compared: the two states, if there are two.
         maskable: whether a click may hide a cell.
+        sequences: of a source with several sequences, the beginning of each; `sequence` is the shown one.
+        locked: whether nothing but the pair can be chosen.
     """
 
     queries: list[str]
@@ -279,6 +281,9 @@ class Screen(TypedDict):
     fixed: NotRequired[dict[str, int]]
     compared: NotRequired[Compared]
     maskable: NotRequired[bool]
+    sequences: NotRequired[list[str]]
+    sequence: NotRequired[int]
+    locked: NotRequired[bool]
 
 
 class Message(TypedDict):

@@ -40,15 +40,14 @@ def painted_y(page: Page, figure: int, trace: int) -> list[float]:
 def test_softmax_page_paints_backend_numbers_and_reports_factors_that_overflow(open_page: Open, server: str) -> None:
     link = {"softmax_row": "0.1, 0.3, 0.5", "text": "a b c", "mask": "causal", "softmax_factor": "100"}
     page = open_page(f"{server}/learn?chapter=softmax&{urlencode(link)}")
-    expect(page.locator(".figures .js-plotly-plot")).to_have_count(5)
+    expect(page.locator(".figures .js-plotly-plot")).to_have_count(4)
+    expect(page.get_by_role("heading", name="Why we scale")).to_have_count(0)  # it is a chapter of its own
     spread = softmax.spread((0.1, 0.3, 0.5))
     assert painted_y(page, 0, 0) == softmax.curve().share.tolist()
     for i, shares in enumerate(spread.shares.values()):
         assert painted_y(page, 1, i) == shares.tolist()
     assert painted_y(page, 2, 0) == spread.variance.tolist()
     assert painted_y(page, 3, 0) == spread.entropy.tolist()
-    scaling = measure(TypedText("a b c", AttentionConfig(mask="causal")))
-    np.testing.assert_array_equal(painted_numbers(page, 4)[:3, :3], scaling.weights[0, 0])
     heights = page.evaluate(
         "[...document.querySelectorAll('.figures .js-plotly-plot')[1].querySelectorAll('.bars .point path')].map((bar) => bar.getBBox().height)"
     )
@@ -65,6 +64,9 @@ def test_softmax_page_paints_backend_numbers_and_reports_factors_that_overflow(o
     expect(page.get_by_text("The naive softmax overflows")).to_be_visible()
     expect(page.get_by_text("inf (infinity)").first).to_be_visible()
     assert "softmax_factor" not in page.url  # 200 is the default
+    act_and_settle(page, page.get_by_role("button", name="Scaling").click)
+    scaling = measure(TypedText("a b c", AttentionConfig(mask="causal")))
+    np.testing.assert_array_equal(painted_numbers(page, 0)[:3, :3], scaling.weights[0, 0])
 
 
 def test_softmax_row_follows_its_slider_without_the_server(open_page: Open, server: str) -> None:
@@ -104,14 +106,16 @@ def test_softmax_row_follows_its_slider_without_the_server(open_page: Open, serv
 def test_bad_softmax_row_is_quoted_and_chart_clicks_do_nothing(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/learn?chapter=softmax&{urlencode({'softmax_row': '<b>one</b>, 2'})}")
     expect(page.get_by_text("got “<b>one</b>”")).to_be_visible()
-    expect(page.locator(".figures .js-plotly-plot")).to_have_count(2)
+    expect(page.locator(".figures .js-plotly-plot")).to_have_count(1)
     page.locator(".figures .js-plotly-plot").last.scroll_into_view_if_needed()
-    box = page.locator(".figures .js-plotly-plot .nsewdrag").last.bounding_box()
-    assert box
+    on_curve = page.evaluate(
+        """() => { const plot = document.querySelector('.figures .js-plotly-plot'), { xaxis, yaxis } = plot._fullLayout, { x, y } = plot.getBoundingClientRect();
+            return [x + xaxis._offset + xaxis.l2p(plot.data[0].x[90]), y + yaxis._offset + yaxis.l2p(plot.data[0].y[90])]; }"""
+    )
     address = page.url
     page.evaluate("""() => { window.runs = 0; const app = document.querySelector('[data-testid=stApp]');
         new MutationObserver(() => { window.runs += 1; }).observe(app, {attributeFilter: ['data-test-script-state']}); }""")
-    page.mouse.click(box["x"] + 30, box["y"] + 30)
+    page.mouse.click(*on_curve)
     expect(page.locator(".figures .js-plotly-plot .hoverlayer .hovertext").first).to_be_visible()
     assert page.evaluate("window.runs") == 0
     assert page.url == address

@@ -286,10 +286,63 @@ def test_bare_address_opens_on_an_example_and_draws_it_before_the_page(open_page
     page = open_page(server, figure=False, sidebar=False)
     at_once = page.locator("#opening .headline")
     expect(at_once).to_contain_text("looks at")
-    said = at_once.inner_text()
+    said, box = at_once.inner_text(), at_once.bounding_box()
     wait_until_settled(page)
     expect(page.locator("#opening")).to_have_count(0)
     assert headline(page) == said
+    assert page.locator(".screen .headline").bounding_box() == pytest.approx(box, abs=3), "it does not move"
     assert query(page)["source"] == opening_source()
     other = open_page(page.url, sidebar=False)
     assert headline(other) == said
+
+
+def test_phone_shows_the_film_above_the_map_and_no_gap_below_it(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?text=one+two+three", sidebar=False, viewport={"width": 390, "height": 844})
+    boxes = {name: page.locator(f".screen {name}").bounding_box() for name in (".film", ".large", ".cards")}
+    bottoms = {name: box["y"] + box["height"] for name, box in boxes.items() if box}
+    assert bottoms[".film"] < bottoms[".large"] < bottoms[".cards"] < 844
+    map_end = page.evaluate(
+        "(() => { const { y0, tall } = document.querySelector('#root .screen').firstScreen.map.geometry; return y0 + tall; })()"
+    )
+    assert boxes[".large"]
+    assert boxes[".large"]["height"] - map_end < 16
+
+
+@pytest.mark.parametrize(
+    "words", ["the quick brown fox jumps over the lazy dog", "international misunderstanding of circumstances"]
+)
+def test_numbers_of_sixteen_words_are_readable_in_the_chosen_row(open_page: Open, server: str, words: str) -> None:
+    text = " ".join((words.split() * 4)[:16])
+    page = open_page(
+        f"{server}/?text={text.replace(' ', '+')}&q=12&k=3", sidebar=False, viewport={"width": 1280, "height": 720}
+    )
+    layer = TypedText(text).trace().layers[0]
+    for term, step in zip((1, 2, 3, 0), STEPS, strict=False):
+        act_and_settle(page, page.locator(".screen .term").nth(term).click)
+        digits, cell = page.evaluate(
+            """() => { const { x, y } = document.querySelector('#root .screen').firstScreen.map.geometry.cell;
+                const texts = [...document.querySelectorAll('.screen .over g[clip-path] text')];
+                return [texts.map((text) => [text.textContent, text.getComputedTextLength(), parseFloat(getComputedStyle(text).fontSize)]), [x, y]]; }"""
+        )
+        row = layer.matrix(step, 0)[12].tolist()
+        expected = [
+            str(round(100 * x)) if step == "weights" else f"{x:.1f}" if abs(x) < 9.95 else f"{x:.0f}" for x in row
+        ]
+        assert [text for text, *_ in digits if text] == [
+            text.replace("-", "−").replace("−0.0", "0") for text in expected if step != "weights" or text != "0"
+        ]
+        assert all(length < cell[0] and 11 <= size < cell[1] for _, length, size in digits)
+
+
+def test_lines_are_sequences_and_the_others_are_chosen_beside_the_sentence(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?text=the+cat+sat%0Aa+dog+ran+home", sidebar=False)
+    expect(page.locator(".screen .sequences")).to_contain_text("2 sequences, shown is")
+    act_and_settle(page, lambda: page.get_by_label("Shown sequence").select_option("1"))
+    expect(page.locator(".screen .word")).to_have_text(["a", "dog", "ran", "home"])
+    assert query(page)["sequence"] == "1"
+    page.locator(".screen .type").click()
+    expect(page.locator(".screen .note")).to_contain_text("Each line is a sequence of its own: 2, shown is number 1.")
+    act_and_settle(page, lambda: page.locator(".screen textarea").fill("one line"))
+    expect(page.locator(".screen .note")).not_to_contain_text("sequence")
+    locked = open_page(f"{server}/?text=a+b%0Ac+d&lock=1", sidebar=False)
+    expect(locked.get_by_label("Shown sequence")).to_be_disabled()

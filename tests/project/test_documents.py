@@ -80,7 +80,7 @@ def test_links_into_the_lab_name_existing_pages_and_knobs() -> None:
 
 def test_every_picture_is_used_by_a_document() -> None:
     used = {Path(target).name for path in DOCUMENTS for target in targets(path)}
-    assert {path.name for path in (ROOT / "docs").iterdir() if path.suffix in (".png", ".gif")} <= used
+    assert {path.name for path in (ROOT / "docs").iterdir() if path.suffix in (".png", ".gif", ".webp")} <= used
 
 
 def test_readme_links_to_every_document() -> None:

@@ -101,7 +101,7 @@ def readers() -> Iterator[Path]:
         if (
             not generated
             and file.name not in ("CHANGELOG.md", "LICENSE")
-            and file.suffix not in (".png", ".gif", ".json", ".bin", ".npz", ".parquet", ".safetensors")
+            and file.suffix not in (".png", ".gif", ".webp", ".json", ".bin", ".npz", ".parquet", ".safetensors")
             and not superseded(file)
         ):
             yield file

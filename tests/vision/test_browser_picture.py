@@ -16,6 +16,7 @@ from test_browser_controls import follow, silent, temperature
 from tiny_pictures import TinyPictureModels
 
 from attention import Model, Override, Trace, explain
+from attention.base.tokens import Patch
 from attention.pictures.message_contract import NO_TOKEN
 from attention.vision.examples import example_picture
 from attention.vision.over_picture import TokenGrid
@@ -307,3 +308,33 @@ def test_controls_of_the_picture_stand_only_beside_one(models: TinyPictureModels
     assert page.evaluate("document.querySelector('.figures .js-plotly-plot')._fullLayout.xaxis.fixedrange") is False
     act_and_settle(page, lambda: click_cell(page, 0, row=2, column=1))
     assert (query(page)["q"], query(page)["k"]) == ("2", "1")
+
+
+def test_first_screen_draws_patches_over_their_picture(models: TinyPictureModels, open_page: Open, lab: str) -> None:
+    folder = models("ViT")
+    layer = source(folder).trace().layers[0]
+    page = open_page(link(lab, folder, **CHOSEN), sidebar=False)
+    patches = page.locator(".screen .picture .word")
+    shares = layer["weights"][0, 3, 1:].tolist()
+    expect(patches).to_have_count(len(shares))
+    assert patches.evaluate_all("(all) => all.map(({ ariaLabel }) => ariaLabel)") == [
+        f"patch row {patch.row}, column {patch.column}, {round(100 * share)}\u00a0%"
+        for patch, share in zip(layer.tokens[1:], shares, strict=True)
+        if isinstance(patch, Patch)
+    ]
+    strengths = patches.evaluate_all(
+        "(all) => all.map(({ style }) => Number(style.background.match(/[\\d.]+(?=\\))/)[0]))"
+    )
+    largest = max(shares)
+    np.testing.assert_allclose(strengths, [0.7 * share / largest for share in shares], atol=0.005)
+    assert "data:image" in (page.locator(".screen .picture").get_attribute("style") or "")
+    expect(page.locator(".screen .most")).to_have_text(f"up to {round(100 * largest)}\u00a0%")
+    expect(page.locator(".screen .type")).to_have_count(0)  # a picture is not typed
+    expect(patches.nth(2)).to_have_attribute("aria-pressed", "true")
+    patches.nth(2).focus()
+    page.keyboard.press("ArrowDown")
+    act_and_settle(page, lambda: page.keyboard.press("Enter"))
+    assert query(page)["q"] == "6"
+    expect(patches.nth(5)).to_be_focused()
+    act_and_settle(page, lambda: patches.nth(1).click(modifiers=["Shift"]))
+    assert (query(page)["q"], query(page)["k"]) == ("6", "2")

@@ -233,7 +233,7 @@ export default function render(message, host) {
   drawStrip(part("strip"), sent.strip, setKnobs);
   drawLine(part("answer-line"), sent.line, setKnobs);
 
-  screen?.update(sent.screen, state.liveLayer, sent.large);
+  screen?.update(sent.screen, state.liveLayer, sent.large, sent.figures.find(({ layout }) => layout.meta.grid)?.layout);
   loadPlotly().then(async () => {
     for (const [i, figure] of sent.figures.entries()) {
       if (state.figures !== sent.figures) return; // a newer message arrived meanwhile

@@ -182,6 +182,9 @@
  * @property {Change[]} [changes] the knobs that are not as the source opened
  * @property {object} [reset] the knobs that undo them
  * @property {Object<string, number>} [fixed] sizes that the model fixes
+ * @property {string[]} [sequences] of a source with several sequences, the beginning of each
+ * @property {number} [sequence] the shown one
+ * @property {boolean} [locked] whether nothing but the pair can be chosen
  * @property {Compared} [compared] the two states, if there are two
  * @property {boolean} [maskable] whether a click may hide a cell
  */

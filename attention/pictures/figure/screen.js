@@ -41,6 +41,19 @@ function remember(key, value) {
 const html = (parts) => parts.map((part) => (typeof part === "string" ? escape(part) : `<span class="${part.role}">${escape(part.text)}</span>`)).join("");
 const plain = (parts) => parts.map((part) => part.text ?? part).join("");
 
+// The pictures whose patches are among some words, from the layout of the figure over them: the place of each patch by its position.
+function picturesOf(over, words) {
+  if (!over) return [];
+  const { images = [], meta: { grid: { positions, top } } } = over;
+  const whole = { x: -0.5, y: top - 0.5, sizex: positions[0].length, sizey: positions.length - top };
+  return (images.length ? images : [whole]).map(({ x, y, sizex, sizey, source }) => {
+    const at = new Map();
+    for (let row = 0; row < sizey; row += 1) for (let column = 0; column < sizex; column += 1) at.set(positions[row + y + 0.5][column + x + 0.5], [row, column]);
+    const found = [...at].filter(([i]) => /^patch\d* \d/.test(words[i])).sort(([i], [j]) => i - j);
+    return { at: new Map(found), rows: sizey, columns: sizex, source };
+  });
+}
+
 export class FirstScreen {
   t = 4;
   playing = false;
@@ -73,12 +86,12 @@ export class FirstScreen {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", resized);
   }
 
-  /** Shows a message of Python's; `live` computes in the page. */
-  update(sent, live, isProjected) {
+  /** Shows a message of Python's; `live` computes in the page, and `over` is the layout of its figure over a picture. */
+  update(sent, live, isProjected, over) {
     const previous = this.sent;
     const numbers = new Numbers(sent, live);
     const isSame = previous && ["queries", "keys"].every((name) => String(previous[name]) === String(sent[name]));
-    Object.assign(this, { sent, numbers, live, isProjected, q: sent.q, k: sent.k, column: sent.column });
+    Object.assign(this, { sent, numbers, live, isProjected, over, q: sent.q, k: sent.k, column: sent.column });
     this.root.classList.toggle("projected", isProjected);
     this.root.classList.toggle("compares", Boolean(sent.compared));
     this.root.classList.toggle("difference", numbers.isDifference);
@@ -88,7 +101,8 @@ export class FirstScreen {
     this.before = numbers.isDifference ? null : numbers.sharesOf("a", this.q);
     const base = this.unchanged;
     if (!sent.compared && sent.changes?.length && base && base.sent.head === sent.head && base.sent.layer === sent.layer && base.m === numbers.m) this.before = base.row("share", this.q);
-    if (!this.editing) this.drawSentence();
+    if (this.editing) this.sayWhere();
+    else this.drawSentence();
     this.part(".where").textContent = sent.where;
     this.drawCompared();
     this.drawFormula();
@@ -278,29 +292,68 @@ export class FirstScreen {
     const { sent, numbers } = this;
     const line = (words, role) => {
       const box = create("span", { className: `line ${role}` });
-      words.forEach((word, i) => {
-        const chip = create("button", { type: "button", className: "word", textContent: word, dir: "auto" });
+      const pictures = picturesOf(this.over, words);
+      box.chips = words.map((word, i) => {
+        const picture = pictures.find(({ at }) => at.has(i));
+        const chip = create("button", { type: "button", className: "word", textContent: picture ? "" : word, dir: "auto" });
         const share = create("button", { type: "button", className: "share" });
         chip.addEventListener("click", (event) => {
           if (role === "keys" || event.shiftKey) this.choose({ k: i });
           else this.choose({ q: i });
         });
         share.addEventListener("click", () => this.choose({ k: i }));
-        box.append(create("span", { className: "token" }, chip, share));
+        const token = create("span", { className: picture ? "token patch" : "token" }, chip, share);
+        if (!picture) box.append(token);
+        else if (picture.at.keys().next().value === i) box.append(this.drawPicture(picture));
+        if (picture) picture.element.append(Object.assign(token, { place: picture.at.get(i), words: word.replace(/^patch(\d*) (\d+),/, "patch$1 row $2, column ") }));
+        return token;
       });
       return box;
     };
     const lines = [line(sent.queries, "queries"), ...(numbers.isSelf ? [] : [line(numbers.keys, "keys")])];
     const tokens = this.part(".tokens");
-    tokens.classList.toggle("many", sent.queries.length > MANY_WORDS);
+    const focused = [...tokens.querySelectorAll("button")].indexOf(document.activeElement);
+    tokens.classList.toggle("many", lines[0].querySelectorAll(".token:not(.patch)").length > MANY_WORDS);
     tokens.replaceChildren(...lines);
+    if (focused >= 0) tokens.querySelectorAll("button")[focused]?.focus({ preventScroll: true });
     if (sent.sentence) {
       const type = create("button", { type: "button", className: "type", textContent: "type here", ariaLabel: "Type your own sentence" });
       type.addEventListener("click", () => this.edit());
       lines[0].append(type);
     }
-    this.keyChips = [...lines.at(-1).querySelectorAll(".token")];
-    this.queryChips = [...lines[0].querySelectorAll(".token")];
+    if (sent.sequences) lines[0].append(this.sequenceMenu());
+    this.keyChips = lines.at(-1).chips;
+    this.queryChips = lines[0].chips;
+  }
+
+  // The patches of a picture at their places, over its pixels; one of them has the keyboard, and arrows move it.
+  drawPicture(picture) {
+    const { at, rows, columns, source } = picture;
+    const cell = Math.max(5, Math.min(40, Math.floor(126 / rows), Math.floor((this.root.clientWidth * 0.7) / columns)));
+    picture.element = create("span", { className: "picture", role: "group", ariaLabel: `Picture of ${rows} rows and ${columns} columns of patches` });
+    picture.element.style.cssText = `--cell: ${cell}px; grid-template: repeat(${rows}, ${cell}px) / repeat(${columns}, ${cell}px)`;
+    if (source) picture.element.style.backgroundImage = `url("${source}")`;
+    picture.element.addEventListener("keydown", (event) => {
+      const move = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+      const [row, column] = event.target.parentElement.place ?? [];
+      const next = move && [...picture.element.children].find(({ place }) => place[0] === row + move[0] && place[1] === column + move[1]);
+      if (!next) return;
+      event.preventDefault();
+      event.target.tabIndex = -1;
+      next.firstChild.tabIndex = 0;
+      next.firstChild.focus();
+    });
+    const most = create("button", { type: "button", className: "share most" });
+    most.addEventListener("click", () => this.choose({ k: most.strongest }));
+    return create("span", { className: "token pictured" }, picture.element, most);
+  }
+
+  // Which of several sequences is shown, such as the lines of a text, and the others.
+  sequenceMenu() {
+    const { sequences, sequence, locked } = this.sent;
+    const menu = create("select", { ariaLabel: "Shown sequence", disabled: locked }, ...sequences.map((name, i) => new Option(name, i, false, i === sequence)));
+    menu.addEventListener("change", () => this.send({ sequence: Number(menu.value) }));
+    return create("label", { className: "sequences" }, `${sequences.length} sequences, shown is `, menu);
   }
 
   // The sentence becomes a field; what is typed is sent after a pause, or with Ctrl+Enter where the answer takes long.
@@ -311,9 +364,10 @@ export class FirstScreen {
     const { sentence } = this.sent;
     const field = create("textarea", { value: sentence.text, rows: 2, spellcheck: false, ariaLabel: "Your sentence", dir: "auto" });
     const note = create("span", { className: "note" });
-    const say = () => {
-      const { goes_to: where, slow } = this.sent.sentence;
-      note.textContent = [where && `It goes to ${where}.`, slow && "This takes longer than a second: Ctrl+Enter, or the button, sends it."].filter(Boolean).join(" ");
+    this.sayWhere = () => {
+      const { sentence: { goes_to: where, slow } = {}, sequences, sequence } = this.sent;
+      const lines = sequences && `Each line is a sequence of its own: ${sequences.length}, shown is number ${sequence}.`;
+      note.textContent = [where && `It goes to ${where}.`, lines, slow && "This takes longer than a second: Ctrl+Enter, or the button, sends it."].filter(Boolean).join(" ");
     };
     let timer;
     let sentText = field.value;
@@ -338,7 +392,7 @@ export class FirstScreen {
     done.addEventListener("click", () => { end(); this.part(".type")?.focus(); });
     this.part(".tokens").replaceChildren(create("span", { className: "typing" }, field, done, note));
     this.part(".arcs").innerHTML = "";
-    say();
+    this.sayWhere();
     field.focus();
     field.setSelectionRange(field.value.length, field.value.length);
   }
@@ -355,9 +409,11 @@ export class FirstScreen {
       chip.firstChild.ariaPressed = String(i === q);
       chip.classList.toggle("hovered", hovered?.row === i);
     });
+    for (const picture of this.root.querySelectorAll(".picture")) this.paintPicture(picture, row, shown);
     this.keyChips.forEach((chip, i) => {
       const share = row && Number.isFinite(row[i]) ? row[i] : 0;
       const [word, percentage] = chip.children;
+      if (chip.place) return;
       const fill = numbers.has("share") ? numbers.color(look, "share", share * shown) : look.zero;
       Object.assign(word.style, { background: css(fill), color: look.reads(fill) ? "" : look.on(fill) });
       word.classList.toggle("masked", !numbers.sees(q, i));
@@ -372,14 +428,38 @@ export class FirstScreen {
     this.queryChips[q]?.closest(".many")?.scrollTo?.({ left: this.queryChips[q].offsetLeft - 200, behavior: "instant" });
   }
 
+  // Shares of patches are small: the strongest one has the full colour, and its number stands below.
+  paintPicture(picture, row, shown) {
+    const { keyChips, queryChips, numbers, look, q, k } = this;
+    const shares = new Map(keyChips.map((chip, i) => [chip, row && Number.isFinite(row[i]) ? row[i] : 0]));
+    const strongest = [...picture.children].reduce((best, chip) => ((shares.get(chip) ?? 0) > (shares.get(best) ?? 0) ? chip : best));
+    const most = shares.get(strongest) ?? 0;
+    const hasFocus = queryChips[q]?.parentElement === picture ? queryChips[q] : picture.firstChild;
+    for (const chip of picture.children) {
+      const [i, share] = [keyChips.indexOf(chip), shares.get(chip) ?? 0];
+      const [word] = chip.children;
+      const strength = most ? (share / most) * shown : 0;
+      word.style.background = picture.style.backgroundImage ? `rgb(${look.weight.map(Math.round).join(" ")} / ${(0.7 * strength).toFixed(3)})` : css(look.share(strength));
+      word.classList.toggle("masked", i >= 0 && !numbers.sees(q, i));
+      word.ariaLabel = word.title = `${chip.words}${share * shown > 0 ? `, ${percent(share)}` : ""}`;
+      if (!picture.contains(document.activeElement)) word.tabIndex = chip === hasFocus ? 0 : -1;
+      chip.classList.toggle("answers", i >= 0 && i === k);
+    }
+    const number = picture.nextSibling;
+    number.hidden = !(most * shown > 0);
+    number.strongest = keyChips.indexOf(strongest);
+    number.textContent = `up to ${percent(most)}`;
+    number.ariaLabel = `Choose the pair with ${strongest.words}, ${percent(most)}`;
+  }
+
   paintArcs(row, shown) {
     const arcs = this.part(".arcs");
-    if (!row || !shown || !arcs.clientWidth) { arcs.innerHTML = ""; return; }
+    if (!row || !shown || !arcs.clientWidth || this.queryChips[this.q].place) { arcs.innerHTML = ""; return; }
     const { numbers, q, isProjected } = this;
     const box = arcs.getBoundingClientRect();
     const middle = (chip, edge = "top") => { const word = chip.firstChild.getBoundingClientRect(); return [(word.left + word.right) / 2 - box.left, word[edge] - box.top]; };
     const from = middle(this.queryChips[q], numbers.isSelf ? "top" : "bottom");
-    const drawn = this.keyChips.map((chip, i) => [i, row[i]]).filter(([i, w]) => Math.abs(w) >= 0.005 && !(numbers.isSelf && i === q));
+    const drawn = this.keyChips.map((chip, i) => [i, row[i]]).filter(([i, w]) => Math.abs(w) >= 0.005 && !(numbers.isSelf && i === q) && !this.keyChips[i].place);
     const far = Math.max(1, ...drawn.map(([i]) => Math.abs(middle(this.keyChips[i])[0] - from[0])));
     arcs.innerHTML = drawn.map(([i, x]) => {
       const w = Math.abs(x);
@@ -481,7 +561,7 @@ export class FirstScreen {
   drawTools() {
     const { sent, root } = this;
     const tools = root.parentElement.querySelector(".tools");
-    if (!sent.sentence) { tools.replaceChildren(); return; } // on a locked page
+    if (sent.locked) { tools.replaceChildren(); return; }
     const focused = tools.contains(document.activeElement) && document.activeElement.className;
     const more = create("button", { type: "button", className: "more", textContent: root.classList.contains("all") ? "Fewer knobs" : "More …" });
     more.ariaExpanded = String(root.classList.contains("all"));
@@ -540,10 +620,7 @@ export class FirstScreen {
       const below = this.root.parentElement.querySelector(".knobs")?.offsetHeight ?? 53;
       const height = `${Math.round(Math.max(this.part(".sentence").offsetHeight + 440, Math.min(innerHeight - top - below - 16, this.root.clientWidth * 0.72)))}px`;
       if (this.root.style.height !== height) this.root.style.height = height;
-    } else {
-      this.root.style.height = "";
-      this.part(".large").style.height = `${Math.min(480, Math.round(this.root.clientWidth * 1.02))}px`;
-    }
+    } else this.root.style.height = "";
     this.shownTerm = null;
     this.drawThumbnails();
     this.paint();

@@ -67,7 +67,7 @@ export class LargeMap {
 
   /** Draws a term: its matrix, strips and colours. */
   build(numbers, term, look, isPhone, isProjected) {
-    Object.assign(this, { numbers, term, look });
+    Object.assign(this, { numbers, term, look, limit: numbers.limit(term) });
     const { sent, keys } = numbers;
     const z = numbers.matrix(term);
     const [rows, columns] = [z.length, z[0].length];
@@ -75,29 +75,44 @@ export class LargeMap {
     const labelSize = isPhone ? axis : label;
     const [down, across] = sent.terms.find(({ name }) => name === term).block ?? [1, 1];
     const isOutput = term === "collect";
-    const widest = (words) => Math.min(isPhone ? 72 : 150, Math.max(...words.slice(0, 400).map((word) => look.width(place(word), labelSize, 700))));
+    this.root.style.height = isPhone ? `${Math.min(480, Math.round(this.root.clientWidth * 1.02))}px` : "";
+    const { clientWidth: width, clientHeight: available } = this.root;
+    const widest = (words) => Math.min(isPhone ? 72 : width * 0.2, Math.max(...words.slice(0, 400).map((word) => look.width(place(word), labelSize, 700))));
     const wordsLeft = Math.ceil(widest(sent.queries)) + (isPhone ? 8 : 12);
     const wordsAbove = isOutput ? labelSize + 10 : Math.ceil(widest(keys) * 0.71 + labelSize * 0.8) + 6;
     const left = strips(numbers, term);
-    const { clientWidth: width, clientHeight: height } = this.root;
-    const stripLeft = left.left.rows ? (isPhone ? 36 : isProjected ? 120 : width < 500 ? 52 : 92) : 0;
-    const stripAbove = left.top.rows ? (isPhone ? 26 : isProjected ? Math.min(60, Math.round(height / 9)) : 46) : 0;
-    const gapLeft = stripLeft ? GAP : 0;
+    const stripAbove = left.top.rows ? (isPhone ? 26 : isProjected ? Math.min(60, Math.round(available / 9)) : 46) : 0;
     const gapAbove = stripAbove ? GAP : 0;
-    const free = { x: width - wordsLeft - stripLeft - gapLeft - 6, y: height - wordsAbove - stripAbove - gapAbove - 6 };
+    const freeY = available - wordsAbove - stripAbove - gapAbove - 6;
+    // Where digits need it, cells are a little wider than high, and the strip of the queries is narrower.
+    const widestStrip = left.left.rows ? (isPhone ? 36 : isProjected ? 120 : width < 500 ? 52 : 92) : 0;
+    const beside = width - wordsLeft - GAP - 6;
+    const room = (look.width(this.widest(), axis, 700) + 3) * columns;
+    const hasDigits = !isOutput && room <= Math.min(beside - Math.min(52, widestStrip), (freeY * 1.5 * columns) / rows);
+    const stripLeft = hasDigits ? Math.min(widestStrip, beside - room) : widestStrip;
+    const gapLeft = stripLeft ? GAP : 0;
+    const free = { x: width - wordsLeft - stripLeft - gapLeft - 6, y: freeY };
     // Cells of words are squares; a row of numbers is as wide as the map is.
-    const widestCell = look.size.word * 3.8;
-    const side = Math.max(80, Math.min(free.x, free.y * (isOutput ? 1.4 : columns / rows), isOutput ? Infinity : widestCell * columns));
-    const tall = isOutput ? Math.min(free.y, rows * widestCell, side) : Math.max(40, Math.min(free.y, side * (rows / columns)));
+    const most = Math.max(look.size.word * 3.8, available / 8);
+    const square = Math.max(80, Math.min(free.x, free.y * (isOutput ? 1.4 : columns / rows), isOutput ? Infinity : most * columns));
+    const tall = isOutput ? Math.min(free.y, rows * most, square) : Math.max(40, Math.min(free.y, square * (rows / columns)));
+    const side = hasDigits ? Math.max(square, room) : square;
     const x0 = wordsLeft + stripLeft + gapLeft;
     const y0 = wordsAbove + stripAbove + gapAbove;
+    const height = isPhone ? y0 + tall + 6 : available; // below a small map nothing is left free there
+    if (isPhone) this.root.style.height = `${height}px`;
+    this.strips = left;
     this.geometry = {
       width, height, x0, y0, side, tall, rows, columns, down, across, wordsLeft, wordsAbove, stripLeft, stripAbove, labelSize, isOutput,
       cell: { x: side / columns, y: tall / rows }, z,
     };
-    this.strips = left;
-    this.limit = numbers.limit(term);
     return this.react();
+  }
+
+  // What is widest of the digits that may stand in a cell.
+  widest() {
+    const isShare = this.numbers.isShare(this.term);
+    return [`${this.numbers.inCell(this.term, isShare ? 1 : -this.limit)}`, isShare ? "" : "−9.9"].sort((a, b) => b.length - a.length)[0];
   }
 
   async react() {
@@ -318,7 +333,7 @@ export class LargeMap {
       const mine = r === row;
       const over = r === hovered;
       if (!inY(y) || (!mine && !over && (r % every || Math.abs(r - row) < every))) continue;
-      const text = shorten(place(queries[mine ? q : r * g.down] ?? ""), g.wordsLeft - 10);
+      const text = shorten(place(queries[mine ? q : r * g.down] ?? ""), g.wordsLeft - 8);
       words(g.wordsLeft - 8, y, escape(text), `fill:${color(mine ? "query" : over ? "ink" : "soft")};font-size:${g.labelSize}px;font-weight:${mine || over ? 700 : 400}`, `dy=".34em" text-anchor="end"`);
     }
     if (!g.isOutput) {
@@ -329,7 +344,7 @@ export class LargeMap {
         const mine = c === col;
         const over = c === hoveredColumn;
         if (!inX(x) || (!mine && !over && (c % everyX || Math.abs(c - col) < everyX))) continue;
-        const text = shorten(place(keys[mine ? k : c * g.across] ?? ""), (g.wordsAbove - g.labelSize * 0.8) / 0.71);
+        const text = shorten(place(keys[mine ? k : c * g.across] ?? ""), Math.min(g.wordsAbove, g.width - x) / 0.71 - g.labelSize * 1.1);
         words(0, 0, escape(text), `fill:${color(mine ? "key" : over ? "ink" : "soft")};font-size:${g.labelSize}px;font-weight:${mine || over ? 700 : 400}`, `transform="translate(${(x + 2).toFixed(1)},${g.wordsAbove - 6}) rotate(-45)"`);
       }
     } else {

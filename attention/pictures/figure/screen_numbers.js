@@ -265,7 +265,7 @@ function insight(numbers, q, k) {
   if (!numbers.sees(q, k)) return [`Hidden by ${sent.hides && q === sent.q && k === sent.k ? sent.hides : "the mask"}.`];
   const best = largestAt(row);
   if (row[k] < 0.02 && best !== k) return ["Most of its attention goes to ", ...named(keys, best, "key"), `: ${percent(row[best])}.`];
-  if (!isSelf || place(words[q]) !== words[q]) return []; // patches have no order
+  if (!isSelf || [q, k].some((i) => place(words[i]) !== words[i])) return []; // patches have no order
   const lower = (i) => words[i]?.toLowerCase();
   if (k !== q && k > 0 && k - 1 < q && lower(k - 1) === lower(q)) return [`Earlier, “${words[k]}” followed “${words[k - 1]}”.`];
   if (k === q) return ["A word may look at itself."];

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from attention import Cell, Trace
-from attention.base.knobs import to_text
+from attention.base.knobs import Choice, to_text
 from attention.pictures.first_screen import About, first_screen
 from attention.pictures.message_contract import Change, Live, Screen, Sentence
 from attention.pictures.view import KEY, QUERY, SHOW
-from attention.sources.layer_knobs import inline_knobs
+from attention.sources.layer_knobs import SEQUENCE, inline_knobs
 from attention.sources.registry import SOURCE, source_kinds
 from attention.sources.state import State, Texts
 from pages.ui.server.limits import MODELS
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TOGGLED = "toggled"
 """What a click on the map names instead of its step, while the mask is edited."""
 _PATIENCE = 1.0  # seconds in which the sentence is answered while one types
+_BEGINNING = 40  # characters of a sequence by which one chooses it
 
 
 def screen(
@@ -42,16 +43,21 @@ def screen(
         of: the state that the trace is of, if it is another one, such as B.
     """
     state = of or session().state
-    show = knob_state.current_value(SHOW.key)
-    sentence = None if knob_state.is_locked() else _sentence(trace, state, source)
+    show, kind = knob_state.current_value(SHOW.key), source_kinds()[knob_state.current_value(SOURCE.key, of)]
+    locked, fields = knob_state.is_locked(), session().fields
+    reads_text = SOURCE.key in typed("", state.texts) or kind.text in fields
+    sentence = _sentence(trace, state, source) if reads_text and not locked else None
     pair = pair or (int(knob_state.current_value(QUERY.key)), int(knob_state.current_value(KEY.key)))
     computable = live["computable"] if live else ()
     shown = screen_of(trace, cell, state.texts, pair, show if show >= 0 else None, sentence, computable)
-    kind = source_kinds()[knob_state.current_value(SOURCE.key, of)]
     values = {knob: knob_state.current_value(knob.key, of) for knob in inline_knobs(kind)}
     changed = {knob: value for knob, value in values.items() if value != knob.default}
     shown["changes"] = [change(knob.label, knob.default, now) for knob, now in changed.items()]
     shown["reset"] = {knob.key: knob.default for knob in changed}
+    shown["locked"] = locked
+    if SEQUENCE.key in fields and isinstance(within := fields[SEQUENCE.key].within, Choice):
+        shown["sequences"] = [name[:_BEGINNING] for name in within.names]
+        shown["sequence"] = knob_state.current_value(SEQUENCE.key, of)
     return shown
 
 
@@ -102,7 +108,7 @@ def typed(text: str, texts: Texts, random: bool = False) -> Mapping[str, Any]:
     """The knobs that a typed sentence sets: the source's own text; or the same head of the model that it comes from, if that is here; or random weights."""
     kind = source_kinds()[texts.get(SOURCE.key, SOURCE.default)]
     if random:
-        return {SOURCE.key: SOURCE.default, source_kinds()[SOURCE.default].text: text}
+        return {SOURCE.key: SOURCE.default} | ({source_kinds()[SOURCE.default].text: text} if text else {})
     if kind.text:
         return {kind.text: text}
     if kind.model and (MODELS / (values := kind.model(texts))["model"]).is_dir():
@@ -119,6 +125,8 @@ def apply(values: Mapping[str, Any], to: Literal["A", "B", "both"] = "A") -> Non
     if isinstance(text := values.get("typed"), str) and not knob_state.is_locked():
         state = session().state.other if to == "B" else session().state
         knob_state.hold(typed(text, state.texts, bool(values.get("random"))), to)
+    elif SEQUENCE.key in values and not knob_state.is_locked():
+        knob_state.hold({SEQUENCE.key: int(values[SEQUENCE.key])}, to)
     else:
         knob_state.apply_controls(values)
 
