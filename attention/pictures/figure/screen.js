@@ -239,7 +239,7 @@ export class FirstScreen {
       if (!this.playing) return;
       const index = Math.min(4, Math.floor(this.t + 1e-9));
       const isThere = this.numbers.has(SCENES[index].name);
-      this.t = isThere ? Math.min(5, this.t + Math.min(0.1, (now - last) / 1000) / SCENES[index].seconds) : index + 1;
+      this.t = isThere ? Math.min(5, this.t + clamp((now - last) / 1000, 0, 0.1) / SCENES[index].seconds) : index + 1;
       last = now;
       if (this.t >= 5) this.playing = false;
       this.paint();

@@ -280,7 +280,7 @@ const word = (words, i, role) => coloured(role, `“${words[i]}”`);
 function change(numbers, name, q, k) {
   const row = numbers.row(name, q);
   if (!row) return ["The difference comes with the next answer."];
-  if (Number.isNaN(row[k])) return ["Hidden in A or in B: there is no difference."];
+  if (Number.isNaN(row[k])) return [`Hidden in A ${name === "share" ? "and" : "or"} in B: there is no difference.`];
   if (name !== "share") return ["B − A: ", coloured("number", numbers.isSent(name, q, k) && name !== "collect" ? signed(numbers.terms[name].shown) : signed(said(row[k]))), "."];
   const most = largestAt(Array.from(row, (x) => Math.abs(x) || 0));
   if (Math.abs(row[most]) < 0.0005) return ["In this row A and B are the same, or nearly."];
