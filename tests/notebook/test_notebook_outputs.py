@@ -468,7 +468,9 @@ def test_output_takes_the_background_of_the_notebook(open_outputs: Any, causal: 
     page.evaluate("document.getElementById('cell').style.background = 'white'; document.body.className = 'light'")
     frame.wait_for_function("() => document.documentElement.dataset.theme === 'light'")
     settled(frame)
-    assert frame.evaluate("document.querySelector('.js-plotly-plot')._fullLayout.font.color") == "rgb(29,27,36)", "ink on a light page"
+    assert frame.evaluate("document.querySelector('.js-plotly-plot')._fullLayout.font.color") == "rgb(29,27,36)", (
+        "ink on a light page"
+    )
 
 
 HOST = """async ([module, values]) => {

@@ -212,7 +212,9 @@ def test_weights_follow_temperature_without_messages_and_repaint_plotly_cells(op
             largest = float(expected.weights[0].max())
             assert last == (f"{largest:.3g}" if colors == "stretched" else "1")
             if colors == "stretched":
-                note = page.locator(".figures .js-plotly-plot").nth(1).locator(".annotation-text", has_text="full colour")
+                note = (
+                    page.locator(".figures .js-plotly-plot").nth(1).locator(".annotation-text", has_text="full colour")
+                )
                 assert note.text_content() == f"full colour = {float(last):.3g}"
 
 
