@@ -298,17 +298,16 @@ export class LargeMap {
     if (isRounded) parts.push(`<rect x="${g.x0}" y="${g.y0}" width="${g.side}" height="${g.tall}" fill="url(#${this.name}-cells)"/>`);
     // Digits of the chosen row, and of the one under the pointer.
     const hovered = this.hovered?.row ?? null;
-    const digitsOf = (x, part = 1) => numbers.inCell(scene, scene === "share" ? x * part : x);
     for (const r of few && !g.isOutput ? new Set([row, hovered]) : []) {
       if (r === null) continue;
-      const isHidden = (c) => Number.isNaN(g.z[r][c]) || ((scene === "hide" || scene === "share") && !numbers.sees(r, c));
-      const digits = digitSize(size, Array.from(g.z[r], (x, c) => (isHidden(c) ? "" : `${digitsOf(x)}`)), look);
+      const isHidden = (c) => Number.isNaN(g.z[r][c]) || ((scene === "hide" || scene === "share") && isGone(r, c));
+      const digits = digitSize(size, Array.from(g.z[r], (x, c) => (isHidden(c) ? "" : `${numbers.inCell(scene, x)}`)), look);
       for (let c = 0; digits && c < g.columns; c += 1) {
         const x = g.z[r][c];
         if (Number.isNaN(x) || (isHidden(c) && (c + 0.5) / g.columns > 1 - wipe) || (r === row && !visible(c))) continue;
         const moving = scene === "scale" && film && r === row ? between(numbers.row("match", q)?.[c] ?? x, x, ease(0.28, 0.9, p)) : x;
         const fill = (r === row && fills.get(c)) || numbers.color(look, scene, moving);
-        words(X(c) + size.x / 2, Y(r) + size.y / 2, digitsOf(moving, r === row ? blend : 1), `fill:${look.on(fill)};font-size:${digits}px;font-weight:${c === col && r === row ? 700 : 400}`, `dy=".35em" text-anchor="middle"`);
+        words(X(c) + size.x / 2, Y(r) + size.y / 2, numbers.inCell(scene, moving), `opacity:${r === row ? blend : 1};fill:${look.on(fill)};font-size:${digits}px;font-weight:${c === col && r === row ? 700 : 400}`, `dy=".35em" text-anchor="middle"`);
       }
     }
     parts.push("</g>");
