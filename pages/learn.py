@@ -1,4 +1,4 @@
-"""Learn: a path of lessons, and a chapter on each of softmax, scaling and masks."""
+"""Learn: a path of lessons, and a chapter on softmax and one on masks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pages.ui.page.start import start
 from pages.ui.state import knob_state
 from pages.ui.state.widgets import Knobs
 
-CHAPTER = Knob("chapter", "lessons", Choice(("lessons", "softmax", "scaling", "masks")), inline=True)
-OF_A_SOURCE = ("softmax", "scaling", "masks")
+CHAPTER = Knob("chapter", "lessons", Choice(("lessons", "softmax", "masks")), inline=True)
+OF_A_SOURCE = ("softmax", "masks")
 
 page = start(
     "Learn",
@@ -30,7 +30,6 @@ if not knob_state.is_locked():
 {
     "lessons": path.draw,
     "softmax": chapters.softmax_chapter,
-    "scaling": chapters.scaling_chapter,
     "masks": chapters.masks_chapter,
 }[chapter](page)
 page.end()

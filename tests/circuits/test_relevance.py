@@ -318,7 +318,7 @@ def test_token_row_shades_tokens_and_escapes_them() -> None:
     assert html.count("<span") == 3
     assert html.count("class='at'") == 1
     assert "title='·owl (1): 0.5'" in html
-    assert "rgb(33, 102, 172)" in html  # the most negative number of the signed scale
+    assert "var(--lab-most-negative) 100.0%" in html
     assert "−2 lowers the logit" in html
     quoted = token_row_html(("' onmouseover='alert(1)",), (1.0,))
     assert "title='&#x27;·onmouseover=&#x27;alert(1) (0): 1'" in quoted

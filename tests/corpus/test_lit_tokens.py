@@ -17,6 +17,7 @@ from attention.corpus.examples import (
 )
 from attention.corpus.result import Example
 from attention.models.library import LIBRARY
+from attention.pictures.look import shade
 
 
 def example(tokens: tuple[str, ...], query: int, key: int, **more: object) -> Example:
@@ -26,7 +27,7 @@ def example(tokens: tuple[str, ...], query: int, key: int, **more: object) -> Ex
 
 def test_query_is_outlined_and_its_key_underlined_and_lit() -> None:
     html = _lit_tokens_html(example(("the", "animal", "slept", "it"), 3, 1))
-    assert '<span class="looked-at" style="background:rgba(31,111,178,0.900);color:#ffffff"' in html
+    assert f'<span class="looked-at" style="{shade(0.9)}"' in html
     assert '<span class="at">it</span>' in html
     assert "<span>slept</span>" in html
     assert html.count("background") == 2

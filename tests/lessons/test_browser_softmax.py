@@ -40,14 +40,15 @@ def painted_y(page: Page, figure: int, trace: int) -> list[float]:
 def test_softmax_page_paints_backend_numbers_and_reports_factors_that_overflow(open_page: Open, server: str) -> None:
     link = {"softmax_row": "0.1, 0.3, 0.5", "text": "a b c", "mask": "causal", "softmax_factor": "100"}
     page = open_page(f"{server}/learn?chapter=softmax&{urlencode(link)}")
-    expect(page.locator(".figures .js-plotly-plot")).to_have_count(4)
-    expect(page.get_by_role("heading", name="Why we scale")).to_have_count(0)  # it is a chapter of its own
+    expect(page.locator(".figures .js-plotly-plot")).to_have_count(5)
     spread = softmax.spread((0.1, 0.3, 0.5))
     assert painted_y(page, 0, 0) == softmax.curve().share.tolist()
     for i, shares in enumerate(spread.shares.values()):
         assert painted_y(page, 1, i) == shares.tolist()
     assert painted_y(page, 2, 0) == spread.variance.tolist()
     assert painted_y(page, 3, 0) == spread.entropy.tolist()
+    scaling = measure(TypedText("a b c", AttentionConfig(mask="causal")))
+    np.testing.assert_array_equal(painted_numbers(page, 4)[:3, :3], scaling.weights[0, 0])
     heights = page.evaluate(
         "[...document.querySelectorAll('.figures .js-plotly-plot')[1].querySelectorAll('.bars .point path')].map((bar) => bar.getBBox().height)"
     )
@@ -64,9 +65,6 @@ def test_softmax_page_paints_backend_numbers_and_reports_factors_that_overflow(o
     expect(page.get_by_text("The naive softmax overflows")).to_be_visible()
     expect(page.get_by_text("inf (infinity)").first).to_be_visible()
     assert "softmax_factor" not in page.url  # 200 is the default
-    act_and_settle(page, page.get_by_role("button", name="Scaling").click)
-    scaling = measure(TypedText("a b c", AttentionConfig(mask="causal")))
-    np.testing.assert_array_equal(painted_numbers(page, 0)[:3, :3], scaling.weights[0, 0])
 
 
 def test_softmax_row_follows_its_slider_without_the_server(open_page: Open, server: str) -> None:
@@ -106,7 +104,7 @@ def test_softmax_row_follows_its_slider_without_the_server(open_page: Open, serv
 def test_bad_softmax_row_is_quoted_and_chart_clicks_do_nothing(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/learn?chapter=softmax&{urlencode({'softmax_row': '<b>one</b>, 2'})}")
     expect(page.get_by_text("got “<b>one</b>”")).to_be_visible()
-    expect(page.locator(".figures .js-plotly-plot")).to_have_count(1)
+    expect(page.locator(".figures .js-plotly-plot")).to_have_count(2)
     page.locator(".figures .js-plotly-plot").last.scroll_into_view_if_needed()
     on_curve = page.evaluate(
         """() => { const plot = document.querySelector('.figures .js-plotly-plot'), { xaxis, yaxis } = plot._fullLayout, { x, y } = plot.getBoundingClientRect();
@@ -140,10 +138,10 @@ def test_softmax_lines_are_readable_in_both_themes_and_on_phones(open_page: Open
 
 
 def test_reference_typesets_every_step_and_opens_it_in_the_lab(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/learn?chapter=scaling&text=a+b+c&heads=2&mask=causal")
+    page = open_page(f"{server}/learn?chapter=softmax&text=a+b+c&heads=2&mask=causal")
     # Pages without maps collapse the knobs, and keep them in the address.
     state = {"text": ["a b c"], "heads": ["2"], "mask": ["causal"]}
-    chapter = {"chapter": ["scaling"]}
+    chapter = {"chapter": ["softmax"]}
     expect(page.get_by_label("Text", exact=True)).to_be_hidden()
     assert parse_qs(urlsplit(page.url).query) == state | chapter
     page.get_by_test_id("stSidebar").get_by_text("The source and its knobs").click()
@@ -174,7 +172,7 @@ def test_lab_step_and_head_return_from_a_page_without_pickers(open_page: Open, s
     page = open_page(f"{server}/?step=scores&q=1")
     set_control(page, "head", "2")
     page.get_by_role("link", name="Learn", exact=True).click()
-    act_and_settle(page, page.get_by_role("button", name="Scaling").click)
+    act_and_settle(page, page.get_by_role("button", name="Softmax").click)
     expect(page.get_by_role("heading", name="Why we scale")).to_be_visible()
     wait_until_settled(page)
     page.get_by_role("link", name="Explore", exact=True).click()

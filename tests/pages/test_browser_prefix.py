@@ -113,13 +113,13 @@ def test_other_pages_update_the_address_of_their_host(open_page: Open, shell: Sh
     tab = open_page(f"{shell.home}/?explore_mask=true&{LINK}", fresh=True, figure=False, **CLIPBOARD)
     lab = frame_of(tab)
     wait_until_settled(lab)
-    for part, maps in (("the mask", 6), ("Compare with …", 3), ("Scaling", 1)):
-        if part == "Scaling":
+    for part, maps in (("the mask", 6), ("Compare with …", 3), ("Softmax", 5)):
+        if part == "Softmax":
             go(lab, "Learn")
         if part != "the mask":
             act_and_settle(lab, lab.get_by_role("button", name=part).click)
         assert len(pictures(lab)) == maps, part
-        if part != "Scaling":
+        if part != "Softmax":
             act_and_settle(lab, lambda: click_cell(lab, 1, row=5, column=2))
             expect(lab.locator(".answer-line [name=q]")).to_have_value("5")
             expect(lab.locator(".answer-line [name=k]")).to_have_value("2")

@@ -510,7 +510,7 @@ def test_variant_explains_its_change_and_shows_its_steps(knobs: dict[str, str], 
     [
         *(
             (page, ["temperature", "mask", "window", "prefix", "d_model", "seed"])
-            for page in here("pages/learn.py?chapter=scaling")
+            for page in here("pages/learn.py?chapter=softmax")
         ),
         ("pages/reference.py", ["d_model"]),
     ],

@@ -28,7 +28,8 @@ OTHERS = {
     "over_picture.py": {"#111111"},
     "lesson_tables.js": {"#00000000"},
     "loader.js": {"#111418", "#ffffff"},  # the page of a notebook that says nothing
-    "screen.css": {"#0003"},  # a shadow
+    "screen.css": {"#0003"},  # shadows
+    "share_buttons.css": {"#0008"},
 }
 # Machado, Oliveira and Fernandes 2009, severity 1.
 EYES = {

@@ -12,7 +12,6 @@ from pages.ui.lessons import lesson
 from pages.ui.page import show
 from pages.ui.page.start import Page
 from pages.ui.server.traces import derived_of
-from pages.ui.state import knob_state
 from pages.ui.state.notices import show_error
 from pages.ui.state.widgets import Knobs
 
@@ -27,7 +26,7 @@ FACTOR = Knob(
 
 
 def softmax_chapter(page: Page) -> None:
-    """From scores to weights, at low and high temperature, and without an overflow."""
+    """From scores to weights, at low and high temperature, divided by √d_k, and without an overflow."""
     st.markdown("## From scores to weights")
     picture, words = st.columns([3, 2], vertical_alignment="center")
     with picture:
@@ -36,8 +35,6 @@ def softmax_chapter(page: Page) -> None:
     with words:
         st.latex(r"\text{softmax}(x)_i = \frac{e^{x_i}}{\sum_j e^{x_j}}")
         st.markdown(softmax.WHY_SOFTMAX)
-        if not knob_state.is_locked():
-            st.markdown("Attention divides the scores by √d_k first; the chapter **Scaling** says why.")
     show.chart_table(curve, "softmax_curve")
 
     st.markdown("## Your numbers at low and high temperature")
@@ -58,8 +55,7 @@ def softmax_chapter(page: Page) -> None:
         )
         show.chart_table(by_temperature.frame(), "softmax_temperatures")
 
-    if knob_state.is_locked():  # without the menu of chapters, a link to the former page Softmax still shows both
-        scaling_chapter(page)
+    _scaling(page)
     if row:
         st.markdown("## Why we subtract the maximum")
         st.latex(r"\frac{e^{x_i}}{\sum_j e^{x_j}} = \frac{e^{x_i - m}}{\sum_j e^{x_j - m}}, \quad m = \max_j x_j")
@@ -69,7 +65,7 @@ def softmax_chapter(page: Page) -> None:
         st.dataframe(overflow.frame(), hide_index=True)
 
 
-def scaling_chapter(page: Page) -> None:
+def _scaling(page: Page) -> None:
     """Why the scores are divided by √d_k."""
     st.markdown("## Why we scale")
     text = page.source if isinstance(page.source, TypedText) else TypedText(str(TEXT.default))
