@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import streamlit as st
@@ -23,7 +24,8 @@ from pages.ui.state.session import session
 
 def pick_cell(step: str, x: int, y: int) -> None:
     if step == explore.TOGGLED:
-        explore.toggle_mask(page.with_pending_changes(), y, x)
+        with suppress(AttentionError):  # what was clicked is gone
+            explore.toggle_mask(page.with_pending_changes(), y, x)
         return
     current = knob_state.current_cell(page.trace)
     knob_state.choose_cell(steps_view.cell_of_click(page.trace, current, step, y, x), page.layer)

@@ -176,14 +176,14 @@ def distribution_mosaic_json(
     height = 110 + round(shape[0] * min(_ROW_HEIGHTS[1], max(_ROW_HEIGHTS[0], _USUAL_HEIGHT / shape[0])))
     figure = empty_chart(html.escape(numbers.metric), " · ".join(subtitle), _alt(numbers, shape), height=height)
     dark_from = 0.5 if numbers.is_probability else 2.0  # a share of the scale
-    bright = (np.nan_to_num(numbers.mean) - low) / ((high - low) or 1.0) < dark_from
+    pale = (np.nan_to_num(numbers.mean) - low) / ((high - low) or 1.0) < dark_from
     heat: dict[str, Any] = {
         "type": "heatmap", "z": mean, "zmin": low, "zmax": high, "colorscale": scale, "colorbar": _bar(low, high), "xgap": 2, "ygap": 2,
         "text": _hover(numbers, shape, rows, columns), "hoverongaps": False, "hovertemplate": "%{text}<extra></extra>",
     }  # fmt: skip
     data = [heat]
-    for is_bright, color in ((False, _LIGHT_BARS), (True, _DARK_BARS)):
-        picked = np.flatnonzero((bright == is_bright) & (bars.sum(1) > 0))
+    for has_ink, color in ((False, _LIGHT_BARS), (True, _DARK_BARS)):
+        picked = np.flatnonzero((pale == has_ink) & (bars.sum(1) > 0))
         if len(picked):
             x, y = _paths(bars[picked], columns[picked], rows[picked])
             data.append(
@@ -193,7 +193,7 @@ def distribution_mosaic_json(
         x, y = _ticks((chance - bar_low) / (bar_high - bar_low), columns, rows)
         data.append({**_LINE, "x": x, "y": y, "line": {"width": 2, "color": CHANCE_COLOR}})
     if shape[1] <= _MAX_TEXT and numbers.marks:
-        data.append(_marks(numbers.marks, layers, bright, numbers.heads))
+        data.append(_marks(numbers.marks, layers, pale, numbers.heads))
     figure["data"] = data
     layout = figure["layout"]
     layout["meta"] |= {
@@ -267,13 +267,13 @@ def _ticks(shares: NDArray[np.float64], columns: NDArray[Any], rows: NDArray[Any
     return np.stack(ends[0], 1, dtype=np.float32).ravel(), np.stack(ends[1], 1, dtype=np.float32).ravel()
 
 
-def _marks(marks: Mapping[tuple[int, int], str], layers: list[int], bright: Any, heads: Any) -> dict[str, Any]:
-    is_bright = dict(zip(heads, bright, strict=True))
-    shown = [head for head in marks if head in is_bright]
+def _marks(marks: Mapping[tuple[int, int], str], layers: list[int], pale: Any, heads: Any) -> dict[str, Any]:
+    has_ink = dict(zip(heads, pale, strict=True))
+    shown = [head for head in marks if head in has_ink]
     return {
         "type": "scatter", "mode": "text", "x": [head + 0.45 for _, head in shown], "y": [layers.index(layer) - 0.46 for layer, _ in shown],
         "text": [f"<b>{html.escape(marks[head])}</b>" for head in shown], "textposition": "bottom left", "hoverinfo": "skip", "showlegend": False,
-        "textfont": {"size": TYPE["axis"], "color": [_DARK_BARS if is_bright[head] else _LIGHT_BARS for head in shown]}, "cliponaxis": True,
+        "textfont": {"size": TYPE["axis"], "color": [_DARK_BARS if has_ink[head] else _LIGHT_BARS for head in shown]}, "cliponaxis": True,
     }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from attention.paper import markup
 from attention.paper.markup import parse_color
 from attention.paper.page import INK, Align
 from attention.pictures.downsample import pool_blocks
+from attention.pictures.look import text_color_on
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -197,7 +198,7 @@ def _write_numbers(page: Page, cells: Cells, boxes: Any) -> None:
         return
     middles = (boxes[:, :2] + boxes[:, 2:]) / 2
     for text, (x, y), color in zip(texts, middles, cells.colors, strict=True):
-        page.write(x, y + MIDDLE * size, text, size, "center", color=_text_color_on(str(color)))
+        page.write(x, y + MIDDLE * size, text, size, "center", color=text_color_on(str(color)))
 
 
 def draw_grid(page: Page, x: Axis, y: Axis, area: Area) -> None:
@@ -395,23 +396,6 @@ def _colors_of(numbers: NDArray[np.float64], scale: Any, low: float, high: float
     rgb = np.array([[int(_hex(css)[i : i + 2], 16) for i in (1, 3, 5)] for _, css in scale], dtype=float)
     mixed = np.stack([np.floor(np.interp(position, stops, part) + 0.5) for part in rgb.T], axis=-1).astype(int)
     return np.array([f"#{r:02x}{g:02x}{b:02x}" for r, g, b in mixed.reshape(-1, 3)], dtype="<U7")
-
-
-def _text_color_on(background: str) -> str:
-    """White or near-black, whichever has more contrast with the background."""
-    return max("#ffffff", "#111111", key=lambda ink: contrast(ink, background))
-
-
-def contrast(first: str, second: str) -> float:
-    """The contrast ratio of two colours, 1 … 21, by WCAG."""
-    dark, light = sorted(_luminance(color) for color in (first, second))
-    return (light + 0.05) / (dark + 0.05)
-
-
-def _luminance(css: str) -> float:
-    parts = (int(css[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def _cells(trace: Any, boxes: NDArray[np.float64], numbers: NDArray[np.float64]) -> Cells:

@@ -43,13 +43,33 @@ LIGHT = {role: light for role, (light, _) in COLORS.items()}
 """The colours of figures, which Python makes for a light ground; on a dark page the scripts draw each in its other colour (figure/screen_look.js)."""
 
 
-_LIGHT_TEXT = 0.72  # from this share of a full colour on, text has the colour of the page
-
-
 def shade(share: float, full: str = "weight") -> str:
     """The CSS of a text on the colour of a `share` from 0 to 1 between `zero` and the colour of the role `full`."""
-    text = "ground" if share >= _LIGHT_TEXT else "ink"
-    return f"background: color-mix(in srgb, var(--lab-{full}) {share:.1%}, var(--lab-zero)); color: var(--lab-{text})"
+    ends = zip(COLORS["zero"], COLORS[full], strict=True)
+    light, dark = (text_color_on(_mixed(*pair, share)) for pair in ends)
+    return f"background: color-mix(in srgb, var(--lab-{full}) {share:.1%}, var(--lab-zero)); color: light-dark({light}, {dark})"
+
+
+def _mixed(first: str, second: str, share: float) -> str:
+    channels = ((int(first[i : i + 2], 16), int(second[i : i + 2], 16)) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(low + (high - low) * share):02x}" for low, high in channels)
+
+
+def text_color_on(background: str) -> str:
+    """White or near-black, whichever has more contrast with a background #rrggbb: at least 4.3 : 1."""
+    return max("#ffffff", "#111111", key=lambda ink: contrast(ink, background))
+
+
+def contrast(first: str, second: str) -> float:
+    """The contrast ratio of two colours #rrggbb, 1 … 21, by WCAG."""
+    dark, light = sorted(_luminance(color) for color in (first, second))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(color: str) -> float:
+    parts = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def variables() -> str:

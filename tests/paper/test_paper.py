@@ -26,8 +26,6 @@ from attention.paper.marks import (
     MAX_CELLS_PER_SIDE,
     _block_size,
     _colors_of,
-    _text_color_on,
-    contrast,
     visible_cells,
 )
 from attention.pictures import heatmap
@@ -35,6 +33,7 @@ from attention.pictures.charts import POINT_COLOR
 from attention.pictures.downsample import pool_blocks
 from attention.pictures.drawing import ALLOWED_COLOR, HIDDEN_COLOR
 from attention.pictures.layout import CHOSEN_COLOR as CROSS
+from attention.pictures.look import contrast, text_color_on
 from attention.pictures.message import to_plotly as as_plotly
 from attention.pictures.message import without_outlines
 from attention.pictures.scales import PROBABILITY, SIGNED, _log_colorscale
@@ -683,7 +682,7 @@ def test_pooling_keeps_outliers_and_separates_rows_from_columns():
 def test_numbers_in_cells_are_readable_on_every_colour(scale):
     for ground in {*_colors_of(np.linspace(0, 1, 4096), scale, 0, 1), *(color.lower() for _, color in scale)}:
         assert (
-            contrast(_text_color_on(ground), ground)
+            contrast(text_color_on(ground), ground)
             == max(contrast(ink, ground) for ink in ("#ffffff", "#111111"))
             >= 4.3
         )

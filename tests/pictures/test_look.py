@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attention.paper.marks import contrast
-from attention.pictures.look import COLORS
+from attention.pictures.look import COLORS, contrast
 from attention.pictures.scales import PROBABILITY, SIGNED
 
 ROOT = Path(__file__).parents[2]

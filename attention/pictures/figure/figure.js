@@ -182,6 +182,12 @@ function knobsOfCell(figures, { step, x, y }) {
 }
 
 /** Draws one message; `setTriggerValue` sends requests of the figure. */
+// The layout that has the picture of the first screen: of two states that of the shown one, of their difference A's.
+function pictureOf({ figures, screen }) {
+  const state = screen?.compared ? `${screen.compared.shown === "B" ? "B" : "A"}: ` : "";
+  return figures.find(({ layout: { meta } }) => meta.grid && meta.alt.startsWith(state))?.layout;
+}
+
 export default function render(message, host) {
   const { data, parentElement, setTriggerValue } = message;
   const part = (name) => parentElement.querySelector(`.${name}`);
@@ -233,7 +239,7 @@ export default function render(message, host) {
   drawStrip(part("strip"), sent.strip, setKnobs);
   drawLine(part("answer-line"), sent.line, setKnobs);
 
-  screen?.update(sent.screen, state.liveLayer, sent.large, sent.figures.find(({ layout }) => layout.meta.grid)?.layout);
+  screen?.update(sent.screen, state.liveLayer, sent.large, pictureOf(sent));
   loadPlotly().then(async () => {
     for (const [i, figure] of sent.figures.entries()) {
       if (state.figures !== sent.figures) return; // a newer message arrived meanwhile

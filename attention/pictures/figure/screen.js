@@ -3,7 +3,7 @@
 // 0 to 5: scene i ends at i + 1, and a term at rest is the last moment of its scene.
 
 import { create } from "./elements.js";
-import { Look, css } from "./screen_look.js";
+import { Look, css, mix } from "./screen_look.js";
 import { LargeMap, escape } from "./screen_map.js";
 import { Numbers, SCENES, caption, clamp, ease, headline, largestAt, percent, points, said, signed } from "./screen_numbers.js";
 import { Stage, arithmetic } from "./screen_stage.js";
@@ -184,7 +184,7 @@ export class FirstScreen {
     this.stop();
     if (k === undefined) {
       const row = this.numbers.row("share", q) ?? this.numbers.row("match", q);
-      k = q === this.q && column !== undefined ? this.k : row && q !== this.q ? largestAt(row, (i) => this.numbers.sees(q, i)) : this.k;
+      k = q === this.q && column !== undefined ? this.k : row && q !== this.q ? largestAt(this.numbers.isDifference ? Array.from(row, Math.abs) : row, (i) => this.numbers.sees(q, i)) : this.k;
     }
     const knobs = { q, k };
     if (column !== undefined) knobs.column = column;
@@ -432,24 +432,27 @@ export class FirstScreen {
   paintPicture(picture, row, shown) {
     const { keyChips, queryChips, numbers, look, q, k } = this;
     const shares = new Map(keyChips.map((chip, i) => [chip, row && Number.isFinite(row[i]) ? row[i] : 0]));
-    const strongest = [...picture.children].reduce((best, chip) => ((shares.get(chip) ?? 0) > (shares.get(best) ?? 0) ? chip : best));
-    const most = shares.get(strongest) ?? 0;
+    const size = (chip) => Math.abs(shares.get(chip) ?? 0);
+    const strongest = [...picture.children].reduce((best, chip) => (size(chip) > size(best) ? chip : best));
+    const most = size(strongest);
+    const inWords = (share) => (numbers.isDifference ? `${points(share)} points` : percent(share));
+    const hue = (share) => (numbers.isDifference ? look.signed(Math.sign(share), 1) : look.weight);
     const hasFocus = queryChips[q]?.parentElement === picture ? queryChips[q] : picture.firstChild;
     for (const chip of picture.children) {
       const [i, share] = [keyChips.indexOf(chip), shares.get(chip) ?? 0];
       const [word] = chip.children;
-      const strength = most ? (share / most) * shown : 0;
-      word.style.background = picture.style.backgroundImage ? `rgb(${look.weight.map(Math.round).join(" ")} / ${(0.7 * strength).toFixed(3)})` : css(look.share(strength));
+      const strength = most ? (Math.abs(share) / most) * shown : 0;
+      word.style.background = picture.style.backgroundImage ? `rgb(${hue(share).map(Math.round).join(" ")} / ${(0.7 * strength).toFixed(3)})` : css(mix(look.zero, hue(share), strength));
       word.classList.toggle("masked", i >= 0 && !numbers.sees(q, i));
-      word.ariaLabel = word.title = `${chip.words}${share * shown > 0 ? `, ${percent(share)}` : ""}`;
+      word.ariaLabel = word.title = `${chip.words}${Math.abs(share) * shown > 0 ? `, ${inWords(share)}` : ""}`;
       if (!picture.contains(document.activeElement)) word.tabIndex = chip === hasFocus ? 0 : -1;
       chip.classList.toggle("answers", i >= 0 && i === k);
     }
     const number = picture.nextSibling;
     number.hidden = !(most * shown > 0);
     number.strongest = keyChips.indexOf(strongest);
-    number.textContent = `up to ${percent(most)}`;
-    number.ariaLabel = `Choose the pair with ${strongest.words}, ${percent(most)}`;
+    number.textContent = `up to ${inWords(shares.get(strongest) ?? 0)}`;
+    number.ariaLabel = `Choose the pair with ${strongest.words}, ${inWords(shares.get(strongest) ?? 0)}`;
   }
 
   paintArcs(row, shown) {

@@ -55,7 +55,8 @@ export class Look {
     }
     const pairs = ROLES.map((role) => [role, style.getPropertyValue(`--lab-${role}`).match(/#\w{6}/g)?.map(channelsOf) ?? []]);
     this.pairs = Object.fromEntries(pairs); // of each role the colour on a light and on a dark ground
-    this.darkened = new Map(pairs.map(([, [light, dark]]) => light && [hexOf(light), hexOf(dark)]).filter(Boolean));
+    // White is the ground, and the text on a full weight: the first role has it.
+    this.darkened = new Map(pairs.filter(([, { length }]) => length).map(([, pair]) => pair.map(hexOf)).reverse());
     const size = (name) => parseFloat(style.getPropertyValue(`--lab-${name}-size`));
     this.size = Object.fromEntries(["axis", "label", "text", "word", "headline"].map((name) => [name, size(name)]));
     this.font = style.fontFamily;

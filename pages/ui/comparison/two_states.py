@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -33,7 +33,8 @@ from attention.pictures.message import Surroundings
 from attention.pictures.message_contract import Change, Compared, OverrideNote, Screen
 from attention.pictures.steps_view import cell_line
 from attention.sources import Intervenable, Patchable, link
-from attention.sources.reader import Reader
+from attention.sources.layer_knobs import SEQUENCE
+from attention.sources.reader import Field, Reader
 from attention.sources.second_state import SECOND, compared_state, unknown_key_notes
 from pages.ui.exports.links import small_download
 from pages.ui.page import explore, interventions, show
@@ -58,6 +59,7 @@ class Both(NamedTuple):
         difference: B − A; None if the two cannot be subtracted.
         reason: the reason why they cannot.
         notes: notes about B.
+        fields: the knobs of B as they were read.
     """
 
     a: Trace
@@ -69,6 +71,7 @@ class Both(NamedTuple):
     difference: Difference | None
     reason: str
     notes: tuple[str, ...]
+    fields: Mapping[str, Field]
 
     def cell_in_b(self) -> Cell | None:
         """The cell of B that corresponds to the chosen cell of A; None if there is none."""
@@ -115,7 +118,7 @@ def both(current: Page) -> Both:
         *reader.notes.values(),
         *(f"B: {note}" for note in b.notes),
     )
-    return Both(a, b, source, current.cell, at, maps, difference, why, notes)
+    return Both(a, b, source, current.cell, at, maps, difference, why, notes, reader.fields)
 
 
 def first_screen(current: Page, two: Both | None) -> Screen:
@@ -129,7 +132,9 @@ def first_screen(current: Page, two: Both | None) -> Screen:
         cell = replace(current.cell, layer=two.place_b.layer, head=two.place_b.head)
         pairs = zip(_tokens(*layers), (shown["q"], shown["k"]), strict=True)
         query, key = (at if (found := compared_screen.partner(*tokens, at)) is None else found for tokens, at in pairs)
-        shown = explore.screen(two.b, cell, type(two.source).__name__, None, (query, key), session().state.other)
+        shown = explore.screen(
+            two.b, cell, type(two.source).__name__, None, (query, key), session().state.other, two.fields
+        )
     elif side == "difference":
         try:
             shown = compared_screen.difference_screen(shown, current.trace, two.b, place, two.place_b)
@@ -167,7 +172,7 @@ def _changes_in_b() -> list[Change]:
 def _apply(page: Page, values: dict[str, Any]) -> None:
     """Applies what the user did on the first screen: a sentence is that of the shown state, and a pair of B chooses its partners in A."""
     to: Literal["A", "B", "both"] = "both"
-    if values.keys() & {"typed", "q", "k"}:
+    if values.keys() & {"typed", "q", "k", SEQUENCE.key}:
         with suppress(AttentionError):
             current = page.with_pending_changes()
             _, _, b, at, _ = second(current)

@@ -86,7 +86,7 @@ function bars(container, { keys, guess }) {
 
 // A cell that the user chooses on the map above; `onPage` is the one that is chosen on the large map, where that shows the numbers.
 function cell(container, { chosen: onPage } = {}) {
-  const hint = create("p", { className: "hint", textContent: onPage ? "Your cell is the one that you choose on the large map." : "Tap a cell above, or go there with the arrow keys and press Enter." });
+  const hint = create("p", { className: "hint", textContent: onPage !== undefined ? "Your cell is the one that you choose on the large map." : "Tap a cell above, or go there with the arrow keys and press Enter." });
   let chosen = onPage ?? null;
   container.append(hint);
   const answer = () => chosen;

@@ -17,6 +17,7 @@ from attention.formula.names import Cell
 from attention.lessons.lesson import MAX_WORDS, Lesson
 from attention.lessons.markdown import LINK_KEY, MAX_LINE, MAX_OPTION, read_many, to_link, to_markdown
 from attention.lessons.templates import templates, with_answer
+from attention.pictures.view import STEP
 from attention.sources import Source, second_state
 from attention.sources.link import source_of
 from attention.trace.trace import Trace
@@ -230,7 +231,11 @@ def _offer(lesson: Lesson, locked: bool, hidden: bool) -> None:
     st.markdown("**The question is ready.** Students see the correct answer after they have answered.")
     try:
         query = {LINK_KEY: to_link(file), **({"lock": "1"} if locked else {})}
-        address = f"learn?{urlencode(query)}" if hidden else f"./?{urlencode({**lesson.query_before, **query})}"
+        step = next((part.step for part in lesson.show), STEP.default)
+        asked = {} if step == STEP.default else {STEP.key: step}
+        address = (
+            f"learn?{urlencode(query)}" if hidden else f"./?{urlencode({**lesson.query_before, **asked, **query})}"
+        )
         copy_buttons("ask", key="copy_ask", ask=address)
     except AttentionError as error:
         show_error(str(error))

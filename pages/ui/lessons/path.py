@@ -12,6 +12,7 @@ from attention import AttentionError, Cell, explain
 from attention.base.knobs import Choice, Knob
 from attention.lessons import markdown
 from attention.lessons.lesson import Lesson
+from attention.pictures.view import KEY, QUERY
 from attention.sources.link import source_of
 from attention.sources.state import Set
 from pages.ui.features import panels
@@ -121,7 +122,10 @@ def beside_maps(page: Page) -> None:
         if message:  # the large map stands for the tables, and its chosen cell for a cell to tap
             message["figures"] = []
             if lesson.kind == "cell":
-                message["chosen"] = [page.cell.row, page.cell.column]
+                has_chosen = session().state.texts.keys() & {QUERY.key, KEY.key}
+                message["chosen"] = (
+                    [knob_state.current_value(key) for key in (QUERY.key, KEY.key)] if has_chosen else None
+                )
         done = message is not None and message["stage"] == "done"
         lab = _lab(lesson, cell, done) if done and lesson.turn else ""
         draw_lesson(

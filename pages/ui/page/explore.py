@@ -11,6 +11,7 @@ from attention.pictures.first_screen import About, first_screen
 from attention.pictures.message_contract import Change, Live, Screen, Sentence
 from attention.pictures.view import KEY, QUERY, SHOW
 from attention.sources.layer_knobs import SEQUENCE, inline_knobs
+from attention.sources.reader import Field
 from attention.sources.registry import SOURCE, source_kinds
 from attention.sources.state import State, Texts
 from pages.ui.server.limits import MODELS
@@ -34,17 +35,19 @@ def screen(
     live: Live | None = None,
     pair: tuple[int, int] | None = None,
     of: State | None = None,
+    fields: Mapping[str, Field] | None = None,
 ) -> Screen:
     """The first screen of a trace of a class of source, as the state describes it.
 
     Args:
         live: what the page computes itself.
         pair: the query and the key, where they are others than those of the state.
-        of: the state that the trace is of, if it is another one, such as B.
+        of: the state that the trace is of, if it is another one, such as B; `fields` are its knobs as they were read.
     """
     state = of or session().state
     show, kind = knob_state.current_value(SHOW.key), source_kinds()[knob_state.current_value(SOURCE.key, of)]
-    locked, fields = knob_state.is_locked(), session().fields
+    locked, ours = knob_state.is_locked(), session()
+    fields = fields or {key: field for key, field in ours.fields.items() if key in ours.read}
     reads_text = SOURCE.key in typed("", state.texts) or kind.text in fields
     sentence = _sentence(trace, state, source) if reads_text and not locked else None
     pair = pair or (int(knob_state.current_value(QUERY.key)), int(knob_state.current_value(KEY.key)))
