@@ -155,12 +155,12 @@ def test_maps_are_saved_in_the_requested_format_and_width(open_page: Open, serve
     wait_until_settled(page)
     assert name_of(page, "PDF") == "scores-weights-output-L0-H2-q3-k2.pdf"
     combined = saved(page, "SVG").decode()
-    assert CHOSEN_COLOR in combined
+    assert f"stroke: {CHOSEN_COLOR}" in combined
     assert all(re.search(rf">{symbol}</text>", combined) for symbol in "SAO")
     assert saved(page, "HTML").count(b'role="figure"') == 3
     act_and_settle(page, lambda: page.get_by_text("With the outlines (cross)").click())
     assert name_of(page, "SVG") == "scores-weights-output-L0-H2.svg"
-    assert CHOSEN_COLOR not in saved(page, "SVG").decode()
+    assert f"stroke: {CHOSEN_COLOR}" not in saved(page, "SVG").decode()
 
 
 def test_saved_numbers_and_code_match_the_page(open_page: Open, server: str) -> None:

@@ -16,7 +16,7 @@ const PICTURE_HEIGHTS = { low: 260, high: 560 }; // pixels of a figure over a pi
 const LABEL_WIDTHS = { full: 36, short: 18 }; // the pixels that the panel labels "L2 H11" and "2.11" need
 const ABOVE_TILES = 210; // pixels of the page above the tiles of all heads
 const LABEL_SPACE = 6; // pixels between labels side by side
-const SUBTITLE = { line: 14, edge: 6, free: 2 }; // pixels: the height of a line, the space beside it, the free space above the title
+const SUBTITLE = { line: 16, edge: 6 }; // pixels: the height of a line, and the space beside it
 
 // The layout in the colours and the font of the page.
 function applyTheme(layout, root) {
@@ -117,13 +117,13 @@ function fitMargins(state, layout) {
 
 // Whether cells are large enough for readable numbers at this width and zoom. Maps of the same shape show numbers
 // together, such as weights and scores.
-function showsNumbers(state, figure, { margin, font: { family } }) {
+function showsNumbers(state, figure, { margin: { l, b }, font: { family } }) {
   const [ownPanel] = figure.layout.meta.panels;
   return state.figures.every((other, i) => {
     const { data: [heat], layout } = other;
     const [panel] = layout.meta.panels;
     if (!heat.texttemplate || panel.rows !== ownPanel.rows || panel.columns !== ownPanel.columns) return true;
-    const pixels = plotSize(state.pictures[i].element, { ...layout, margin });
+    const pixels = plotSize(state.pictures[i].element, { ...layout, margin: { ...layout.margin, l, b } });
     const cell = (axis) => {
       const [from, to] = visibleRange(state, other, axis);
       return pixels[axis] / Math.abs(to - from);
@@ -153,7 +153,7 @@ function wrapSubtitle(state, element, layout) {
   const text = wrap(title.subtitle.text, element.clientWidth).join("<br>");
   return {
     ...layout,
-    margin: { ...margin, t: margin.t + extra - SUBTITLE.free },
+    margin: { ...margin, t: margin.t + extra },
     title: { ...title, pad: { ...title.pad, b: title.pad.b + extra }, subtitle: { ...title.subtitle, text } },
   };
 }

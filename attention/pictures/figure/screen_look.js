@@ -34,8 +34,9 @@ function shareOf(color, from, to) {
 
 const looks = new Map(); // light and dark
 
-/** How the page looks now. */
-export function lookOf(root) {
+/** How the page looks now, at a place that may have left it meanwhile. */
+export function lookOf(place) {
+  const root = place?.isConnected ? place : document.body;
   const { colorScheme } = getComputedStyle(root);
   const isDark = colorScheme.includes("dark") && (!colorScheme.includes("light") || matchMedia("(prefers-color-scheme: dark)").matches);
   if (!looks.has(isDark)) looks.set(isDark, Object.assign(new Look(root), { isDark }));
