@@ -131,7 +131,7 @@ export default function render({ data, parentElement }) {
   const status = root.querySelector("[role=status]");
   if (!root.dataset.drawn) makeDismissible(status);
   root.dataset.drawn = buttons;
-  root.querySelectorAll("button, a, dialog").forEach((old) => old.remove());
+  root.querySelectorAll(":scope > :is(button, a)").forEach((old) => old.remove()); // a preview stays open
   for (const [kind, label, name] of data.buttons) {
     status.before(kind === "open" ? createOpenLink(label, () => address()) : createCopyButton(root, status, kind, label, name));
     if (["open", "link"].includes(kind)) continue; // that is the page which is there already
