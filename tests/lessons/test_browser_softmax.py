@@ -106,14 +106,12 @@ def test_bad_softmax_row_is_quoted_and_chart_clicks_do_nothing(open_page: Open, 
     expect(page.get_by_text("got “<b>one</b>”")).to_be_visible()
     expect(page.locator(".figures .js-plotly-plot")).to_have_count(2)
     page.locator(".figures .js-plotly-plot").last.scroll_into_view_if_needed()
-    on_curve = page.evaluate(
-        """() => { const plot = document.querySelector('.figures .js-plotly-plot'), { xaxis, yaxis } = plot._fullLayout, { x, y } = plot.getBoundingClientRect();
-            return [x + xaxis._offset + xaxis.l2p(plot.data[0].x[90]), y + yaxis._offset + yaxis.l2p(plot.data[0].y[90])]; }"""
-    )
+    box = page.locator(".figures .js-plotly-plot .nsewdrag").last.bounding_box()
+    assert box
     address = page.url
     page.evaluate("""() => { window.runs = 0; const app = document.querySelector('[data-testid=stApp]');
         new MutationObserver(() => { window.runs += 1; }).observe(app, {attributeFilter: ['data-test-script-state']}); }""")
-    page.mouse.click(*on_curve)
+    page.mouse.click(box["x"] + 30, box["y"] + 30)
     expect(page.locator(".figures .js-plotly-plot .hoverlayer .hovertext").first).to_be_visible()
     assert page.evaluate("window.runs") == 0
     assert page.url == address

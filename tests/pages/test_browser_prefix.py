@@ -113,7 +113,7 @@ def test_other_pages_update_the_address_of_their_host(open_page: Open, shell: Sh
     tab = open_page(f"{shell.home}/?explore_mask=true&{LINK}", fresh=True, figure=False, **CLIPBOARD)
     lab = frame_of(tab)
     wait_until_settled(lab)
-    for part, maps in (("the mask", 6), ("Compare with …", 3), ("Softmax", 5)):
+    for part, maps in (("the mask", 6), ("Compare with …", 3), ("Softmax", 1)):
         if part == "Softmax":
             go(lab, "Learn")
         if part != "the mask":
