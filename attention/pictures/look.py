@@ -77,4 +77,5 @@ def variables() -> str:
     sizes = "".join(f"--lab-{name}-size: {pixels}px; " for name, pixels in TYPE.items())
     colors = "".join(f"--lab-{name}: light-dark({light}, {dark}); " for name, (light, dark) in COLORS.items())
     projected = "".join(f"--lab-{name}-size: {pixels}px; " for name, pixels in PROJECTED.items())
-    return f":root {{ {sizes}{colors}}}\n.projected {{ {projected}}}\n"
+    roles = f"--lab-roles: {' '.join(COLORS)}; "  # which the scripts read, too
+    return f":root {{ {sizes}{roles}{colors}}}\n.projected {{ {projected}}}\n"

@@ -2,8 +2,6 @@
 
 import { inkOn, luminance } from "./cells.js";
 
-export const ROLES = ["ground", "panel", "zero", "line", "edge", "ink", "soft", "dot", "weight", "on-weight", "query", "key", "value",
-  "most-negative", "negative", "positive", "most-positive", "point", "other-point", "chance", "yes", "no"];
 /** The roles between which colours are mixed. */
 const SCALES = [["zero", "weight"], ["most-negative", "negative"], ["negative", "zero"], ["zero", "positive"], ["positive", "most-positive"]];
 
@@ -50,11 +48,12 @@ export class Look {
   constructor(root) {
     const probe = root.appendChild(document.createElement("span"));
     const style = getComputedStyle(probe);
-    for (const role of ROLES) {
+    const roles = style.getPropertyValue("--lab-roles").trim().split(" ");
+    for (const role of roles) {
       probe.style.color = `var(--lab-${role})`;
       this[role] = rgb(style.color);
     }
-    const pairs = ROLES.map((role) => [role, style.getPropertyValue(`--lab-${role}`).match(/#\w{6}/g)?.map(channelsOf) ?? []]);
+    const pairs = roles.map((role) => [role, style.getPropertyValue(`--lab-${role}`).match(/#\w{6}/g)?.map(channelsOf) ?? []]);
     this.pairs = Object.fromEntries(pairs); // of each role the colour on a light and on a dark ground
     // White is the ground, and the text on a full weight: the first role has it.
     this.darkened = new Map(pairs.filter(([, { length }]) => length).map(([, pair]) => pair.map(hexOf)).reverse());
