@@ -170,7 +170,7 @@ def test_lab_step_and_head_return_from_a_page_without_pickers(open_page: Open, s
     page = open_page(f"{server}/?step=scores&q=1")
     set_control(page, "head", "2")
     page.get_by_role("link", name="Learn", exact=True).click()
-    act_and_settle(page, page.get_by_role("button", name="Softmax").click)
+    act_and_settle(page, page.get_by_role("button", name="Softmax", exact=True).click)
     expect(page.get_by_role("heading", name="Why we scale")).to_be_visible()
     wait_until_settled(page)
     page.get_by_role("link", name="Explore", exact=True).click()

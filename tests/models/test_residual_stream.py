@@ -118,7 +118,7 @@ def test_stream_is_computed_when_read_and_counted_before(tiny: TinyModels, monke
         small()
     assert trace.model_run is not None
     object.__setattr__(trace.model_run, "_source", replace(source, max_bytes=10))
-    CACHE.discard_keys(lambda key: key[1] in ("residual stream", "logits"))
+    CACHE.discard_keys(lambda key: isinstance(key, tuple) and key[1] in ("residual stream", "logits"))
     for read, sentence in ((lambda: trace.residual[0], "The residual stream may take at most"), (lambda: trace.logits, "The logits at all positions may take")):  # fmt: skip
         with pytest.raises(ConfigError, match=sentence):
             read()
