@@ -7,7 +7,7 @@ from drawings import numbers
 
 from attention.corpus import figures
 from attention.corpus.distribution_mosaic import HeadDistributions, distribution_mosaic_json
-from attention.corpus.examples import ExampleLink, examples_html
+from attention.corpus.examples import _ExampleLink, examples_html
 from attention.corpus.labels import HeadChanges
 from attention.corpus.result import Example
 
@@ -53,5 +53,5 @@ DRAWINGS = {
     "change_scatter_json": lambda: figures.change_scatter_json(CHANGES, NAMES, (2, 1)),
     "distribution_mosaic_json": lambda: distribution_mosaic_json(_distributions(), ["12 texts"], (2, 1), "a run"),
     "distribution_mosaic_json, beyond 1": lambda: distribution_mosaic_json(_distributions("entropy", (0.0, 3.0))),
-    "examples_html": lambda: examples_html([EXAMPLE, EXAMPLE], [ExampleLink({"q": "2"}), ExampleLink(None, "No model.")]),
+    "examples_html": lambda: examples_html([EXAMPLE, EXAMPLE], [_ExampleLink({"q": "2"}), _ExampleLink(None, "No model.")]),
 }  # fmt: skip

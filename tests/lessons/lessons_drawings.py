@@ -9,7 +9,7 @@ from attention.lessons import softmax
 
 SPREAD = softmax.spread((0.1, -0.2, -0.3, 0.5))
 WEIGHTS = np.tril(numbers(2, 3, 3, 3, low=0)).astype(np.float32)
-SCALING = softmax.Scaling(
+SCALING = softmax._Scaling(
     ("the", "<b>", "owl"), ("the", "<b>", "owl"), ("scaled normal", "uniform"), WEIGHTS, numbers(2, 3, low=0), numbers(2, 3, low=0), np.tri(3) > 0
 )  # fmt: skip
 
