@@ -11,7 +11,7 @@ from attention.explanation.derived import NORMS
 from attention.formula.steps import Factor, find_step
 from attention.pictures import charts, heatmap, mosaic, steps_view
 from attention.pictures.drawing import build_map
-from attention.pictures.layout import Panel
+from attention.pictures.marks import Panel, axis, draw, frame
 
 TRACE = make_trace()
 CHANGED = replace(TRACE, changes=("head 0 of layer 1 without weights",))
@@ -28,7 +28,7 @@ def _map() -> object:
 
 
 def _chart() -> object:
-    return charts.empty_chart("a chart", "of nothing", "A chart.")
+    return draw(frame("a chart", "of nothing", "A chart.", axis("x"), axis("y")))
 
 
 DRAWINGS = {
@@ -56,7 +56,7 @@ DRAWINGS = {
     "factor_map": lambda: steps_view.factor_map(TRACE, Factor(("query",), row="row"), "query", CELL),
     "head_scatter_json": lambda: charts.head_scatter_json(METRICS, "layer", "entropy", (1, 2)),
     "head_scatter_json, two metrics": lambda: charts.head_scatter_json(METRICS, "entropy", "self", (0, 1)),
-    "empty_chart": _chart,
+    "draw": _chart,
     "head_map_json": lambda: charts.head_map_json(numbers(2, 3), "Heads", "change", "the change", (1, 2)),
     "head_map_json, with errors": lambda: charts.head_map_json(
         numbers(2, 3, low=0), "Heads", "mean", "the mean", (0, 0), numbers(2, 3, low=0), "prompts", is_signed=False
