@@ -57,7 +57,7 @@ def read(folder: Path) -> tuple[list[Record], list[str]]:
             )
             continue
         replaced = tuple(map(int, re.findall(r"\d+", head[6] or "")))
-        records.append(Record(int(head[1]), path.name, *head.groups()[1:5], replaced))
+        records.append(Record(int(head[1]), path.name, head[2], head[3], head[4], head[5], replaced))
         faults += [f"{path.name}: {fault}" for fault in _faults(records[-1], text, folder)]
     numbers = sorted(number for record in records for number in (record.number, *record.replaced))
     if not faults and numbers != list(range(1, len(numbers) + 1)):
