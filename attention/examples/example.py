@@ -173,7 +173,7 @@ def run(example: _Stored, models: Path) -> Trace:
     """
     if example.model == _TRAINED:
         from attention.export.states import LIMITS
-        from attention.sources.link import source_of
+        from attention.sources.registry import source_of
 
         return source_of({"source": "trained", "task": "induction", "input": example.text}, LIMITS)[0].trace()
     from attention.sources.model import Model

@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 from attention import Model, TypedText
 from attention.base.knobs import Limits, to_text
 from attention.sources import Intervenable, Patchable, registry
-from attention.sources.link import source_of
-from attention.sources.second_state import (
+from attention.sources.registry import source_of
+from attention.sources.state import (
     _MAX_CHARACTERS,
     OPENING,
     SECOND,

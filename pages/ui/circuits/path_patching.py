@@ -22,8 +22,8 @@ from attention.circuits.path_patching import (
 )
 from attention.formula.names import Cell
 from attention.pictures.view import DISTRACTOR, TARGET
-from attention.sources import Patchable, link
-from attention.sources.second_state import SECOND
+from attention.sources import Patchable, registry
+from attention.sources.state import SECOND
 from pages.ui.page import long_run, show
 from pages.ui.page.interventions import shown_prediction
 from pages.ui.page.predictions_panel import token_field
@@ -111,7 +111,7 @@ def _second_state(a: Patchable) -> Patchable | None:
     """The second state of Explore, if this tab has one of the same kind of source."""
     if not knob_state.current_value(SECOND.key):
         return None
-    b = link.read_source(knob_state.reader(session().state.other))
+    b = registry.read_source(knob_state.reader(session().state.other))
     if type(b) is not type(a):
         return None
     st.caption("Run B is the second state of Explore.")

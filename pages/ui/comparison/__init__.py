@@ -11,8 +11,7 @@ from attention.comparison.comparison import HeadIndex, compare
 from attention.explanation import tables
 from attention.pictures.view import HEAD, LAYER, layer_range
 from attention.sources import Patchable
-from attention.sources.second_state import KEY, OPENING
-from attention.sources.state import State
+from attention.sources.state import COMPARE, OPENING, State
 from pages.ui.exports.catalog import CSV
 from pages.ui.exports.request import Export, ExportFile, Request
 from pages.ui.features import Panels
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def _difference(request: Request) -> ExportFile:
-    first, other = request.source, Request(State(texts={KEY: OPENING, **request.texts}).other.texts, request.tab)
+    first, other = request.source, Request(State(texts={COMPARE: OPENING, **request.texts}).other.texts, request.tab)
     source = other.source.with_other_run(first) if isinstance(other.source, Patchable) else other.source
     a, b = traces_of_both(first, source)
     cell = request.cell(a)

@@ -26,7 +26,7 @@ from attention.base.progress import Watcher
 from attention.formula.names import Cell
 from attention.formula.steps import is_step
 from attention.pictures import view
-from attention.sources import Configurable, Preparable, Source, link
+from attention.sources import Configurable, Preparable, Source, registry
 from attention.sources.model import Model
 from attention.sources.reader import Reader, Uploads
 from attention.trace.trace import Trace
@@ -75,7 +75,7 @@ class Request:
         Raises:
             AttentionError: the state is invalid.
         """
-        return link.read_source(self.knobs)
+        return registry.read_source(self.knobs)
 
     @property
     def trace(self) -> Trace:
