@@ -27,6 +27,7 @@ from attention.files.torch_file import as_safetensors, is_torch_file
 from attention.formula.names import WEIGHTS
 from attention.formula.override import Override
 from attention.formula.steps import MAP_AXES, declared
+from attention.sources import Source
 from attention.sources.layer_knobs import read_override, read_sequence
 from attention.sources.matrices import MASK_MEANS
 from attention.sources.reader import Reader, SourceKind
@@ -46,7 +47,7 @@ _SIDES = ("query_pos", "key_pos")
 
 
 @dataclass(frozen=True)
-class File:
+class File(Source):
     """A file with the attention of some layers: weights; queries, keys and values; scores; or an export of the Lab.
 
     An array has the axes of its step, such as weights [head query_pos key_pos], optionally with a first axis of layers; an array of
@@ -127,11 +128,6 @@ class File:
         if opens_torch and is_torch_file(name):
             content = as_safetensors(content, name, max_bytes)
         return cls(name, blake2b(content, digest_size=16).hexdigest(), max_bytes, max_tokens, content)
-
-    @property
-    def base(self) -> File:
-        """The file without overrides: this trace is the trace of the base, with `config` applied."""
-        return replace(self, config=Override())
 
     def memory_bytes(self) -> int:
         """The bytes that the trace takes while it is computed, counted in advance.
