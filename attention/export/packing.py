@@ -41,8 +41,7 @@ from attention.pictures.steps_view import factor_map, factor_maps, step_strip
 from attention.pictures.view import FACTORS, HEAD, LAYER, OVERVIEW, clamp_cell, describe_control, overview_steps
 from attention.sources import Source
 from attention.sources.layer_knobs import inline_knobs
-from attention.sources.link import source_of
-from attention.sources.registry import has_formula, source_kinds
+from attention.sources.registry import has_formula, source_kinds, source_of
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 from attention.vision.over_picture import TokenGrid, layout_images, over_picture_json
