@@ -32,8 +32,9 @@ from attention.formula.steps_before_scores import Product
 from attention.pictures import scales
 from attention.pictures.downsample import MAX_SIDE
 from attention.pictures.heatmap import chosen_position, heatmap_json
-from attention.pictures.layout import CHOSEN_COLOR, HEIGHT, Spec, axis_noun, position_name
+from attention.pictures.layout import HEIGHT, axis_noun, position_name
 from attention.pictures.live_inputs import live_inputs
+from attention.pictures.marks import CHOSEN_COLOR, Spec
 from attention.pictures.message import Surroundings, pack
 from attention.pictures.message_contract import Control, Live
 from attention.pictures.steps_view import factor_map, factor_maps, step_strip

@@ -28,7 +28,7 @@ from attention.export import program
 from attention.formula.names import WEIGHTS
 from attention.patching.intervention import describe_head
 from attention.pictures import view
-from attention.pictures.layout import Spec
+from attention.pictures.marks import Spec
 from attention.pictures.message import Surroundings
 from attention.pictures.message_contract import Change, Compared, OverrideNote, Screen
 from attention.pictures.steps_view import cell_line
