@@ -199,11 +199,7 @@ class Model(ModelOptions, Intervenable):
             return self._trace(loaded, texts, forward, notes)
 
     def prepare(self) -> None:
-        """Loads the model and generates its tokens, and those of the unchanged model; other requests can run between two tokens.
-
-        Raises:
-            AttentionError: as for `trace`.
-        """
+        """Loads the model and generates its tokens, and those of the unchanged model; other requests can run between two tokens."""
         self._texts(self.load(), [])
         if self.interventions:
             self.without_interventions.prepare()
@@ -398,11 +394,7 @@ class Model(ModelOptions, Intervenable):
         return model_input.count_bytes(self, loaded, model_input.tokenize_texts(self, loaded, []))
 
     def run(self) -> ModelRun:
-        """The run of the model, without the trace, which may be large.
-
-        Raises:
-            AttentionError: as for `trace`.
-        """
+        """The run of the model, without the trace, which may be large."""
         from attention.sources.repeated_run import TransformerRun
 
         return TransformerRun.of(self, self.load_inputs()[1])
@@ -418,11 +410,7 @@ class Model(ModelOptions, Intervenable):
         return ModelMatrices(self.load())
 
     def load_inputs(self) -> tuple[LoadedModel, TextInputs]:
-        """The loaded model and its token ids.
-
-        Raises:
-            ModelError: as for `trace`.
-        """
+        """The loaded model and its token ids."""
         loaded = self.load()
         return loaded, self._texts(loaded, []).inputs
 
