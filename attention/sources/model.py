@@ -14,7 +14,7 @@ from attention.explanation.subwords import SPECIAL_TOKEN_MODES, merge_tokens, wo
 from attention.formula.names import QUERY
 from attention.formula.override import Override
 from attention.patching.intervention import Intervention, parse_codes
-from attention.sources import Intervenable
+from attention.sources import Intervenable, model_input
 from attention.sources.layer_knobs import FROZEN, INTERVENTIONS, OTHER, PREFIX_LEN, TEXT, TEXT2, read_override
 from attention.sources.model_input import ModelInputs, ModelOptions
 from attention.sources.reader import Reader, SourceKind
@@ -161,7 +161,6 @@ class Model(ModelOptions, Intervenable):
             TextError: messages that the tokenizer cannot read.
         """
         from attention.models.in_memory import handle_of
-        from attention.sources import model_input
 
         if "device" in options:
             raise ConfigError(
@@ -169,7 +168,12 @@ class Model(ModelOptions, Intervenable):
             )
         if text is None and options.get("image") is not None:
             text = ""  # many models read a picture alone
-        model_input.check_one_form(text=text, texts=texts, inputs=inputs, messages=messages)
+        forms = {"text": text, "texts": texts, "inputs": inputs, "messages": messages}
+        present = [name for name, value in forms.items() if value is not None]
+        if len(present) != 1:
+            raise ConfigError(
+                f"Model.of reads one of text, texts, inputs and messages; got {' and '.join(present) or 'none'}: give one of them."
+            )
         if text is None and text2:
             raise ConfigError(
                 "text2 is the second text beside text=; got it without one: give both as text= and text2=."
@@ -388,8 +392,6 @@ class Model(ModelOptions, Intervenable):
 
     def memory_bytes(self) -> int:
         """The bytes that the steps take while they are computed, counted in advance; loads the model."""
-        from attention.sources import model_input
-
         loaded = self.load()
         return model_input.count_bytes(self, loaded, model_input.tokenize_texts(self, loaded, []))
 
@@ -415,8 +417,6 @@ class Model(ModelOptions, Intervenable):
         return loaded, self._texts(loaded, []).inputs
 
     def _texts(self, loaded: LoadedModel, notes: list[str]) -> ModelInputs:
-        from attention.sources import model_input
-
         return model_input.prepare_texts(self, loaded, notes, lambda inputs: self.patched_forward(loaded, inputs))
 
     def _no_word_error(self) -> TextError:
