@@ -130,11 +130,7 @@ class File(Source):
         return cls(name, blake2b(content, digest_size=16).hexdigest(), max_bytes, max_tokens, content)
 
     def memory_bytes(self) -> int:
-        """The bytes that the trace takes while it is computed, counted in advance.
-
-        Raises:
-            FileError: as for `trace`, for problems with names and sizes.
-        """
+        """The bytes that the trace takes while it is computed, counted in advance."""
 
         def count() -> int:
             return len(self.content) + self._array_bytes(*self._read())
