@@ -21,6 +21,16 @@ _QUOTED = re.compile(r'"[^"]*"')
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+(?:,\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 
 
+def decode(content: bytes) -> str:
+    """The text of a file: UTF-16 (the “Unicode text” of Excel) by its first bytes, otherwise UTF-8, or what Windows wrote."""
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return content.decode("utf-16", errors="replace")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return content.decode("cp1252", errors="replace")
+
+
 def split(
     lines: Iterable[str], sample: Sequence[str], name: str, most: int = MAX_PIECES
 ) -> tuple[Iterator[list[str]], str | None]:
@@ -33,7 +43,7 @@ def split(
     """
     mark = _separator(sample)
     if not any('"' in line for line in sample):
-        return ([cell.strip() for cell in line.split(mark, most)] for line in lines), mark
+        return ([cell.strip() for cell in line.split(mark, most)] or [""] for line in lines), mark
     # Without quotation marks around cells, a token may be one.
     is_token = mark in (None, "\t") and any(line.replace('\\"', "").count('"') % 2 for line in sample)
     rows = csv.reader(

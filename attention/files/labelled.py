@@ -26,7 +26,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from attention.base.errors import ConfigError, FileError, MatrixError
 from attention.files import archives
 from attention.files.archives import DOUBLE, MAX_JSON_LISTS, MAX_JSON_NUMBERS, Archive, Entry, format_shape, quote
-from attention.files.cells import AXES, Labels, as_tokens, counts_from_zero, find_labels, is_number, parse_number, split
+from attention.files.cells import (
+    AXES,
+    Labels,
+    as_tokens,
+    counts_from_zero,
+    decode,
+    find_labels,
+    is_number,
+    parse_number,
+    split,
+)
 from attention.files.matrix import as_stack
 from attention.formula.names import KEY, MASKED_SCORES, QUERY, SCORES, WEIGHTS
 from attention.formula.steps import MAP_AXES, find_step, is_step
@@ -116,7 +126,7 @@ class _Table(NamedTuple):
 
 def _read_table(name: str, file_name: str, content: bytes) -> Archive:
     """The map of a table, or of each sentence of alignments; of prints of NumPy, torch and others as in a pasted matrix. The name is quoted."""
-    text = _decode(content)
+    text = decode(content)
     if (archive := _read_alignments(text, name)) is not None:
         return archive
     if reason := next((reason for part, reason in _NO_MAPS.items() if part in file_name), ""):
@@ -125,15 +135,6 @@ def _read_table(name: str, file_name: str, content: bytes) -> Archive:
         return _archive(_read(text, name), _step_of(file_name))
     except MatrixError as error:
         raise FileError(str(error)) from None
-
-
-def _decode(content: bytes) -> str:
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return content.decode("utf-16", errors="replace")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return content.decode("cp1252", errors="replace")
 
 
 def _step_of(file_name: str) -> str:

@@ -105,6 +105,11 @@ class ParsedText:
     columns: tuple[str, ...] = ()
     parts: tuple[ParsedText, ...] = ()
 
+    @property
+    def nbytes(self) -> int:
+        """About the bytes that the matrices take."""
+        return sum(100 + 32 * len(rows) * len(rows[0]) for each in self.choices.values() for rows in as_stack(each))
+
     def with_notes(self, *notes: str) -> ParsedText:
         """The reading with further notes."""
         return replace(self, notes=(*self.notes, *notes))
