@@ -473,8 +473,8 @@ def _latex_as_lists(text: str, name: str) -> str:
         raise MatrixError(
             f"{name} has LaTeX without a matrix in it: copy one from \\begin{{bmatrix}} to \\end{{bmatrix}}."
         )
-    end = _without_style(text[position:])
-    return "".join((*pieces, end if end.strip(" \t\r\n.,;") else ""))
+    rest = _without_style(text[position:])
+    return "".join((*pieces, rest if rest.strip(" \t\r\n.,;") else ""))
 
 
 def _latex_row(row: str) -> str:
