@@ -10,7 +10,6 @@ Source: Och & Ney 2003, "A systematic comparison of various statistical alignmen
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from array import array
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.base.errors import ConfigError, FileError, MatrixError
 from attention.files import archives
-from attention.files.archives import DOUBLE, MAX_JSON_LISTS, MAX_JSON_NUMBERS, Archive, Entry, format_shape, quote
+from attention.files.archives import DOUBLE, Archive, Entry, format_shape, json_archive, quote, read_json
 from attention.files.cells import (
     AXES,
     Labels,
@@ -56,10 +55,6 @@ MEANINGS = ("numbers", WEIGHTS, SCORES)
 _MAX_NUMBERS = 2**22  # 2,048 × 2,048; a text of so many takes a second
 _MAX_CELLS = 2**14  # in a line, and lines
 _SAMPLE = 64  # rows that decide what is a heading
-_LABELLED_JSON = re.compile(
-    rb'(?:\xef\xbb\xbf)?\s*(?:\[\s*\{|\{\s*"(?:columns|index|data|schema)"|\{\s*"[^"]*"\s*:\s*\{)'
-)
-_LOOKED_AT = 2000  # bytes
 _STEP = re.compile(r"[a-z]+(?:_[a-z]+)*")
 _TRUTH = {"True": 1.0, "False": 0.0}
 _PLACES = ("picture", "row", "column")  # of a patch, in a long table
@@ -90,7 +85,11 @@ def open_file(name: str, content: bytes) -> Archive:
         )
     if ending not in archives.EXTENSIONS:
         return _read_table(quote(name), name, content)
-    return (_read_json(content) if ending == ".json" else None) or archives.open_archive(name, content)
+    if ending == ".json":
+        document, is_lines = read_json(quote(name), content)
+        table = None if is_lines else _json_table(document)
+        return table or json_archive(quote(name), document, is_lines)
+    return archives.open_archive(name, content)
 
 
 def as_meant(archive: Archive, means: str, axes: str) -> Archive:
@@ -296,27 +295,21 @@ def _read_print(text: str, name: str) -> _Table:
     return _Table({"": (numbers, shape)}, reading.names, reading.columns, reading.notes)
 
 
-def _read_json(content: bytes) -> Archive | None:
-    """The map of a table that pandas' `to_json` wrote with labels, or of a list of records; None for any other file."""
-    if not _LABELLED_JSON.match(content[:_LOOKED_AT]) or content.count(b",") > MAX_JSON_NUMBERS or content.count(b"{") > MAX_JSON_LISTS:  # fmt: skip
-        return None
-    try:
-        document = json.loads(content.decode("utf-8-sig"))
-    except (ValueError, RecursionError):
-        return None
+def _json_table(document: Any) -> Archive | None:
+    """The map of a table that pandas' `to_json` wrote with labels, or of a list of records; None for any other document."""
     rows: Any = ()
     if isinstance(document, dict) and {"columns", "index", "data"} <= document.keys():
         columns, rows, cells = (document[key] for key in ("columns", "index", "data"))
-    elif all(isinstance(part, dict) for part in (document.values() if isinstance(document, dict) else document)):
+    else:
         is_records = isinstance(document, list)
-        parts: list[dict[str, Any]] = document if is_records else list(document.values())
-        rows = [part.pop("index") for part in parts if "index" in part] if is_records else list(document)
-        columns = list(parts[0]) if parts else []
-        cells = [[part.get(key) for key in columns] for part in parts]
+        parts: Any = document if is_records else list(document.values()) if isinstance(document, dict) else []
+        if not parts or not all(isinstance(part, dict) and part.keys() == parts[0].keys() for part in parts):
+            return None
+        rows = [part["index"] for part in parts if "index" in part] if is_records else list(document)
+        columns = [key for key in parts[0] if not is_records or key != "index"]
+        cells = [[part[key] for key in columns] for part in parts]
         if not is_records and (not _are_weights(cells) or _are_weights(list(zip(*cells, strict=True)))):
             rows, columns, cells = columns, rows, list(map(list, zip(*cells, strict=True)))  # {column: {row: number}}
-    else:
-        return None
     lists = all(isinstance(axis, list) and axis for axis in (columns, cells)) and isinstance(rows, list | tuple)
     if not lists or not all(isinstance(row, list) and len(row) == len(columns) and {*map(type, row)} <= {int, float} for row in cells):  # fmt: skip
         return None
