@@ -313,6 +313,8 @@ _SAFETENSORS_KINDS: dict[str, tuple[str, int, _Kind]] = {
     "U8": ("uint8", 1, DOUBLE),
     "BOOL": ("bool", 1, _BOOL),
 }
+TORCH_DTYPES = {torch_dtype for torch_dtype, _, _ in _SAFETENSORS_KINDS.values()}
+"""The names of the dtypes of torch that a .safetensors file may have."""
 
 
 def _read_safetensors(name: str, content: bytes) -> Archive:
@@ -404,7 +406,9 @@ def _read_torch(name: str, content: bytes) -> Archive:
     metadata = {key: value for key, value in archive.metadata.items() if key != TORCH_KEY}
     try:
         lookups = {key: "".join(map(_lookup, path)) for key, path in paths.items()}
-        arrays = {key: entry._replace(python=f"file{lookups[key]}") for key, entry in archive.arrays.items()}
+        order = {key: place for place, key in enumerate(paths)}  # .safetensors files have another
+        in_order = sorted(archive.arrays.items(), key=lambda item: order[item[0]])
+        arrays = {key: entry._replace(python=f"file{lookups[key]}") for key, entry in in_order}
     except (TypeError, ValueError, KeyError):
         raise damaged_error(name, "file as torch.save writes it", "its names cannot be read") from None
     return Archive(arrays, metadata, archive.refused, classes=[str(each) for each in classes])
