@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
-from itertools import pairwise
 from math import prod
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -206,9 +205,6 @@ def _add_json(archive: Archive, name: str, path: str, python: str, value: Any) -
         archive.metadata[path] = value
     elif not isinstance(value, list) or isinstance(first, str):
         archive.metadata[path] = value
-    elif _grows(value):
-        rows = [[*row, *[0] * (len(value[-1]) - len(row))] for row in value]
-        _add_array(archive, name, path, f"[row + [0] * ({len(rows[0])} - len(row)) for row in {python}]", rows)
     elif isinstance(first, dict) or (len(shape) > 2 and not _is_even(value, shape)):
         archive.metadata[path] = value
         for index, item in enumerate(() if _are_tokens(value) else value):
@@ -226,13 +222,6 @@ def _add_array(archive: Archive, name: str, path: str, python: str, value: Any) 
     else:
         kind = _BOOL if isinstance(first, bool) else DOUBLE
         archive.arrays[path] = Entry(shape, kind, partial(_load_json, label, value, kind.dtype, shape), python)
-
-
-def _grows(value: Any) -> bool:
-    """Whether these are rows of numbers, each one number longer than the one before it, as those of a causal map without its zeros."""
-    if not all(isinstance(row, list) and row and not isinstance(row[0], list | dict | str) for row in value):
-        return False
-    return len(value) > 1 and all(len(after) == len(before) + 1 for before, after in pairwise(value))
 
 
 TEXT_KEYS = ("text", "token", "word", "str", "piece", "form", "surface")

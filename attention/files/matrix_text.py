@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -507,28 +507,22 @@ _MAX_LABEL_LINE = 300
 _MOST_LINES = 16 * MAX_SIDE
 
 
-class _Block(NamedTuple):
-    """The lines of one matrix, the name above them, and the number of lines above each horizontal rule."""
-
-    label: str
-    lines: list[str]
-    rules: list[int]
-
-
 def _parse_lines(text: str, name: str) -> ParsedText:
     lines = _lines(text, name)
     if not lines:
         raise MatrixError(
             f"{name} needs at least one number; got {'only blanks' if text else 'nothing'}: paste rows of numbers, such as 1, 0; 0, 1."
         )
-    blocks = list(islice((block for block in _iter_blocks(lines) if block.lines), MAX_SIDE + 1))
+    blocks = list(
+        islice((block for block in _iter_blocks(lines) if not all(map(_RULE.fullmatch, block[1]))), MAX_SIDE + 1)
+    )
     if len(blocks) > MAX_SIDE:
         raise too_large_error(name, f"more than {MAX_SIDE:,} matrices")
     if not blocks:
         raise MatrixError(
             f"{name} needs at least one number; got only words, such as {excerpt(lines[0].strip())}: paste rows of numbers, such as 1, 0; 0, 1."
         )
-    return combine([_parse_block(block, name) for block in blocks], name)
+    return combine([_parse_block(label, block, name) for label, block in blocks], name)
 
 
 def _lines(text: str, name: str) -> list[str]:
@@ -539,31 +533,29 @@ def _lines(text: str, name: str) -> list[str]:
     return lines
 
 
-def _iter_blocks(lines: list[str]) -> Iterator[_Block]:
-    block = _Block("", [], [])
+def _iter_blocks(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """The lines of each matrix, with the name above them."""
+    label, block = "", list[str]()
     for line in lines:
         labelled = _LABELLED.match(line)
         is_short = len(line) <= _MAX_LABEL_LINE  # as labels are
-        if _RULE.fullmatch(line):
-            block.rules.append(len(block.lines))
-        elif labelled:
-            yield block
-            block = _Block(_label_in(labelled[1]) or "", [labelled[2]], [])
-        elif is_short and _LABEL.fullmatch(line):
-            yield block
-            block = _Block(_label_in(line) or "", [], [])
-        elif is_short and _IGNORED.fullmatch(line):
-            yield block
-            block = _Block("", [], [])
+        is_label = is_short and _LABEL.fullmatch(line)
+        if labelled or is_label or (is_short and _IGNORED.fullmatch(line)):
+            yield label, block
+            label = (_label_in(labelled[1] if labelled else line) or "") if labelled or is_label else ""
+            block = [labelled[2]] if labelled else []
         else:
-            block.lines.append(line)
-    yield block
+            block.append(line)
+    yield label, block
 
 
-def _parse_block(block: _Block, name: str) -> ParsedText:
-    lines = block.lines
+def _parse_block(label: str, block: list[str], name: str) -> ParsedText:
+    rules = [_RULE.fullmatch(line) is not None for line in block]
+    lines = [line for line, is_rule in zip(block, rules, strict=True) if not is_rule]
     if len(lines) > 1:
-        return _parse_table(lines, name, block.label, [rule for rule in block.rules if 0 < rule < len(lines)] == [1])
+        n_above = accumulate(not is_rule for is_rule in rules)
+        inside = {n for n, is_rule in zip(n_above, rules, strict=True) if is_rule} - {0, len(lines)}
+        return _parse_table(lines, name, label, ruled=inside == {1})
     # In a single line `;` ends a row, as in `format_matrix` and MATLAB.
     lines = lines[0].rstrip().removesuffix(";").split(";", MAX_PIECES)
     if len(lines) > MAX_SIDE:
@@ -574,9 +566,9 @@ def _parse_block(block: _Block, name: str) -> ParsedText:
     shape = len(matrix), len(matrix[0])
     if column and any(re.search(r",0\d", row) for row in lines):  # a column of 05 beside one of 0 makes no sense
         choices = {"one column, with decimal commas": column[0], "two columns": matrix}
-        return ParsedText(choices, _IS_DECIMAL, (), block.label, shape)
+        return ParsedText(choices, _IS_DECIMAL, (), label, shape)
     may_be_decimals = column is not None and all(row.lstrip("+-").startswith("0,") for row in lines)
-    return ParsedText({block.label: matrix}, "", (_SEPARATORS,) * may_be_decimals, block.label, shape)
+    return ParsedText({label: matrix}, "", (_SEPARATORS,) * may_be_decimals, label, shape)
 
 
 # Tables with headings (CSV, spreadsheet cells, Markdown, what pandas prints), and the questions that they leave open.
