@@ -32,7 +32,7 @@ from attention.files.cells import (
     decode,
     find_labels,
     is_number,
-    parse_number,
+    parse_row,
     split,
 )
 from attention.files.matrix import as_stack
@@ -56,7 +56,6 @@ _MAX_NUMBERS = 2**22  # 2,048 × 2,048; a text of so many takes a second
 _MAX_CELLS = 2**14  # in a line, and lines
 _SAMPLE = 64  # rows that decide what is a heading
 _STEP = re.compile(r"[a-z]+(?:_[a-z]+)*")
-_TRUTH = {"True": 1.0, "False": 0.0}
 _PLACES = ("picture", "row", "column")  # of a patch, in a long table
 _NO_MAPS = {
     "-B-minus-A": "is the difference of two states: open the state of each, or a table of each, and compare them on Explore",
@@ -144,7 +143,7 @@ def _read(text: str, name: str) -> _Table:
     """The maps of a text: a table, whose rows are read one by one, or a print, which is read like a pasted matrix."""
     lines = (line for line in StringIO(text, newline="") if not line.isspace())
     sample = list(islice(lines, _SAMPLE))
-    if sample and (sample[0].startswith("sep=") or _is_comment(sample)):
+    if sample and sample[0].startswith(("sep=", "# ")):  # of a spreadsheet; of `numpy.savetxt`
         sample.pop(0)
     rows, mark = split(chain(sample, lines), sample, name, _MAX_CELLS)
     head = list(islice(rows, _SAMPLE))
@@ -170,13 +169,6 @@ def _read(text: str, name: str) -> _Table:
         raise problem from None
 
 
-def _is_comment(sample: Sequence[str]) -> bool:
-    """Whether the first line is a comment above numbers, as `numpy.savetxt` writes it."""
-    return (
-        sample[0].startswith("# ") and len(sample) > 1 and all(map(is_number, re.split(r"[\s,;]+", sample[1].strip())))
-    )
-
-
 def _read_wide(rows: Iterator[list[str]], labels: Labels, name: str) -> _Table:
     if labels.corner in AXES and counts_from_zero(labels.columns):
         raise FileError(_FEATURES.format(name))
@@ -196,7 +188,7 @@ def _read_wide(rows: Iterator[list[str]], labels: Labels, name: str) -> _Table:
                 f"{name} needs rows of equal length; row {height} has {len(values):,} numbers, the first has {width:,}: "
                 "save the complete table, with quotation marks around labels."
             )
-        numbers.extend(_numbers(values, comma, name, height))
+        numbers.extend(parse_row(values, comma, name, height))
         height += 1
     if not numbers:
         raise MatrixError(
@@ -205,19 +197,6 @@ def _read_wide(rows: Iterator[list[str]], labels: Labels, name: str) -> _Table:
     if not labels.has_heading and height == width + 1 and numbers[:width].tolist() == list(range(width)):
         numbers, height = numbers[width:], height - 1  # pandas' numbers of the columns
     return _Table({"": (numbers, (height, width))}, names, labels.columns, has_sums=labels.numbers.stop == -1)
-
-
-def _numbers(cells: Sequence[str], comma: bool, name: str, row: int) -> Iterable[float]:
-    joined = "".join(cells)
-    if not comma and joined.isascii() and "_" not in joined:  # float reads underscores and other digits
-        try:
-            return list(map(float, cells))
-        except ValueError:
-            pass
-    return [
-        _TRUTH[cell] if cell in _TRUTH else parse_number(cell.replace("−", "-"), comma, name, row, column)
-        for column, cell in enumerate(cells)
-    ]
 
 
 def _read_long(columns: Sequence[str], rows: Iterable[list[str]], name: str) -> _Table:
@@ -241,7 +220,7 @@ def _read_long(columns: Sequence[str], rows: Iterable[list[str]], name: str) -> 
         for known, place in zip(labels, axes, strict=True):
             cells.append(known.setdefault(row[place], len(known)))
         for value, place in zip(numbers, places, strict=True):
-            value.extend(_numbers((row[place],), "," in row[place], name, number))
+            value.extend(parse_row((row[place],), "," in row[place], name, number))
         if number >= _MAX_NUMBERS:
             raise FileError(f"{name} may have {_MAX_NUMBERS:,} rows; got more: save it as .npz or .safetensors.")
     shape = tuple(map(len, labels))

@@ -26,7 +26,7 @@ from attention.files.cells import (
     counts_from_zero,
     decode,
     find_labels,
-    parse_number,
+    parse_row,
     split,
 )
 from attention.files.matrix import (
@@ -54,7 +54,6 @@ _SPECIAL_TOKEN = re.compile(r"(?<!\w)\[[^\W\d]\w{0,30}\](?!\w)")  # [CLS]
 _TUPLE = re.compile(r"\s{0,500}[({]\s*[({\d.+-][^=]*$")  # ((1, 0), (0, 1)), or {{1, 0}, {0, 1}} of C and Mathematica
 _AS_LISTS = str.maketrans("(){}", "[][]")
 _SCALE = re.compile(r"(?<![\w.])1\.?0*e[+-]\d+\s*\*\s*(?=[\[\n\r])")  # of MATLAB, and of torch before 1.0
-_TRUTH = re.compile(r"(?<![\w.])(?:(true)|false)(?![\w.])", re.IGNORECASE)  # a mask of truth values
 
 
 def parse_text(text: str, name: str = "matrix") -> ParsedText:
@@ -131,8 +130,6 @@ def file_text(data: bytes, file_name: str, name: str = "matrix") -> str:
 
 
 def _parse_text(text: str, name: str) -> ParsedText:
-    if "mask" in name:
-        text = _TRUTH.sub(lambda word: str(int(word[1] is not None)), text)
     if not text.isascii():
         text = text.removeprefix("\ufeff").translate(_SIGNS)
     if header := _HEADS.match(text):
@@ -306,9 +303,7 @@ def _parse_numbers(rows: Sequence[Sequence[str]], name: str) -> list[tuple[float
         if total > MAX_NUMBERS:
             raise too_large_error(name, f"{len(rows):,} × {len(row):,}")
     comma = any("," in cell for row in rows for cell in row)
-    return [
-        tuple(parse_number(cell, comma, name, i, j) for j, cell in enumerate(row or [""])) for i, row in enumerate(rows)
-    ]
+    return [tuple(parse_row(row or [""], comma, name, i)) for i, row in enumerate(rows)]
 
 
 def _unbalanced_error(name: str, too: str, row: int) -> MatrixError:
