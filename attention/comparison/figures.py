@@ -20,8 +20,9 @@ from attention.formula.steps import Step
 from attention.pictures import scales
 from attention.pictures.drawing import HIDDEN_COLOR, HIDDEN_TRACE, layer_label
 from attention.pictures.heatmap import cell_outlines, heatmap_json, numbers_in_cells, with_chosen_cell
-from attention.pictures.layout import Panel, Spec, axis_title, map_layout, short_axis_name
+from attention.pictures.layout import axis_title, map_layout, short_axis_name
 from attention.pictures.look import LIGHT
+from attention.pictures.marks import Panel, Spec
 from attention.pictures.message_contract import NO_TOKEN, Meta
 from attention.pictures.steps_view import OverPicture, maps_over_picture
 from attention.trace.layer import Layer

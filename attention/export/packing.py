@@ -32,16 +32,16 @@ from attention.formula.steps_before_scores import Product
 from attention.pictures import scales
 from attention.pictures.downsample import MAX_SIDE
 from attention.pictures.heatmap import chosen_position, heatmap_json
-from attention.pictures.layout import CHOSEN_COLOR, HEIGHT, Spec, axis_noun, position_name
+from attention.pictures.layout import HEIGHT, axis_noun, position_name
 from attention.pictures.live_inputs import live_inputs
+from attention.pictures.marks import CHOSEN_COLOR, Spec
 from attention.pictures.message import Surroundings, pack
 from attention.pictures.message_contract import Control, Live
 from attention.pictures.steps_view import factor_map, factor_spans, step_strip
 from attention.pictures.view import FACTORS, HEAD, LAYER, OVERVIEW, clamp_cell, describe_control, overview_steps
 from attention.sources import Source
 from attention.sources.layer_knobs import inline_knobs
-from attention.sources.link import source_of
-from attention.sources.registry import has_formula, source_kinds
+from attention.sources.registry import has_formula, source_kinds, source_of
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 from attention.vision.over_picture import TokenGrid, layout_images, over_picture_json

@@ -13,8 +13,9 @@ from attention.base.printed import format_number
 from attention.formula.names import Cell
 from attention.formula.steps import MAP_AXES, Step, find_step
 from attention.pictures import scales
-from attention.pictures.layout import Panel, Spec, axis_title, map_layout, short_axis_name
+from attention.pictures.layout import axis_title, map_layout, short_axis_name
 from attention.pictures.look import LIGHT
+from attention.pictures.marks import Panel, Spec
 from attention.pictures.message_contract import Meta
 from attention.trace.layer import Layer
 from attention.trace.stats import StepStats, finite_range

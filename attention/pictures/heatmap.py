@@ -15,8 +15,9 @@ from attention.explanation.derived import DerivedMap
 from attention.formula.names import OUTPUT, WEIGHTS, Cell
 from attention.formula.steps import Step, find_step
 from attention.pictures.drawing import ALLOWED_COLOR, HIDDEN_COLOR, build_map, describe_blind_queries, hidden_cells
-from attention.pictures.layout import AXIS_TITLES, Panel, Spec, map_layout, note, outline
+from attention.pictures.layout import AXIS_TITLES, map_layout
 from attention.pictures.look import TYPE
+from attention.pictures.marks import Panel, Spec, note, outline
 from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import Meta
 from attention.pictures.mosaic import cell_at, heads, heads_json

@@ -22,18 +22,9 @@ from attention.metrics.patterns import BLOCK_CELLS
 from attention.pictures import scales
 from attention.pictures.downsample import MAX_SIDE, block_offsets, pool_blocks
 from attention.pictures.drawing import HIDDEN_TRACE, build_map, describe_range, hidden_cells, layer_label
-from attention.pictures.layout import (
-    AXIS_TITLES,
-    Panel,
-    Spec,
-    base_layout,
-    hover_labels,
-    note,
-    outline,
-    panel_label,
-    panel_ticks,
-)
+from attention.pictures.layout import AXIS_TITLES, base_layout, hover_labels, panel_ticks
 from attention.pictures.look import TYPE
+from attention.pictures.marks import Panel, Spec, note, outline, panel_label
 from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import NO_TOKEN, Meta
 from attention.trace.layer import Layer

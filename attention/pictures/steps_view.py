@@ -27,7 +27,8 @@ from attention.pictures.heatmap import (
     numbers_in_cells,
     with_chosen_cell,
 )
-from attention.pictures.layout import HEIGHT, Panel, Spec, short_axis_name
+from attention.pictures.layout import HEIGHT, short_axis_name
+from attention.pictures.marks import Panel, Spec
 from attention.pictures.message_contract import Line, StepTab
 from attention.pictures.view import FACTORS, OVERVIEW, PAIR, STEP, has_pair, overview_steps, position_values
 from attention.trace.layer import Layer

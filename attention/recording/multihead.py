@@ -23,7 +23,6 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode
 from attention.formula.dropout import ProvidedDropout
 from attention.formula.formula import Formula
 from attention.formula.names import INPUT, KEY, MEMORY, OUTPUT, QUERY, VALUE, WEIGHTS
-from attention.formula.steps import is_step
 from attention.recording.layers import Call
 
 _TOLERANCE = 1e-3  # of the largest number of an output; in half precision, more
@@ -237,13 +236,12 @@ def _read(
         )
     if rest is None and bool(result.isfinite().all()) and (not drops or "dropout_mask" in steps):
         steps[OUTPUT] = result
-    # Copied, since adapters merge into parameters for the time of one call, and an optimizer changes them in place.
-    copies = {name: tensor.detach().clone() for name, tensor in steps.items()}
     extra_keys = {"bias_k": one["bias_k"] is not None, "zero": one["add_zero_attn"]}
     return Call(
         name="",
         where="",
-        steps={name: copy[None] if is_step(name) else copy for name, copy in copies.items()},
+        # Copied, since adapters merge into parameters for the time of one call, and an optimizer changes them in place.
+        steps={name: tensor.detach().clone() for name, tensor in steps.items()},
         formula=formula,
         notes=tuple(notes),
         batch_size=batch_size,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from attention.base.errors import AttentionError, MatrixError, ShapeError
@@ -18,7 +18,7 @@ from attention.formula.dropout import Dropout, ProvidedDropout
 from attention.formula.formula import Formula
 from attention.formula.mask import Mask
 from attention.formula.names import INPUT, KEY, MASKED_SCORES, MEMORY, QUERY, SCORES, VALUE
-from attention.sources import split_heads
+from attention.sources import Source, split_heads
 from attention.sources.layer_knobs import read_config
 from attention.sources.reader import Field, Reader, SourceKind
 from attention.sources.split_heads import ATTN_MASK, SYMBOLS, MatrixInput, Shape
@@ -38,7 +38,7 @@ _MAX_DRAWABLE = 3.4028234663852886e38  # plots use single precision; a mask may 
 
 
 @dataclass(frozen=True)
-class Matrices:
+class Matrices(Source):
     """Attention from the user's matrices: tuples, nested lists, tensors, arrays of NumPy and of other libraries, or tables of pandas.
 
     The matrices are X, W_Q, W_K and W_V; or X alone, which serves as Q, K and V; or Q, K and V; or scores and V; each with or without
@@ -104,11 +104,6 @@ class Matrices:
             read[name] = token_texts(getattr(self, name)) or next(filter(None, labels), ())
         for name, value in read.items():
             object.__setattr__(self, name, value)
-
-    @property
-    def base(self) -> Matrices:
-        """The matrices with default knobs after the scores: this trace is the trace of the base, with `config` applied."""
-        return replace(self, config=self.config.up_to_scores)
 
     def memory_bytes(self) -> int:
         """The bytes that the trace takes while it is computed, counted in advance.

@@ -14,6 +14,7 @@ from attention.explanation.subwords import SPECIAL_TOKEN_MODES, merge_tokens, wo
 from attention.formula.names import QUERY
 from attention.formula.override import Override
 from attention.patching.intervention import Intervention, parse_codes
+from attention.sources import Intervenable
 from attention.sources.layer_knobs import FROZEN, INTERVENTIONS, OTHER, PREFIX_LEN, TEXT, TEXT2, read_override
 from attention.sources.model_input import ModelInputs, ModelOptions
 from attention.sources.reader import Reader, SourceKind
@@ -91,7 +92,7 @@ class Models(tuple["Model", ...]):
 
 
 @dataclass(frozen=True)
-class Model(ModelOptions):
+class Model(ModelOptions, Intervenable):
     """A text or a picture run through a real model, with its attention recorded: `Model(folder, text)`, `Model(folder, image=path)`.
 
     A model in memory is `Model.of(model, tokenizer, text)`, or `Model.of(model, processor, image=path)`. A model that reads both gets both, `Model(folder, text, image=path)`;
@@ -341,11 +342,6 @@ class Model(ModelOptions):
         trace = Trace(first.tokens, merged_layers, first.key_tokens, notes=tuple(notes))
         return trace.with_config(self.config)
 
-    @property
-    def without_interventions(self) -> Model:
-        """The same source without interventions."""
-        return replace(self, interventions=(), frozen=False, other=None)
-
     def find_token(self, text: str) -> tuple[int, str]:
         """The id of the one token that a text stands for, and its readable form; for a classifier, of a class.
 
@@ -369,21 +365,6 @@ class Model(ModelOptions):
     def input_text(self) -> str:
         """The input text."""
         return self.text
-
-    def with_other_run(self, other: object) -> Model:
-        """The source with `other` as its other run, where it patches from one and has none. A comparison passes its second state."""
-        if (
-            self.other is not None
-            or not isinstance(other, Model)
-            or not any(intervention.patch for intervention in self.interventions)
-        ):
-            return self
-        return replace(self, other=replace(other, config=Override(), other=None))
-
-    @property
-    def base(self) -> Model:
-        """The model without overrides: this trace is the trace of the base, with `config` applied."""
-        return replace(self, config=Override())
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         """The beginning of a Python program that computes the trace: it loads the model with transformers and records the inputs of its attention.

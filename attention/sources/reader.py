@@ -11,7 +11,6 @@ from attention.base.knobs import MAX_QUOTED, Choice, EncodedText, Knob, Limits, 
 from attention.files.picture import Picture
 from attention.formula.config import WITH_FORMULA, divisors
 from attention.sources import Source
-from attention.sources.file import File
 
 
 @dataclass(frozen=True)
@@ -38,9 +37,9 @@ class Field:
 
 @dataclass(frozen=True)
 class Uploads:
-    """What a tab has and no link: the attention file, and the pictures by their names in links."""
+    """What a tab has and no link: the attention file (a `File`, whose module imports this one), and the pictures by their names in links."""
 
-    file: File | None = None
+    file: Any = None
     pictures: Mapping[str, Picture] = field(default_factory=dict)
 
 

@@ -19,7 +19,8 @@ from attention.metrics.patterns import CLS, kind_of
 from attention.pictures import scales
 from attention.pictures.downsample import block_offsets, pool_blocks
 from attention.pictures.drawing import describe_range, hidden_cells, layer_label
-from attention.pictures.layout import Panel, Spec, base_layout, hover_labels, outline, panel_ticks, position_name
+from attention.pictures.layout import base_layout, hover_labels, panel_ticks, position_name
+from attention.pictures.marks import Panel, Spec, outline
 from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import Meta
 from attention.pictures.mosaic import (

@@ -17,18 +17,9 @@ from attention.formula.names import KEY, QUERY
 from attention.formula.steps import Step, find_step
 from attention.pictures import scales
 from attention.pictures.drawing import hidden_cells, layer_label, make_hidden_trace
-from attention.pictures.layout import (
-    AXIS_TITLES,
-    CHOSEN_COLOR,
-    Spec,
-    axis_noun,
-    base_layout,
-    note,
-    outline,
-    position_name,
-    short_axis_name,
-)
+from attention.pictures.layout import AXIS_TITLES, axis_noun, base_layout, position_name, short_axis_name
 from attention.pictures.look import TYPE
+from attention.pictures.marks import CHOSEN_COLOR, Spec, note, outline
 from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import NO_TOKEN, Meta
 from attention.trace.stats import finite_range

@@ -29,7 +29,7 @@ from attention.export import bundling, packing, states
 from attention.export.states import State, all_states
 from attention.models.library import LIBRARY
 from attention.pictures.message import SCRIPTS_DIR
-from attention.sources.link import source_of
+from attention.sources.registry import source_of
 from attention.training import training_views
 
 LAB = "https://lab.example.org/demo"

@@ -30,7 +30,7 @@ from attention.formula.mask import Mask
 from attention.formula.names import WEIGHTS
 from attention.formula.steps import MAP_AXES, STEPS
 from attention.metrics import aggregates
-from attention.sources import link
+from attention.sources import registry
 from pages.ui import process
 from pages.ui.exports.catalog import _exports
 from pages.ui.exports.request import Export
@@ -280,7 +280,7 @@ def test_every_file_of_the_lab_opens_or_says_why(client: TestClient, export: Exp
             opened(answer.content, file_name)
         assert str(caught.value).startswith(f"“{file_name}”")
         return
-    trace, original = opened(answer.content, file_name), link.source_of(state, LIMITS)[0].trace()
+    trace, original = opened(answer.content, file_name), registry.source_of(state, LIMITS)[0].trace()
     assert list(map(label, trace.tokens)) == list(map(label, original.tokens))
     derived = {derived.name: derived for derived in (*aggregates.AGGREGATES, NORMS)}.get(
         export.name.removesuffix(".csv")

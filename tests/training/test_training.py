@@ -16,7 +16,7 @@ from attention.base.knobs import Limits
 from attention.export import program
 from attention.formula.functions import generator
 from attention.patching.intervention import Intervention, parse_codes
-from attention.sources.link import source_of
+from attention.sources.registry import source_of
 from attention.training import TASKS, Plan, Trained, train, trained
 from attention.training.jobs import _RUNNING, get_film
 from attention.training.learning import PROBES, _measure_gold_weight, measure

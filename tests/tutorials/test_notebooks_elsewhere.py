@@ -20,7 +20,6 @@ from attention import AttentionConfig, File, Layer, Override, Trace, TypedText
 from attention.files import array_writer
 from attention.formula.mask import Mask
 from attention.pictures.live_inputs import live_inputs
-from attention.sources import Configurable
 from attention.sources.matrix_fields import matrices_of_layer
 from attention.tutorials import NOTEBOOKS, Notebook
 from pages.ui.page import share
@@ -153,7 +152,6 @@ def test_overridden_notebook_continues_with_its_overrides() -> None:
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_overridden_notebook_equals_its_changed_base_and_can_be_reset(name: str) -> None:
     source = Notebook(name, 0, TURNED)
-    assert isinstance(source, Configurable)
     assert source.base == Notebook(name)
     assert source.base.config == Override()
     published, overridden = Notebook(name).trace().layers[0], source.trace().layers[0]

@@ -17,7 +17,7 @@ from attention import Cell, Model, TypedText
 from attention.base.errors import MissingError
 from attention.base.tokens import Patch
 from attention.formula.formula import Formula
-from attention.pictures.layout import CHOSEN_COLOR
+from attention.pictures.marks import CHOSEN_COLOR
 from attention.pictures.message import pack
 from attention.pictures.message_contract import NO_TOKEN
 from attention.pictures.mosaic import cell_at

@@ -19,8 +19,8 @@ from attention.base.errors import AwaitedError, FileError
 from attention.base.progress import Watcher
 from attention.explanation import tables
 from attention.files.picture import Picture
-from attention.sources.link import source_of
 from attention.sources.model import IMAGE, _picture_names
+from attention.sources.registry import source_of
 from attention.vision.examples import EXAMPLES, example_picture, link_name
 from pages.ui.exports import links, route
 from pages.ui.exports.links import Tab
