@@ -96,6 +96,20 @@ function toShades(z, shadeOf) {
   return { shades, gaps };
 }
 
+// Paints cells on a canvas, a pixel each, which its style enlarges.
+export function paintPixels(canvas, heat) {
+  const { z, zmin, zmax } = heat;
+  const colors = palette(heat, zmax);
+  const { shades } = toShades(z, shadeFunction(heat, zmin, zmax));
+  const image = new ImageData(z[0].length, z.length);
+  shades.forEach((shade, i) => {
+    for (let channel = 0; channel < 3; channel += 1) image.data[4 * i + channel] = colors[3 * shade + channel];
+    image.data[4 * i + 3] = shade && 255;
+  });
+  if (canvas.width !== image.width || canvas.height !== image.height) Object.assign(canvas, { width: image.width, height: image.height });
+  canvas.getContext("2d").putImageData(image, 0, 0);
+}
+
 // Repaints the cells; returns false, without changes, if Plotly must draw the map. This relies on Plotly 4's internal
 // state of a heatmap; if another version throws here, `paint` lets Plotly draw.
 export function repaint(element, { z, zmin, zmax, colorbar, x0 = 0, dx = 1, y0 = 0, dy = 1 }) {
