@@ -4,7 +4,7 @@
 
 import { paintPixels } from "./cells.js";
 import { create, write } from "./elements.js";
-import { Look, css, mix } from "./screen_look.js";
+import { css, lookOf, mix } from "./screen_look.js";
 import { LargeMap, escape } from "./screen_map.js";
 import { Numbers, SCENES, caption, clamp, ease, headline, largestAt, percent, points, said, signed } from "./screen_numbers.js";
 import { Stage, arithmetic } from "./screen_stage.js";
@@ -93,6 +93,7 @@ export class FirstScreen {
     const previous = this.sent;
     const numbers = new Numbers(sent, live);
     const isSame = previous && ["queries", "keys"].every((name) => String(previous[name]) === String(sent[name]));
+    const saysTheSame = isSame && !over && !this.over && ["sentence", "sequences", "sequence"].every((name) => JSON.stringify(previous[name]) === JSON.stringify(sent[name]));
     Object.assign(this, { sent, numbers, live, isProjected, over, q: sent.q, k: sent.k, column: sent.column });
     this.root.classList.toggle("projected", isProjected);
     this.root.classList.toggle("compares", Boolean(sent.compared));
@@ -104,7 +105,7 @@ export class FirstScreen {
     const base = this.unchanged;
     if (!sent.compared && sent.changes?.length && base && base.sent.head === sent.head && base.sent.layer === sent.layer && base.m === numbers.m) this.before = base.row("share", this.q);
     if (this.editing) this.sayWhere();
-    else this.drawSentence();
+    else if (!saysTheSame || !this.queryChips[0]?.isConnected) this.drawSentence();
     this.part(".where").textContent = sent.where;
     this.drawCompared();
     this.drawFormula();
@@ -614,7 +615,7 @@ export class FirstScreen {
   // The height of what is left of the window, and everything that depends on sizes.
   layout() {
     if (!this.root.isConnected) return;
-    this.look = new Look(this.root);
+    this.look = lookOf(this.root);
     const isPhone = this.root.clientWidth < PHONE;
     this.root.classList.toggle("phone", isPhone);
     if (!isPhone) {

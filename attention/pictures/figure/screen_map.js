@@ -146,6 +146,10 @@ export class LargeMap {
     const Plotly = await loadPlotly();
     if (this.geometry !== g) return;
     const isFirst = !plot.data;
+    // Where only numbers are others, Plotly has nothing to lay out.
+    const frame = JSON.stringify([layout, data.map(({ z, zmin, zmax, ...heat }) => [heat, z.length, z[0].length])]);
+    if (frame === this.frame && data.every((each, i) => repaintCells(plot, each, i))) return;
+    this.frame = frame;
     await Plotly.react(plot, data, layout, CONFIG);
     if (isFirst) plot.on("plotly_relayout", () => this.hover());
   }

@@ -47,7 +47,7 @@ export const largest = (numbers) => numbers.reduce((most, x) => (Number.isFinite
 export class Numbers {
   // `live` computes what the message does not have, and everything once a knob has moved.
   constructor(sent, live) {
-    Object.assign(this, { sent, live });
+    Object.assign(this, { sent, live: live?.withHead(sent.head) });
     this.terms = Object.fromEntries(sent.terms.map((term) => [term.name, term]));
     this.n = sent.queries.length;
     this.keys = sent.keys.length ? sent.keys : sent.queries;
@@ -65,7 +65,7 @@ export class Numbers {
   isShare(name) { return name === "share" && !this.isDifference; }
 
   /** Whether Python has said the number of a pair. */
-  isSent(name, q, k) { return !this.isLive(name) && q === this.sent.q && k === this.sent.k; }
+  isSent(name, q, k) { return !this.isTurned(name) && q === this.sent.q && k === this.sent.k; }
 
   /** The colour of a number of a term. */
   color(look, name, x) { return this.isShare(name) ? look.share(x / this.limit(name)) : look.signed(x, this.limit(name)); }
@@ -83,11 +83,11 @@ export class Numbers {
     return Math.abs(x) < 0.005 ? "" : this.isDifference ? points(x) : Math.round(100 * x);
   }
 
-  /** Whether the page computes this term itself now. */
-  isLive(name) {
-    const { step } = this.terms[name] ?? {};
-    return Boolean(step && this.live?.changed && this.live.canCompute(step) && this.live.head === this.sent.head);
-  }
+  /** Whether a knob has moved since the message, and the page computes this term anew. */
+  isTurned(name) { return Boolean(this.has(name) && this.live?.changed && this.live.canCompute(this.terms[name].step)); }
+
+  /** Whether the page computes the matrix of this term: where it was not sent, and where a knob has moved. */
+  isLive(name) { return this.isTurned(name) || (this.has(name) && !this.terms[name].z); }
 
   get formula() { return this.live?.changed ? this.live.formula : this.sent; }
 
@@ -117,8 +117,7 @@ export class Numbers {
   }
 
   findRow(name, term, q) {
-    const wide = this.isLive(name) || (term.block && this.live?.canCompute(term.step) && this.live.head === this.sent.head);
-    if (wide) {
+    if (this.isLive(name) || (term.block && this.live?.canCompute(term.step))) {
       const { flat, index } = this.live.step(term.step);
       const width = this.live.columnsOf(term.step);
       const at = index ? index[q] : q;
@@ -182,13 +181,23 @@ export class Numbers {
     const { block, offsets } = this.terms[name];
     if (!block) return [row, column];
     const [down, across] = block;
-    const offset = offsets[row][column];
-    return [row * down + Math.floor(offset / across), column * across + (offset % across)];
+    if (offsets && !this.isLive(name)) {
+      const offset = offsets[row][column];
+      return [row * down + Math.floor(offset / across), column * across + (offset % across)];
+    }
+    let cell = [row * down, column * across];
+    let most = -1;
+    for (let q = row * down; q < Math.min(this.n, (row + 1) * down); q += 1) {
+      this.row(name, q).subarray(column * across, (column + 1) * across).forEach((x, i) => {
+        if (Math.abs(x) > most) [cell, most] = [[q, column * across + i], Math.abs(x)];
+      });
+    }
+    return cell;
   }
 
   /** Where the colours of a term end. */
   limit(name) {
-    if (this.isShare(name)) return Math.max(1, this.terms.share.limit);
+    if (this.isShare(name)) return Math.max(1, this.terms.share.limit ?? 0);
     if (!this.isLive(name)) return this.terms[name].limit;
     const key = `limit ${name}`;
     if (!this.kept.has(key)) this.kept.set(key, largest(this.live.step(this.terms[name].step).flat) || 1);
