@@ -1,7 +1,7 @@
 """Checks the decision records and writes their index: `decisions.py [FOLDER]`; the folder is docs/decisions by default.
 
-A record is a Markdown file `NNNN-short-title.md`. The index is the table in README.md of the same folder, after the
-marker; the text before the marker is written by people and says what a record looks like.
+A record is a Markdown file `NNNN-short-title.md`, which names its room. The index is the part of README.md of the same folder
+after the marker, room by room; the text before the marker is written by people and says what a record looks like.
 """
 
 import re
@@ -13,28 +13,33 @@ from pathlib import Path
 FOLDER = Path("docs/decisions")
 MARKER = "<!-- make decisions writes what follows -->"
 NAME = re.compile(r"(\d{4})-[a-z0-9]+(?:-[a-z0-9]+)*\.md")
-HEAD = re.compile(r"# (\d{4}): (.+)\n\n- Date: (\S+)\n- State: (.+)\n\n")
-SECTIONS = ("Context", "Decision", "Consequences")
-STATE = re.compile(
-    r"accepted|(?:accepted, amended|superseded) by (?P<links>\[\d{4}\]\(\S+\.md\)(?:, \[\d{4}\]\(\S+\.md\))*)"
+HEAD = re.compile(
+    r"# (\d{4}): (.+)\n\n- Date: (\S+)\n- State: (.+)\n- Room: ([a-z]+)\n(?:- Replaces: (\d{4}(?:, \d{4})*)\n)?\n"
 )
+FIRST = "architecture"
+"""The room of what shapes the whole: its records begin the index."""
+SECTIONS = ("Context", "Decision", "Consequences")
+STATE = re.compile(r"accepted(?:, amended by \[\d{4}\]\(\S+\.md\)(?:, \[\d{4}\]\(\S+\.md\))*)?")
 LINK = re.compile(r"\[(\d{4})\]\((\S+?\.md)\)")
 
 
 @dataclass(frozen=True)
 class Record:
-    """A decision record: its number, file name, title, date and state."""
+    """A decision record: its head, and the numbers of the records that were folded into it."""
 
     number: int
     name: str
     title: str
     date: str
     state: str
+    room: str
+    replaced: tuple[int, ...]
 
     @property
-    def row(self) -> str:
-        """Its row of the index."""
-        return f"| [{self.number:04d}]({self.name}) | {self.title} | {self.date} | {self.state} |"
+    def line(self) -> str:
+        """Its line of the index."""
+        amended = self.state.removeprefix("accepted, ")
+        return f"- [{self.number:04d}]({self.name}) {self.title}" + f" ({amended})" * (amended != self.state)
 
 
 def read(folder: Path) -> tuple[list[Record], list[str]]:
@@ -48,16 +53,18 @@ def read(folder: Path) -> tuple[list[Record], list[str]]:
         head = HEAD.match(text)
         if not NAME.fullmatch(path.name) or not head or head[1] != path.name[:4]:
             faults.append(
-                f"{path.name}: expected NNNN-short-title.md that begins with “# NNNN: Title”, “- Date: ” and “- State: ”."
+                f"{path.name}: expected NNNN-short-title.md that begins with “# NNNN: Title”, “- Date: ”, “- State: ” and “- Room: ”."
             )
             continue
-        records.append(Record(int(head[1]), path.name, head[2], head[3], head[4]))
+        replaced = tuple(map(int, re.findall(r"\d+", head[6] or "")))
+        records.append(Record(int(head[1]), path.name, head[2], head[3], head[4], head[5], replaced))
         faults += [f"{path.name}: {fault}" for fault in _faults(records[-1], text, folder)]
-    numbers = [record.number for record in records]
+    numbers = sorted(number for record in records for number in (record.number, *record.replaced))
     if not faults and numbers != list(range(1, len(numbers) + 1)):
         wrong = next(at for at, number in enumerate([*numbers, 0], 1) if at != number)
         faults.append(
-            f"Numbers are expected to be 1, 2, 3, …; {wrong:04d} is missing or occurs twice: renumber the newest."
+            f"Numbers are expected to be 1, 2, 3, …; {wrong:04d} is missing or occurs twice: renumber the newest, or name a "
+            "record that was folded into another in its “- Replaces: ”."
         )
     return records, faults
 
@@ -72,11 +79,12 @@ def _faults(record: Record, text: str, folder: Path) -> list[str]:
     state = STATE.fullmatch(record.state)
     if not state:
         faults.append(
-            "the state is expected as “accepted”, “accepted, amended by [NNNN](file)” or “superseded by [NNNN](file)”, "
-            f"got “{record.state}”."
+            f"the state is expected as “accepted” or “accepted, amended by [NNNN](file)”, got “{record.state}”."
         )
     elif any(int(number) <= record.number for number, _ in LINK.findall(record.state)):
         faults.append(f"the state names a record that is not later: “{record.state}”.")
+    if any(number >= record.number for number in record.replaced):
+        faults.append("it replaces a record that is not earlier.")
     sections = re.findall(r"^## (.+)$", text, re.MULTILINE)
     if tuple(sections) not in (SECTIONS, SECTIONS[:2]):
         faults.append(
@@ -102,8 +110,11 @@ def index(folder: Path) -> str:
         faults.append(f"README.md: the line “{MARKER}” is missing: put it where the index begins.")
     if faults:
         raise SystemExit("\n".join(faults))
-    head = ("| | Decision | Date | State |", "|---|---|---|---|")
-    return "\n".join((before + MARKER, "", *head, *(record.row for record in records), ""))
+    rooms = sorted({record.room for record in records}, key=lambda room: (room != FIRST, room))
+    parts = [
+        f"### {room}\n\n" + "\n".join(record.line for record in records if record.room == room) + "\n" for room in rooms
+    ]
+    return "\n".join((before + MARKER, "", *parts))
 
 
 if __name__ == "__main__":

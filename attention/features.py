@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attention.explanation.derived import DerivedView
     from attention.export.states import State
     from attention.metrics.metric import Metric
-    from attention.pictures.layout import Spec
+    from attention.pictures.marks import Spec
     from attention.sources.reader import SourceKind
 
 NAMES = (

@@ -12,7 +12,7 @@ from attention.explanation import tables
 from attention.formula.names import WEIGHTS
 from attention.metrics.table import heading, rank_words
 from attention.pictures import charts, heatmap
-from attention.pictures.layout import Spec
+from attention.pictures.marks import Spec
 from attention.pictures.message import Surroundings
 from attention.pictures.mosaic import MOSAIC_CELLS, SCREEN_CELLS, estimate_seconds, layers_json
 from attention.pictures.view import HEAT, KEY, OVER, QUERY

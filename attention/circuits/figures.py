@@ -15,18 +15,25 @@ from attention.base.printed import format_number
 from attention.base.tokens import label
 from attention.circuits.copying import count_positive
 from attention.pictures import scales
-from attention.pictures.charts import (
-    DOTTED,
+from attention.pictures.charts import head_map_json
+from attention.pictures.look import LIGHT, shade
+from attention.pictures.marks import (
     POINT,
     POINT_COLOR,
-    RING,
-    empty_chart,
-    head_map_json,
-    set_axes,
-    signed_heatmap,
+    Panel,
+    Spec,
+    axis,
+    bars,
+    cells,
+    dotted,
+    draw,
+    frame,
+    joined,
+    outline,
+    points,
+    ring,
+    rule,
 )
-from attention.pictures.layout import CHOSEN_COLOR, Panel, Spec, outline
-from attention.pictures.look import LIGHT, TYPE, shade
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,7 +47,6 @@ if TYPE_CHECKING:
 _LOWERED_COLOR = LIGHT["chance"]
 _BAR_HEIGHT = 21  # pixels
 _SQUARE = 340  # pixels of a chart whose axes have one scale
-_LINE = {"color": LIGHT["edge"], "width": 1, "dash": "dot"}
 _ROW_HEIGHT = 13  # pixels of a row
 _MAX_LABELS = 24  # labels along an axis; of more, some are left out
 
@@ -51,29 +57,22 @@ def token_bars_json(copied: CopiedTokens, raised: bool) -> Spec:
     tokens, effects = [label(item.token, 16) for item in items], [item.effect for item in items]
     head, read = f"L{copied.layer} H{copied.head}", label(copied.own.token, 20)
     listed = ", ".join(f"{token} {format_number(effect)}" for token, effect in zip(tokens[:3], effects, strict=False))
-    figure = empty_chart(
-        f"{word} most by “{read}”",
-        f"added to the logit by {head} at weight 1",
-        f"Bar chart of the {len(tokens)} tokens that {head} has {word.lower()} most after reading “{read}”: {listed} and so on.",
-        height=120 + _BAR_HEIGHT * len(tokens),
-    )
-    rows = np.arange(len(tokens))
-    figure["data"] = [{
-        "type": "bar", "orientation": "h", "x": np.array(effects), "y": rows, "text": [format_number(effect) for effect in effects],
-        "textposition": "auto", "marker": {"color": POINT_COLOR if raised else _LOWERED_COLOR}, "customdata": tokens,
-        "hovertemplate": "%{customdata}<br>added to its logit <b>%{x:.4g}</b><extra></extra>", "showlegend": False, "cliponaxis": False,
-    }]  # fmt: skip
-    figure["layout"] |= {"bargap": 0.25, "uirevision": f"copied {word}"}
-    figure["layout"]["meta"]["file"] = ["copied-tokens", word.lower()]
-    figure["layout"]["margin"]["l"] = 118
+    alt = f"Bar chart of the {len(tokens)} tokens that {head} has {word.lower()} most after reading “{read}”: {listed} and so on."
     low, high = min(0.0, *effects), max(0.0, *effects)
     space = 0.06 * ((high - low) or 1.0)
-    set_axes(
-        figure, "added to the logit", "",
-        {"range": [low - space, high + space], "zeroline": True, "zerolinecolor": LIGHT["edge"]},
-        {"tickvals": rows, "ticktext": tokens, "range": [len(tokens) - 0.4, -0.6], "showgrid": False},
+    rows = np.arange(len(tokens))
+    return draw(
+        frame(
+            f"{word} most by “{read}”", f"added to the logit by {head} at weight 1", alt,
+            axis("added to the logit", (low - space, high + space), zeroline=True, zerolinecolor=LIGHT["edge"]),
+            axis("", (len(tokens) - 0.4, -0.6), dict(enumerate(tokens)), grid=False),
+            120 + _BAR_HEIGHT * len(tokens), bargap=0.25, uirevision=f"copied {word}", margin={"l": 118}, meta={"file": ["copied-tokens", word.lower()]},
+        ),
+        bars(
+            np.array(effects), rows, "%{customdata}<br>added to its logit <b>%{x:.4g}</b>", POINT_COLOR if raised else _LOWERED_COLOR, orientation="h",
+            text=[format_number(effect) for effect in effects], textposition="auto", customdata=tokens, cliponaxis=False,
+        ),
     )  # fmt: skip
-    return figure
 
 
 def eigenvalues_json(spectrum: OVSpectrum) -> Spec:
@@ -86,23 +85,14 @@ def eigenvalues_json(spectrum: OVSpectrum) -> Spec:
     facts = f"{of}; {count_positive(found)} of {len(eigenvalues)} to the right of 0" + (
         "" if score is None else f"; Σλ/Σ|λ| = {format_number(score)}"
     )
-    figure = empty_chart(
-        "Eigenvalues", facts,
-        f"Scatter chart of the {len(eigenvalues)} eigenvalues of {of} of {head} in the complex plane: {facts}.", height=_SQUARE,
+    alt = f"Scatter chart of the {len(eigenvalues)} eigenvalues of {of} of {head} in the complex plane: {facts}."
+    ends, edge = (-limit, limit), LIGHT["edge"]
+    return draw(
+        frame("Eigenvalues", facts, alt, axis("real part", ends), axis("imaginary part", ends), _SQUARE, uirevision="OV eigenvalues", meta={"file": ["ov-eigenvalues"]}),
+        rule((0, 0), ends, edge, dash="dot"),
+        rule(ends, (0, 0), edge, dash="dot"),
+        points(eigenvalues.real, eigenvalues.imag, "real <b>%{x:.4g}</b><br>imaginary <b>%{y:.4g}</b>", {**POINT, "size": 7}),
     )  # fmt: skip
-    figure["data"] = [{
-        "type": "scatter", "mode": "markers", "x": eigenvalues.real, "y": eigenvalues.imag, "showlegend": False, "cliponaxis": False,
-        "marker": {"size": 7, "color": POINT_COLOR, "line": {"width": 0.5, "color": "rgba(128,128,140,0.8)"}},
-        "hovertemplate": "real <b>%{x:.4g}</b><br>imaginary <b>%{y:.4g}</b><extra></extra>",
-    }]  # fmt: skip
-    figure["layout"]["shapes"] = [
-        {"type": "line", "x0": 0, "x1": 0, "y0": -limit, "y1": limit, "line": _LINE},
-        {"type": "line", "x0": -limit, "x1": limit, "y0": 0, "y1": 0, "line": _LINE},
-    ]
-    figure["layout"] |= {"hovermode": "closest", "uirevision": "OV eigenvalues"}
-    figure["layout"]["meta"]["file"] = ["ov-eigenvalues"]
-    set_axes(figure, "real part", "imaginary part", {"range": [-limit, limit]}, {"range": [-limit, limit]})
-    return figure
 
 
 def qk_by_offset_json(spectra: Sequence[QKSpectrum]) -> list[Spec]:
@@ -110,44 +100,38 @@ def qk_by_offset_json(spectra: Sequence[QKSpectrum]) -> list[Spec]:
     head = f"L{spectra[0].layer} H{spectra[0].head}"
     offsets, scores = [each.offset for each in spectra], [each.matching_score for each in spectra]
     singular_values = np.array([each.singular_values.tolist() for each in spectra])
-    places, names = np.arange(len(offsets)), [str(offset) for offset in offsets]
-    best = int(np.argmax(scores))
-    line = empty_chart(
-        "Does it match tokens like itself?",
-        "Σλ/Σ|λ| of W_Q R W_Kᵀ by the offset of the key",
-        f"Line chart of Σλ/Σ|λ| of the QK eigenvalues of {head} by offset: from {format_number(min(scores))} to {format_number(max(scores))}, largest "
-        f"at offset {offsets[best]}.",
-        height=_SQUARE,
+    names, best = [str(offset) for offset in offsets], int(np.argmax(scores))
+    places, words = dict(enumerate(names)), "offset, query − key"
+    alt = (
+        f"Line chart of Σλ/Σ|λ| of the QK eigenvalues of {head} by offset: from {format_number(min(scores))} to {format_number(max(scores))}, "
+        f"largest at offset {offsets[best]}."
     )
-    line["data"] = [{
-        "type": "scatter", "mode": "lines+markers", "x": places, "y": np.array(scores), "customdata": names, "showlegend": False,
-        "line": {"color": POINT_COLOR, "width": 2}, "marker": {"size": 7, "color": POINT_COLOR},
-        "hovertemplate": "offset %{customdata}<br>score <b>%{y:.4g}</b><extra></extra>",
-    }]  # fmt: skip
-    ticks: dict[str, Any] = {"tickvals": places, "ticktext": names, "showgrid": False}
-    line["layout"] |= {"hovermode": "closest", "uirevision": "QK by offset"}
-    line["layout"]["meta"]["file"] = ["qk-matching-by-offset"]
-    set_axes(
-        line, "offset, query − key", "Σλ/Σ|λ|", {**ticks, "range": [-0.4, len(offsets) - 0.6]}, {"range": [-1.05, 1.05]}
-    )
-    largest = float(singular_values.max(initial=0.0)) or 1.0
-    heat = empty_chart(
-        "How strongly can it match?",
-        "singular values of W_Q R W_Kᵀ, largest first, by the offset of the key",
-        f"Heatmap of the {singular_values.shape[1]} singular values of the QK circuit of {head} at {len(offsets)} offsets; the largest is {format_number(largest)}.",
-        height=_SQUARE,
-    )
-    heat["data"] = [{
-        "type": "heatmap", "z": singular_values, "zmin": 0.0, "zmax": largest, "colorscale": scales.PROBABILITY, "xgap": 0, "ygap": 1,
-        "colorbar": {"thickness": 8, "outlinewidth": 0, "tickfont": {"size": TYPE["axis"]}}, "customdata": [[name] * singular_values.shape[1] for name in names],
-        "hovertemplate": "offset %{customdata}<br>σ %{x} <b>%{z:.4g}</b><extra></extra>",
-    }]  # fmt: skip
-    heat["layout"]["uirevision"] = "QK singular values"
-    heat["layout"]["meta"]["file"] = ["qk-singular-values-by-offset"]
-    set_axes(
-        heat, "number of the singular value", "offset, query − key", {"showgrid": False}, {**ticks, "range": [len(offsets) - 0.5, -0.5]}
+    x, y = axis(words, (-0.4, len(offsets) - 0.6), places, grid=False), axis("Σλ/Σ|λ|", (-1.05, 1.05))
+    matching = draw(
+        frame(
+            "Does it match tokens like itself?", "Σλ/Σ|λ| of W_Q R W_Kᵀ by the offset of the key", alt, x, y, _SQUARE,
+            uirevision="QK by offset", meta={"file": ["qk-matching-by-offset"]},
+        ),
+        joined(
+            [*places], np.array(scores), "offset %{customdata}<br>score <b>%{y:.4g}</b>",
+            mode="lines+markers", marker={"size": 7, "color": POINT_COLOR}, customdata=names,
+        ),
     )  # fmt: skip
-    return [line, heat]
+    largest = float(singular_values.max(initial=0.0)) or 1.0
+    n_values = singular_values.shape[1]
+    alt = f"Heatmap of the {n_values} singular values of the QK circuit of {head} at {len(offsets)} offsets; the largest is {format_number(largest)}."
+    x, y = axis("number of the singular value", grid=False), axis(words, (len(offsets) - 0.5, -0.5), places, grid=False)
+    strength = draw(
+        frame(
+            "How strongly can it match?", "singular values of W_Q R W_Kᵀ, largest first, by the offset of the key", alt, x, y, _SQUARE,
+            uirevision="QK singular values", meta={"file": ["qk-singular-values-by-offset"]},
+        ),
+        cells(
+            singular_values, "offset %{customdata}<br>σ %{x} <b>%{z:.4g}</b>", scales.between(0.0, largest, scales.PROBABILITY, scales.color_bar()),
+            ygap=1, customdata=[[name] * n_values for name in names],
+        ),
+    )  # fmt: skip
+    return [matching, strength]
 
 
 def path_map_json(result: PathPatching, chosen: tuple[int, int] | None) -> Spec:
@@ -172,34 +156,41 @@ def _one_target(result: PathPatching, chosen: tuple[int, int] | None) -> Spec:
     rows, columns = numbers.shape
     heads = [str(head) for head in range(columns - 1)]
     hover = np.array([[f"L{y} {'MLP' if x == columns - 1 else f'H{x}'}" for x in range(columns)] for y in range(rows)])
-    figure = _path_map(result, numbers, hover, f"into {_receiver_words(result)}", "layer and head")
     step = max(1, columns // 16)
-    set_axes(
-        figure, "head, and the MLP of the layer", "layer",
-        {"range": [-0.5, columns - 0.5], "tickvals": [*range(0, columns - 1, step), columns - 1], "ticktext": [*heads[::step], "MLP"], "showgrid": False},
-        {"range": [rows - 0.5, -0.5], "dtick": 1 if rows <= 16 else 5, "showgrid": False},
+    ticks = {head: heads[head] for head in range(0, columns - 1, step)} | {columns - 1: "MLP"}
+    return _path_map(
+        result, numbers, hover, (f"into {_receiver_words(result)}", "layer and head"),
+        frame_keys={
+            "x": axis("head, and the MLP of the layer", (-0.5, columns - 0.5), ticks, grid=False),
+            "y": axis("layer", (rows - 0.5, -0.5), grid=False, dtick=1 if rows <= 16 else 5),
+        },
+        chosen=chosen,
     )  # fmt: skip
-    if chosen is not None:
-        line = {"width": 3, "color": CHOSEN_COLOR}
-        figure["layout"]["shapes"] = [{**outline(chosen[1], chosen[0], 1, 1, 3), "line": line}]
-    return figure
 
 
 def _all_targets(result: PathPatching) -> Spec:
     sources, targets = ([end.name for end in ends] for ends in (result.sources, result.targets))
     hover = np.array([[f"{source} → {target}" for target in targets] for source in sources])
-    figure = _path_map(result, result.values, hover, f"into the {result.receiver} of heads", "source and target")
-    set_axes(
-        figure, f"target: the {result.receiver} of a head", "source",
-        {"range": [-0.5, len(targets) - 0.5], **_path_labels(targets), "showgrid": False},
-        {"range": [len(sources) - 0.5, -0.5], **_path_labels(sources), "showgrid": False},
+    return _path_map(
+        result, result.values, hover, (f"into the {result.receiver} of heads", "source and target"),
+        frame_keys={
+            "x": axis(f"target: the {result.receiver} of a head", (-0.5, len(targets) - 0.5), _path_labels(targets), grid=False),
+            "y": axis("source", (len(sources) - 0.5, -0.5), _path_labels(sources), grid=False),
+            "margin": {"l": 96, "b": 84},
+        },
     )  # fmt: skip
-    figure["layout"]["margin"] |= {"l": 96, "b": 84}
-    return figure
 
 
-def _path_map(result: PathPatching, numbers: NDArray[np.float64], hover: NDArray[Any], title: str, axes: str) -> Spec:
-    """A map of numbers [row column] with the names of its cells, without its axes."""
+def _path_map(
+    result: PathPatching,
+    numbers: NDArray[np.float64],
+    hover: NDArray[Any],
+    words: tuple[str, str],
+    frame_keys: dict[str, Any],
+    chosen: tuple[int, int] | None = None,
+) -> Spec:
+    """A map of numbers [row column] with the names of its cells; `words` are where the paths lead, and what its axes are."""
+    title, axes = words
     rows, columns = numbers.shape
     limit = result.limit or 1.0
     ends = f"−{format_number(limit)}", format_number(limit)
@@ -207,13 +198,17 @@ def _path_map(result: PathPatching, numbers: NDArray[np.float64], hover: NDArray
     description = f"change of the {result.quantity}"
     alt = f"Heatmap of the {description} along each path {title}, by {axes}, from {ends[0]} to {ends[1]}{largest}."
     height = _within(150 + _ROW_HEIGHT * rows, 300, 640)
-    figure = empty_chart(f"Paths {title}", description, alt, height=height)
-    hover_keys = {"hoverongaps": False, "hovertemplate": "%{text}<br>change <b>%{z:.4g}</b><extra></extra>"}
-    figure["data"] = [signed_heatmap(numbers, limit, text=hover.tolist(), **hover_keys)]
-    panel = asdict(Panel(0, 0, 0, rows, columns))
-    figure["layout"]["meta"] |= {"step": "paths", "panels": [panel], "axes": ["row", "column"], "file": ["paths", result.receiver]}  # fmt: skip
-    figure["layout"]["uirevision"] = f"paths {result.receiver} {len(result.targets)}"
-    return figure
+    meta = {
+        "step": "paths",
+        "panels": [asdict(Panel(0, 0, 0, rows, columns))],
+        "axes": ["row", "column"],
+        "file": ["paths", result.receiver],
+    }
+    return draw(
+        frame(f"Paths {title}", description, alt, height=height, meta=meta, uirevision=f"paths {result.receiver} {len(result.targets)}", **frame_keys),
+        cells(numbers, "%{text}<br>change <b>%{z:.4g}</b>", scales.up_to(limit), 1, text=hover.tolist()),
+        outline(chosen[1], chosen[0], 1, 1, 3) if chosen else None,
+    )  # fmt: skip
 
 
 def _receiver_words(result: PathPatching) -> str:
@@ -221,10 +216,9 @@ def _receiver_words(result: PathPatching) -> str:
     return f"the {name}" if result.receiver == "logits" else f"the {result.receiver} of {name}"
 
 
-def _path_labels(names: list[str]) -> dict[str, Any]:
+def _path_labels(names: list[str]) -> dict[float, str]:
     """The labels of an axis; of many names, some are left out."""
-    step = -(-len(names) // _MAX_LABELS)
-    return {"tickvals": [*range(0, len(names), step)], "ticktext": names[::step]}
+    return {i: names[i] for i in range(0, len(names), -(-len(names) // _MAX_LABELS))}
 
 
 def token_row_html(tokens: Sequence[str], values: Sequence[float], position: int | None = None) -> str:
@@ -287,30 +281,23 @@ def score_terms_map_json(terms: ScoreTerms, title: str) -> Spec:
         f"{format_number(limit)}; largest: {query.name} by {key.name} with {format_number(largest)}."
     )
     height = _within(150 + (_ROW_HEIGHT + 1) * rows, 340, 760)
-    figure = empty_chart(title, description, alt, height=height)
-    hover = "query: %{y}<br>key: %{x}<br>term <b>%{z:.4g}</b><extra></extra>"
-    figure["data"] = [signed_heatmap(values, limit, hovertemplate=hover)]
-    figure["layout"]["meta"] |= {
-        "step": _STEP, "panels": [asdict(Panel(0, 0, 0, rows, columns))], "axes": ["query part", "key part"], "file": [_STEP, "score"]
-    }  # fmt: skip
-    figure["layout"]["uirevision"] = f"{_STEP} {rows} {columns}"
-    figure["layout"]["margin"] = {"l": 86, "r": 16, "t": 70, "b": 92}
-    set_axes(
-        figure, f"who wrote the key {label(terms.key_token, 20)}", f"who wrote the query {label(terms.query_token, 20)}",
-        {"range": [-0.5, columns - 0.5], "showgrid": False, "tickangle": -90, **_part_ticks(terms.key_parts)},
-        {"range": [rows - 0.5, -0.5], "showgrid": False, **_part_ticks(terms.query_parts)},
-    )  # fmt: skip
-    return figure
-
-
-def _part_ticks(names: Sequence[str]) -> dict[str, Any]:
-    """A tick for every name: Plotly takes the names under the pointer from them, too."""
-    return {
-        "tickmode": "array",
-        "tickvals": list(range(len(names))),
-        "ticktext": list(names),
-        "tickfont": {"size": TYPE["axis"]},
+    meta = {
+        "step": _STEP,
+        "panels": [asdict(Panel(0, 0, 0, rows, columns))],
+        "axes": ["query part", "key part"],
+        "file": [_STEP, "score"],
     }
+    # A tick for every name: Plotly takes the names under the pointer from them, too.
+    keys, queries = (dict(enumerate(names)) for names in (terms.key_parts, terms.query_parts))
+    return draw(
+        frame(
+            title, description, alt,
+            axis(f"who wrote the key {label(terms.key_token, 20)}", (-0.5, columns - 0.5), keys, grid=False, tickangle=-90),
+            axis(f"who wrote the query {label(terms.query_token, 20)}", (rows - 0.5, -0.5), queries, grid=False),
+            height, meta=meta, uirevision=f"{_STEP} {rows} {columns}", margin={"l": 86, "b": 92},
+        ),
+        cells(values, "query: %{y}<br>key: %{x}<br>term <b>%{z:.4g}</b>", scales.up_to(limit), 1),
+    )  # fmt: skip
 
 
 def head_effect_map_json(sweep: HeadSweep, chosen: tuple[int, int], number: str = "change") -> Spec:
@@ -345,16 +332,14 @@ def head_effect_scatter_json(before: HeadSweep, after: HeadSweep, chosen: tuple[
     farthest = int(np.abs(y - x).argmax())
     subtitle = f"change of the {before.quantity}; heads on the line are unaffected"
     alt = f"Scatter chart of the heads: the change when each is ablated, in the original model and with {after.interventions_words}. Farthest from the line: {names[farthest]}, {format_number(float(x[farthest]))} and {format_number(float(y[farthest]))}."
-    figure = empty_chart("Which heads step in", subtitle, alt, height=380)
-    line = {"type": "scatter", "mode": "lines", "x": [-limit, limit], "y": [-limit, limit], "line": DOTTED, "hoverinfo": "skip", "showlegend": False}  # fmt: skip
-    points: dict[str, Any] = {
-        "type": "scatter", "mode": "markers", "x": x, "y": y, "text": names, "showlegend": False, "cliponaxis": False,
-        "marker": POINT,
-        "hovertemplate": "%{text}<br>original <b>%{x:.4g}</b><br>changed <b>%{y:.4g}</b><extra></extra>",
-    }  # fmt: skip
-    figure["data"], figure["layout"]["hovermode"] = [line, points], "closest"
-    if chosen in before.heads:
-        i = [before.heads.index(chosen)]
-        figure["data"].append({**points, "x": x[i], "y": y[i], "marker": RING, "hoverinfo": "skip"})
-    set_axes(figure, "change in the original model", f"change with {after.interventions_words}", {"range": [-limit, limit]}, {"range": [-limit, limit]})  # fmt: skip
-    return figure
+    ends = (-limit, limit)
+    at = [i for i, head in enumerate(before.heads) if head == chosen]
+    return draw(
+        frame(
+            "Which heads step in", subtitle, alt,
+            axis("change in the original model", ends), axis(f"change with {after.interventions_words}", ends), 380,
+        ),
+        dotted(ends, ends),
+        points(x, y, "%{text}<br>original <b>%{x:.4g}</b><br>changed <b>%{y:.4g}</b>", text=names),
+        ring(x[at], y[at]) if at else None,
+    )  # fmt: skip

@@ -17,8 +17,8 @@ from attention.circuits import sweep
 from attention.circuits.sweep import STEP_WORDS, HeadEstimates, HeadSweep, Progress, heads_of, rank_correlation
 from attention.formula.edit_kinds import PATCH_CODES
 from attention.formula.names import HEAD_OUTPUT
-from attention.sources import second_state
 from attention.sources.model import Model
+from attention.sources.state import COMPARE, EQUAL, differences
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,8 +63,8 @@ class Prompt:
         target, distractor = (token.replace(" ", "·") for token in (self.target, self.distractor))
         state = {"source": "model", "model": model, "text": self.clean, "target": target, "against": distractor}
         state = {key: text for key, text in state.items() if text}
-        other = second_state.differences(state, state | {"text": self.corrupted})
-        return f"{lab.rstrip('/') or '.'}/?{urlencode({**state, second_state.KEY: other or second_state.EQUAL})}"
+        other = differences(state, state | {"text": self.corrupted})
+        return f"{lab.rstrip('/') or '.'}/?{urlencode({**state, COMPARE: other or EQUAL})}"
 
 
 COLUMNS = tuple(field.name for field in fields(Prompt))

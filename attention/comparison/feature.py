@@ -10,7 +10,7 @@ from attention.features import Feature
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attention.pictures.layout import Spec
+    from attention.pictures.marks import Spec
 
 
 def _figures(shown: object) -> Sequence[Spec]:

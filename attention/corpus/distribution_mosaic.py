@@ -19,9 +19,8 @@ from attention.corpus.run_plan import CONTROL_WORDS
 from attention.formula.names import POSITION
 from attention.metrics.metric import RANDOM
 from attention.pictures import scales
-from attention.pictures.charts import empty_chart, set_axes
-from attention.pictures.layout import Panel, Spec, outline
 from attention.pictures.look import LIGHT, TYPE
+from attention.pictures.marks import Mark, Panel, Spec, axis, cells, draw, frame, joined, outline, points
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -174,55 +173,42 @@ def distribution_mosaic_json(
     subtitle = [*facts, f"colour: the mean{stretched}; bars: the texts, from {ends}"]
     subtitle += [f"orange: by chance ({numbers.null})"] * has_chance
     height = 110 + round(shape[0] * min(_ROW_HEIGHTS[1], max(_ROW_HEIGHTS[0], _USUAL_HEIGHT / shape[0])))
-    figure = empty_chart(html.escape(numbers.metric), " · ".join(subtitle), _alt(numbers, shape), height=height)
     dark_from = 0.5 if numbers.is_probability else 2.0  # a share of the scale
     pale = (np.nan_to_num(numbers.mean) - low) / ((high - low) or 1.0) < dark_from
-    heat: dict[str, Any] = {
-        "type": "heatmap", "z": mean, "zmin": low, "zmax": high, "colorscale": scale, "colorbar": _bar(low, high), "xgap": 2, "ygap": 2,
-        "text": _hover(numbers, shape, rows, columns), "hoverongaps": False, "hovertemplate": "%{text}<extra></extra>",
-    }  # fmt: skip
-    data = [heat]
+    histograms = []
     for has_ink, color in ((False, _LIGHT_BARS), (True, _DARK_BARS)):
         picked = np.flatnonzero((pale == has_ink) & (bars.sum(1) > 0))
         if len(picked):
-            x, y = _paths(bars[picked], columns[picked], rows[picked])
-            data.append(
-                {**_LINE, "x": x, "y": y, "fill": "toself", "fillcolor": color, "opacity": 0.78, "line": {"width": 0}}
-            )
-    if has_chance:
-        x, y = _ticks((chance - bar_low) / (bar_high - bar_low), columns, rows)
-        data.append({**_LINE, "x": x, "y": y, "line": {"width": 2, "color": CHANCE_COLOR}})
-    if shape[1] <= _MAX_TEXT and numbers.marks:
-        data.append(_marks(numbers.marks, layers, pale, numbers.heads))
-    figure["data"] = data
-    layout = figure["layout"]
-    layout["meta"] |= {
+            path = _paths(bars[picked], columns[picked], rows[picked])
+            histograms.append(joined(*path, color=color, width=0, fill="toself", fillcolor=color, opacity=0.78))
+    by_chance = _ticks((chance - bar_low) / (bar_high - bar_low), columns, rows)
+    at = (layers.index(chosen[0]), chosen[1]) if chosen in numbers.heads and chosen else None
+    meta = {
         "step": numbers.metric, "panels": [asdict(Panel(0, 0, 0, *shape))], "axes": ["layer", "head"],
-        "file": ["heads-over-texts", numbers.metric.split(maxsplit=1)[0]],
-        "chosen": [layers.index(chosen[0]), chosen[1]] if chosen in numbers.heads and chosen else None,
+        "file": ["heads-over-texts", numbers.metric.split(maxsplit=1)[0]], "chosen": at and [*at],
         "rows": {"labelalias": {str(row): f"layer {layer}" for row, layer in enumerate(layers)}},
         "columns": {"labelalias": {str(head): f"head {head}" for head in range(shape[1])}},
     }  # fmt: skip
-    if chosen in numbers.heads and chosen:
-        layout["shapes"] = [outline(chosen[1], layers.index(chosen[0]), 1, 1, 3)]
-    layout |= {"uirevision": f"{name} {numbers.metric} {shape}", "hovermode": "closest"}
-    layout["margin"] |= {"l": 44, "r": 12, "t": 86, "b": 34}
-    head_step = 1 if shape[1] <= 24 else 4
-    heads_shown = range(0, shape[1], head_step)
-    set_axes(
-        figure, "", "",
-        {"range": [-0.5, shape[1] - 0.5], "tickvals": [*heads_shown], "ticktext": [f"H{head}" for head in heads_shown], "showgrid": False},
-        {"range": [shape[0] - 0.5, -0.5], "tickvals": [*range(shape[0])], "ticktext": [f"L{layer}" for layer in layers], "showgrid": False},
+    shown_heads = {head: f"H{head}" for head in range(0, shape[1], 1 if shape[1] <= 24 else 4)}
+    shown_layers = {row: f"L{layer}" for row, layer in enumerate(layers)}
+    bar = scales.color_bar({place: f"{place:.3g}" for place in (low, (low + high) / 2, high)}, 0.25)
+    return draw(
+        frame(
+            html.escape(numbers.metric), " · ".join(subtitle), _alt(numbers, shape),
+            axis("", (-0.5, shape[1] - 0.5), shown_heads, grid=False), axis("", (shape[0] - 0.5, -0.5), shown_layers, grid=False),
+            height, meta=meta, uirevision=f"{name} {numbers.metric} {shape}", margin={"l": 44, "r": 12, "t": 86, "b": 34},
+        ),
+        cells(mean, "%{text}", scales.between(low, high, scale, bar), 2, text=_hover(numbers, shape, rows, columns)),
+        *histograms,
+        joined(*by_chance, color=CHANCE_COLOR) if has_chance else None,
+        _marks(numbers.marks, layers, pale, numbers.heads) if shape[1] <= _MAX_TEXT and numbers.marks else None,
+        outline(at[1], at[0], 1, 1, 3) if at else None,
     )  # fmt: skip
-    return figure
 
 
 def layer_rows(heads: Sequence[tuple[int, int]]) -> list[int]:
     """The layer of each row of the picture; hybrid models have layers without heads."""
     return sorted({layer for layer, _ in heads})
-
-
-_LINE = {"type": "scatter", "mode": "lines", "hoverinfo": "skip", "showlegend": False, "cliponaxis": True}
 
 
 def _scale(numbers: HeadDistributions, colors: str) -> tuple[float, float, Any]:
@@ -233,14 +219,6 @@ def _scale(numbers: HeadDistributions, colors: str) -> tuple[float, float, Any]:
     if np.nanmin(numbers.mean, initial=0.0) < 0:
         return -largest, largest, scales.SIGNED
     return 0.0, largest, scales.POSITIVE
-
-
-def _bar(low: float, high: float) -> dict[str, Any]:
-    places = [low, (low + high) / 2, high]
-    return {
-        "orientation": "h", "thickness": 8, "len": 0.25, "x": 1, "xanchor": "right", "xpad": 0, "y": 1, "yanchor": "bottom", "ypad": 4,
-        "outlinewidth": 0, "tickfont": {"size": TYPE["axis"]}, "tickvals": places, "ticktext": [f"{place:.3g}" for place in places],
-    }  # fmt: skip
 
 
 def _paths(bars: NDArray[np.int64], columns: NDArray[Any], rows: NDArray[Any]) -> tuple[Any, Any]:
@@ -267,14 +245,13 @@ def _ticks(shares: NDArray[np.float64], columns: NDArray[Any], rows: NDArray[Any
     return np.stack(ends[0], 1, dtype=np.float32).ravel(), np.stack(ends[1], 1, dtype=np.float32).ravel()
 
 
-def _marks(marks: Mapping[tuple[int, int], str], layers: list[int], pale: Any, heads: Any) -> dict[str, Any]:
+def _marks(marks: Mapping[tuple[int, int], str], layers: list[int], pale: Any, heads: Any) -> Mark:
     has_ink = dict(zip(heads, pale, strict=True))
     shown = [head for head in marks if head in has_ink]
-    return {
-        "type": "scatter", "mode": "text", "x": [head + 0.45 for _, head in shown], "y": [layers.index(layer) - 0.46 for layer, _ in shown],
-        "text": [f"<b>{html.escape(marks[head])}</b>" for head in shown], "textposition": "bottom left", "hoverinfo": "skip", "showlegend": False,
-        "textfont": {"size": TYPE["axis"], "color": [_DARK_BARS if has_ink[head] else _LIGHT_BARS for head in shown]}, "cliponaxis": True,
-    }  # fmt: skip
+    x, y = [head + 0.45 for _, head in shown], [layers.index(layer) - 0.46 for layer, _ in shown]
+    font = {"size": TYPE["axis"], "color": [_DARK_BARS if has_ink[head] else _LIGHT_BARS for head in shown]}
+    texts = [f"<b>{html.escape(marks[head])}</b>" for head in shown]
+    return points(x, y, "", mode="text", text=texts, textposition="bottom left", textfont=font, cliponaxis=True)
 
 
 def _hover(numbers: HeadDistributions, shape: tuple[int, int], rows: Any, columns: Any) -> list[list[str]]:

@@ -16,9 +16,23 @@ from attention.corpus.run_plan import CONTROL_WORDS
 from attention.formula.names import KEY, QUERY
 from attention.metrics.metric import BY_DISTANCE, RANDOM, SHUFFLED, UNIFORM
 from attention.pictures import scales
-from attention.pictures.charts import DOTTED, POINT, POINT_COLOR, RING, empty_chart, head_map_json, set_axes
-from attention.pictures.layout import AXIS_TITLES, Panel, Spec
+from attention.pictures.charts import head_map_json
+from attention.pictures.layout import AXIS_TITLES
 from attention.pictures.look import LIGHT, TYPE
+from attention.pictures.marks import (
+    POINT_COLOR,
+    Panel,
+    Spec,
+    axis,
+    bars,
+    cells,
+    dotted,
+    draw,
+    frame,
+    joined,
+    points,
+    ring,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,14 +54,9 @@ _CHANCE_SYMBOLS = {
 _DASHES = dict(zip(_CHANCE_SYMBOLS, ("dashdot", "longdash", "dash", "dot"), strict=True))
 """In histograms, the dash of its line."""
 _LEGEND = {
-    "orientation": "h",
-    "x": 1,
-    "xanchor": "right",
-    "y": 1,
-    "yanchor": "bottom",
-    "font": {"size": TYPE["axis"]},
-    "bgcolor": "rgba(0,0,0,0)",
-}
+    "orientation": "h", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom", "font": {"size": TYPE["axis"]}, "bgcolor": "rgba(0,0,0,0)",
+}  # fmt: skip
+_LEGEND_BELOW = _LEGEND | {"x": 0, "xanchor": "left", "yanchor": "top"}
 _GREY = "rgba(128,128,140,0.9)"
 
 
@@ -133,32 +142,35 @@ def metric_lines_json(
         for line in lines
     )  # fmt: skip
     subtitle = "mean and standard deviation over the texts; orange: by chance, grey: the other controls"
-    figure = empty_chart("Metrics", subtitle, f"{alt}.", height=max(300, 120 + 23 * len(lines) + 8 * two * len(lines)))
     metrics = [line.name for line in lines]
     means = [line.mean for line in lines], [line.sd for line in lines]
-    data = _means(*means, rows - shift, metrics, POINT_COLOR, names[0])
+    marks = _means(*means, rows - shift, metrics, POINT_COLOR, names[0])
     if two:
         others = [line.other for line in lines], [line.other_sd for line in lines]
-        data += _means(*others, rows + shift, metrics, _OTHER_COLOR, names[1])
+        marks += _means(*others, rows + shift, metrics, _OTHER_COLOR, names[1])
     for name, symbol in _CHANCE_SYMBOLS.items():
         values = np.array([line.compared.get(name, np.nan) for line in lines])
         if np.isfinite(values).any():
             colors = [CHANCE_COLOR if line.null == name else _GREY for line in lines]
-            data.append({
-                "type": "scatter", "mode": "markers", "x": values, "y": rows + (0.42 if two else 0.24), "name": name, "cliponaxis": False, "text": metrics,
-                "marker": {"symbol": symbol, "size": 7, "color": colors, "line": {"width": 2, "color": colors}},
-                "hovertemplate": f"%{{text}}<br>{name} <b>%{{x:.4g}}</b><extra></extra>",
-            })  # fmt: skip
-    figure["data"], layout = data, figure["layout"]
-    layout |= {"hovermode": "closest", "showlegend": True, "uirevision": f"metrics {head}"}
-    layout["legend"] = {**_LEGEND, "x": 0, "xanchor": "left", "y": -0.1, "yanchor": "top"}
+            marker = {"symbol": symbol, "size": 7, "color": colors, "line": {"width": 2, "color": colors}}
+            hover = f"%{{text}}<br>{name} <b>%{{x:.4g}}</b>"
+            marks.append(
+                points(values, rows + (0.42 if two else 0.24), hover, marker, text=metrics, name=name, showlegend=True)
+            )
+    texts = [html.escape(_short(name), quote=False) for name in metrics]
+    ticks = {
+        row: f"<b>{text}</b>" if name == chosen else text
+        for row, (text, name) in enumerate(zip(texts, metrics, strict=True))
+    }
     longest = max(map(len, metrics), default=4)
-    layout["margin"] |= {"l": 14 + min(170, round(6.2 * longest)), "t": 58, "b": 56}
-    texts = [html.escape(_short(line.name), quote=False) for line in lines]
-    texts = [f"<b>{text}</b>" if line.name == chosen else text for text, line in zip(texts, lines, strict=True)]
-    y_axis = {"range": [len(lines) - 0.4, -0.6], "tickvals": rows, "ticktext": texts, "showgrid": False}
-    set_axes(figure, "", "", {"range": [-0.02, 1.02]}, y_axis)
-    return figure
+    return draw(
+        frame(
+            "Metrics", subtitle, f"{alt}.", axis("", (-0.02, 1.02)), axis("", (len(lines) - 0.4, -0.6), ticks, grid=False),
+            max(300, 120 + 23 * len(lines) + 8 * two * len(lines)), legend=_LEGEND_BELOW | {"y": -0.1}, showlegend=True, uirevision=f"metrics {head}",
+            margin={"l": 14 + min(170, round(6.2 * longest)), "t": 58, "b": 56},
+        ),
+        *marks,
+    )  # fmt: skip
 
 
 def _means(
@@ -173,12 +185,17 @@ def _means(
         for text, mean, sd in zip(texts, means, sds, strict=True)
     ]
     return [
-        {"type": "scatter", "mode": "lines", "x": ends, "y": np.stack([rows, rows, gap], 1).ravel(), "line": {"width": 3, "color": color}, "hoverinfo": "skip", "showlegend": False},
-        {
-            "type": "scatter", "mode": "markers", "x": means, "y": rows, "text": words, "hovertemplate": "%{text}<extra></extra>", "cliponaxis": False,
-            "name": html.escape(name) or "mean ± sd", "marker": {"size": 9, "color": color},
-        },
-    ]  # fmt: skip
+        joined(ends, np.stack([rows, rows, gap], 1).ravel(), color=color, width=3),
+        points(
+            means,
+            rows,
+            "%{text}",
+            {"size": 9, "color": color},
+            text=words,
+            name=html.escape(name) or "mean ± sd",
+            showlegend=True,
+        ),
+    ]
 
 
 def head_histogram_json(
@@ -212,28 +229,29 @@ def head_histogram_json(
     shown = {name: value for name, value in marks.items() if np.isfinite(value)}
     alt = f"Bar chart of {metric} of {head}: the number of texts by its value, {int(histogram.sum()):,} texts; " + ", ".join(f"{name} {format_number(value)}" for name, value in shown.items())  # fmt: skip
     subtitle = f"{head} over {int(histogram.sum()):,} texts"
-    figure = empty_chart(html.escape(_short(metric, 44)), subtitle, f"{alt}.", height=height)
-    data: list[dict[str, Any]] = []
-    for shown_height, count, color, name in zip(heights, counts, (POINT_COLOR, _OTHER_COLOR), names, strict=False):
-        data.append({
-            "type": "bar", "x": centers, "y": shown_height, "width": width * 0.94, "text": edges, "customdata": count, "name": html.escape(name) or "texts", "textposition": "none",
-            "marker": {"color": color, "opacity": 0.85 if other is None else 0.6}, "hovertemplate": "%{text}<br><b>%{customdata}</b> texts<extra></extra>", "showlegend": other is not None,
-        })  # fmt: skip
+    colors, opacity = (POINT_COLOR, _OTHER_COLOR), 0.85 if other is None else 0.6
+    histograms = [
+        bars(
+            centers, shown_height, "%{text}<br><b>%{customdata}</b> texts", color, opacity, width=width * 0.94, text=edges, textposition="none",
+            customdata=count, name=html.escape(name) or "texts", showlegend=other is not None,
+        )
+        for shown_height, count, color, name in zip(heights, counts, colors, names, strict=False)
+    ]  # fmt: skip
     top = max((float(each.max(initial=0)) for each in heights), default=0) or 1.0
-    for name, value in shown.items():
-        color = CHANCE_COLOR if name == declared(metric)[0] else _GREY
-        line = {"width": 2, "color": color, "dash": _DASHES.get(name, "solid")}
-        data.append({
-            "type": "scatter", "mode": "lines", "x": [value, value], "y": [0, 1.05 * top], "line": line, "name": f"{name} {format_number(value)}",
-            "hovertemplate": f"{name} <b>{format_number(value)}</b><extra></extra>",
-        })  # fmt: skip
-    figure["data"], layout = data, figure["layout"]
-    layout |= {"barmode": "overlay", "hovermode": "closest", "showlegend": True}
-    layout["uirevision"] = f"histogram {head} {metric}"
-    layout["legend"] = {**_LEGEND, "x": 0, "xanchor": "left", "y": -0.2, "yanchor": "top"}
-    layout["margin"] |= {"t": 58, "b": 78, "l": 50}
-    set_axes(figure, "", unit, {"range": [low, low + n_shown * width], "showgrid": False}, {"range": [0, 1.06 * top]})
-    return figure
+    values = [
+        joined(
+            [value, value], [0, 1.05 * top], f"{name} <b>{format_number(value)}</b>", CHANCE_COLOR if name == declared(metric)[0] else _GREY,
+            dash=_DASHES.get(name, "solid"), name=f"{name} {format_number(value)}", showlegend=True,
+        )
+        for name, value in shown.items()
+    ]  # fmt: skip
+    return draw(
+        frame(
+            html.escape(_short(metric, 44)), subtitle, f"{alt}.", axis("", (low, low + n_shown * width), grid=False), axis(unit, (0, 1.06 * top)), height,
+            barmode="overlay", showlegend=True, legend=_LEGEND_BELOW | {"y": -0.2}, uirevision=f"histogram {head} {metric}", margin={"t": 58, "b": 78, "l": 50},
+        ),
+        *histograms, *values,
+    )  # fmt: skip
 
 
 def mean_map_json(mean_map: NDArray[Any], head: str, n_texts: int) -> Spec:
@@ -242,25 +260,18 @@ def mean_map_json(mean_map: NDArray[Any], head: str, n_texts: int) -> Spec:
     place = divmod(int(np.nanargmax(mean_map)), columns)
     alt = f"Heatmap of the mean weights of {head} over {n_texts:,} texts of {rows} tokens, query (attends from) by key (attends to); largest: query {place[0]} to key {place[1]} with {format_number(float(mean_map[place]))}"
     subtitle = f"{head}, the {n_texts:,} text{'s' * (n_texts != 1)} of {rows} tokens; axes are positions"
-    figure = empty_chart("Mean map", subtitle, f"{alt}.", height=340)
-    bar = {
-        "orientation": "h", "thickness": 8, "len": 0.4, "x": 1, "xanchor": "right", "xpad": 0, "y": 1, "yanchor": "bottom", "ypad": 4, "outlinewidth": 0,
-        "tickfont": {"size": TYPE["axis"]}, "tickvals": [0, 0.5, 1],
-    }  # fmt: skip
-    figure["data"] = [{
-        "type": "heatmap", "z": mean_map.astype(np.float32), "zmin": 0.0, "zmax": 1.0, "colorscale": scales.PROBABILITY, "colorbar": bar,
-        "hovertemplate": "query %{y}<br>key %{x}<br>mean weight <b>%{z:.4g}</b><extra></extra>", "hoverongaps": False,
-    }]  # fmt: skip
-    layout = figure["layout"]
-    layout["meta"] |= {"step": "mean weights", "axes": [QUERY, KEY], "file": ["mean-map"]}
-    layout["meta"]["panels"] = [asdict(Panel(0, 0, 0, rows, columns))]
-    layout |= {"uirevision": f"mean map {head} {rows}"}
-    layout["margin"] |= {"t": 74, "l": 46, "b": 40}
     step = 1 if rows <= 12 else 4 if rows <= 24 else 8
-    ticks = {"tickvals": [*range(0, rows, step)], "ticktext": [str(i) for i in range(0, rows, step)], "showgrid": False}
-    x_axis, y_axis = {**ticks, "range": [-0.5, columns - 0.5]}, {**ticks, "range": [rows - 0.5, -0.5]}
-    set_axes(figure, AXIS_TITLES["key_pos"], AXIS_TITLES["query_pos"], x_axis, y_axis)
-    return figure
+    ticks = {i: str(i) for i in range(0, rows, step)}
+    bar = scales.color_bar({0: "0", 0.5: "0.5", 1: "1"}, 0.4)
+    return draw(
+        frame(
+            "Mean map", subtitle, f"{alt}.",
+            axis(AXIS_TITLES["key_pos"], (-0.5, columns - 0.5), ticks, grid=False), axis(AXIS_TITLES["query_pos"], (rows - 0.5, -0.5), ticks, grid=False),
+            meta={"step": "mean weights", "axes": [QUERY, KEY], "file": ["mean-map"], "panels": [asdict(Panel(0, 0, 0, rows, columns))]},
+            uirevision=f"mean map {head} {rows}", margin={"t": 74, "l": 46, "b": 40},
+        ),
+        cells(mean_map.astype(np.float32), "query %{y}<br>key %{x}<br>mean weight <b>%{z:.4g}</b>", scales.between(0.0, 1.0, scales.PROBABILITY, bar)),
+    )  # fmt: skip
 
 
 def offset_chart_json(
@@ -277,20 +288,22 @@ def offset_chart_json(
     largest = int(offsets[int(np.nanargmax(weights))]) if np.isfinite(weights).any() else 0
     alt = f"Bar chart of the mean weight of {head} by distance from query to key; largest at offset {largest} with {format_number(float(weights[largest + middle]))}"
     subtitle = f"{head}; −1 is the token before the query, 0 the query itself"
-    figure = empty_chart("Mean weight by distance", subtitle, f"{alt}.", height=340)
-    figure["data"] = [
-        {
-            "type": "bar", "x": offsets[np.isfinite(each)], "y": each[np.isfinite(each)].astype(np.float64), "width": 0.9, "name": html.escape(name) or "mean weight", "showlegend": other is not None,
-            "marker": {"color": color, "opacity": 0.9 if other is None else 0.6}, "hovertemplate": "offset %{x}<br>mean weight <b>%{y:.4g}</b><extra></extra>",
-        }
+    opacity = 0.9 if other is None else 0.6
+    weights_by_offset = [
+        bars(
+            offsets[np.isfinite(each)], each[np.isfinite(each)].astype(np.float64), "offset %{x}<br>mean weight <b>%{y:.4g}</b>", color, opacity, width=0.9,
+            name=html.escape(name) or "mean weight", showlegend=other is not None,
+        )
         for each, color, name in zip(every, (POINT_COLOR, _OTHER_COLOR), names, strict=False)
     ]  # fmt: skip
-    layout = figure["layout"]
-    layout |= {"barmode": "overlay", "hovermode": "closest", "uirevision": f"offsets {head}", "legend": _LEGEND}
-    layout["margin"] |= {"t": 74, "l": 50, "b": 40}
-    x_axis = {"range": [-reach - 0.6, 0.6 if causal else reach + 0.6], "showgrid": False}
-    set_axes(figure, "key position − query position", "mean weight", x_axis, {"range": [0, 1.06 * top]})
-    return figure
+    return draw(
+        frame(
+            "Mean weight by distance", subtitle, f"{alt}.",
+            axis("key position − query position", (-reach - 0.6, 0.6 if causal else reach + 0.6), grid=False), axis("mean weight", (0, 1.06 * top)),
+            barmode="overlay", uirevision=f"offsets {head}", legend=_LEGEND, margin={"t": 74, "l": 50, "b": 40},
+        ),
+        *weights_by_offset,
+    )  # fmt: skip
 
 
 def change_map_json(changes: HeadChanges, names: tuple[str, str], chosen: tuple[int, int]) -> Spec:
@@ -318,20 +331,22 @@ def change_scatter_json(changes: HeadChanges, names: tuple[str, str], chosen: tu
         most = int(np.nanargmax(np.abs(changes.change)))
         alt += f"; largest change: {heads[most]}, from {format_number(x[most])} to {format_number(y[most])}"
     subtitle = "a point for each head; heads on the line have not changed"
-    figure = empty_chart(f"{metric} in both", subtitle, f"{alt}.", height=380)
-    line = {"type": "scatter", "mode": "lines", "x": [low, top], "y": [low, top], "line": DOTTED, "hoverinfo": "skip", "showlegend": False}  # fmt: skip
-    points: dict[str, Any] = {
-        "type": "scatter", "mode": "markers", "x": x, "y": y, "text": heads, "showlegend": False, "cliponaxis": False,
-        "marker": POINT,
-        "hovertemplate": f"%{{text}}<br>{first} <b>%{{x:.4g}}</b><br>{second} <b>%{{y:.4g}}</b><extra></extra>",
-    }  # fmt: skip
-    figure["data"] = [line, points]
-    if chosen in changes.heads and defined[changes.heads.index(chosen)]:
-        at = [changes.heads.index(chosen)]
-        figure["data"].append({**points, "x": x[at], "y": y[at], "marker": RING, "hoverinfo": "skip"})
-    figure["layout"] |= {"hovermode": "closest", "uirevision": f"both {metric}"}
-    set_axes(figure, first, second, {"range": [low, top]}, {"range": [low, top]})
-    return figure
+    at = [i for i, head in enumerate(changes.heads) if head == chosen and defined[i]]
+    ends = (low, top)
+    return draw(
+        frame(
+            f"{metric} in both",
+            subtitle,
+            f"{alt}.",
+            axis(first, ends),
+            axis(second, ends),
+            380,
+            uirevision=f"both {metric}",
+        ),
+        dotted(ends, ends),
+        points(x, y, f"%{{text}}<br>{first} <b>%{{x:.4g}}</b><br>{second} <b>%{{y:.4g}}</b>", text=heads),
+        ring(x[at], y[at]) if at else None,
+    )
 
 
 def _short(name: str, longest: int = 26) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from attention.base.errors import ConfigError
 from attention.base.knobs import Choice, Knob
 from attention.formula.override import Override
+from attention.sources import Source
 from attention.sources.file import File
 from attention.sources.layer_knobs import read_override
 from attention.sources.reader import Reader, SourceKind
@@ -80,7 +81,7 @@ EXAMPLES = {
 
 
 @dataclass(frozen=True)
-class Example:
+class Example(Source):
     """A layer of a trained model for one text, which needs no model: its queries, keys and values are stored.
 
     Attributes:
@@ -106,11 +107,6 @@ class Example:
     def trace(self) -> Trace:
         """One layer with every head of it; the first steps of the model are not stored."""
         return self.file.trace().with_config(self.config)
-
-    @property
-    def base(self) -> Example:
-        """The example as the model computed it: this trace is the trace of the base, with `config` applied."""
-        return replace(self, config=Override())
 
     def memory_bytes(self) -> int:
         """The bytes of its steps; an example has at most a few dozen tokens."""
@@ -173,7 +169,7 @@ def run(example: _Stored, models: Path) -> Trace:
     """
     if example.model == _TRAINED:
         from attention.export.states import LIMITS
-        from attention.sources.link import source_of
+        from attention.sources.registry import source_of
 
         return source_of({"source": "trained", "task": "induction", "input": example.text}, LIMITS)[0].trace()
     from attention.sources.model import Model

@@ -64,6 +64,11 @@ class Override:
         cells = self.cells if self.mask == "custom" else ""
         return Mask("none" if self.mask == SOURCE_MASK else self.mask, cells=cells, **sizes)
 
+    @property
+    def up_to_scores(self) -> Override:
+        """The default: every knob here is after the scores."""
+        return Override()
+
     def restricted_to(self, names: Iterable[str]) -> Override:
         """The overrides of some knobs, the other knobs at their defaults."""
         return Override(**{name: getattr(self, name) for name in names})

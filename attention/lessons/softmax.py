@@ -20,10 +20,24 @@ from attention.formula.formula import Formula
 from attention.formula.names import SCORES, WEIGHTS
 from attention.formula.steps import find_step
 from attention.pictures import scales
-from attention.pictures.charts import POINT_COLOR, empty_chart, set_axes
-from attention.pictures.drawing import HIDDEN_COLOR, make_hidden_trace
-from attention.pictures.layout import PLAIN_AXIS, Spec, note, panel_label, panel_ticks
+from attention.pictures.layout import PLAIN_AXIS, panel_ticks
 from attention.pictures.look import LIGHT
+from attention.pictures.marks import (
+    HIDDEN_COLOR,
+    POINT_COLOR,
+    Spec,
+    axis,
+    bars,
+    cells,
+    draw,
+    frame,
+    ground,
+    joined,
+    note,
+    panel_label,
+    points,
+    rule,
+)
 from attention.pictures.mosaic import filled_canvas, tile_panels
 
 if TYPE_CHECKING:
@@ -45,7 +59,6 @@ _MAX_TOKENS = 32  # in a small map, so that every cell is visible
 _DIVISORS = ("√d_k", "√d_model", "nothing")
 _HEIGHT = 118  # pixels of each small map
 
-_LINE = {"type": "scatter", "mode": "lines", "line": {"color": POINT_COLOR, "width": 3}, "showlegend": False}
 _LEGEND = {
     "orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom", "title": {"text": "temperature "},
 }  # fmt: skip
@@ -242,41 +255,41 @@ def softmax_curve(curve: pd.DataFrame) -> Spec:
     """The softmax curve over evenly spaced numbers."""
     x, shares = curve["number"].to_numpy(), curve["share"].to_numpy()
     low, high, top = float(x[0]), float(x[-1]), float(shares[-1])
-    figure = empty_chart(
-        "softmax",
-        f"{len(x)} numbers from {low:.1f} to {high:.1f}; the shares sum to 1",
+    facts = f"{len(x)} numbers from {low:.1f} to {high:.1f}; the shares sum to 1"
+    alt = (
         f"Line chart of the softmax of {len(x)} numbers from {low:.1f} to {high:.1f}: the share grows exponentially with "
-        f"the number, up to {top:.4f}.",
+        f"the number, up to {top:.4f}."
     )
-    figure["data"].append({
-        **_LINE, "x": x, "y": shares, "hovertemplate": "number %{x:.1f}<br>share <b>%{y:.9g}</b><extra></extra>",
-    })  # fmt: skip
-    set_axes(figure, "number", "its share")
-    return figure
+    return draw(
+        frame("softmax", facts, alt, axis("number"), axis("its share")),
+        joined(x, shares, "number %{x:.1f}<br>share <b>%{y:.9g}</b>", width=3),
+    )
 
 
 def shares_by_temperature(lesson: _Spread) -> Spec:
     """The shares of a row as bars: one group per number, one colour per temperature."""
-    figure = empty_chart(
-        "softmax(x / temperature)",
-        "at five temperatures; the bars of one colour sum to 1",
+    alt = (
         f"Bar chart of the softmax of {len(lesson.row)} numbers at the temperatures {', '.join(map(_format_temperature, _TEMPERATURES))}: the largest "
         f"number, {max(lesson.row):g}, gets "
         + ", ".join(f"{max(lesson.shares[t]):.4f} at {_format_temperature(t)}" for t in _TEMPERATURES)
-        + ".",
+        + "."
     )
-    positions = np.arange(len(lesson.row))
-    for color, (temperature, shares) in zip(_COLD_TO_HOT, lesson.shares.items(), strict=True):
-        figure["data"].append({
-            "type": "bar", "x": positions, "y": shares, "marker": {"color": color}, "name": _legend_entry(temperature),
-            "hovertemplate": f"x = %{{x}}<br>temperature {_format_temperature(temperature)}<br>share <b>%{{y:.9g}}</b><extra></extra>",
-        })  # fmt: skip
-    figure["layout"] |= {"bargap": 0.25, "bargroupgap": 0.05, "legend": _LEGEND}
-    figure["layout"]["margin"]["b"] = 92
-    names = [f"{number:g}" for number in lesson.row]
-    across = {"tickvals": positions, "ticktext": names, "range": [-0.6, len(names) - 0.4], "showgrid": False}
-    set_axes(figure, "number of the row", "its share", across, {"range": [0, 1.02]})
-    return figure
+    names = {i: f"{number:g}" for i, number in enumerate(lesson.row)}
+    groups = [
+        bars(
+            np.arange(len(names)), shares, f"x = %{{x}}<br>temperature {_format_temperature(temperature)}<br>share <b>%{{y:.9g}}</b>", color,
+            name=_legend_entry(temperature), showlegend=True,
+        )
+        for color, (temperature, shares) in zip(_COLD_TO_HOT, lesson.shares.items(), strict=True)
+    ]  # fmt: skip
+    return draw(
+        frame(
+            "softmax(x / temperature)", "at five temperatures; the bars of one colour sum to 1", alt,
+            axis("number of the row", (-0.6, len(names) - 0.4), names, grid=False), axis("its share", (0, 1.02)),
+            bargap=0.25, bargroupgap=0.05, legend=_LEGEND, margin={"b": 92},
+        ),
+        *groups,
+    )  # fmt: skip
 
 
 def variance_by_temperature(lesson: _Spread) -> Spec:
@@ -295,33 +308,27 @@ def entropy_by_temperature(lesson: _Spread) -> Spec:
 
 def _against_temperature(lesson: _Spread, numbers: Any, name: str, facts: str, limit: float, limit_label: str) -> Spec:
     marked = [int(np.flatnonzero(lesson.temperatures == t)[0]) for t in _TEMPERATURES]
-    figure = empty_chart(
-        name,
-        facts,
-        f"Line chart of the {name} of the shares against temperature: "
-        + ", ".join(f"{numbers[i]:.4f} at {_format_temperature(t)}" for i, t in zip(marked, _TEMPERATURES, strict=True))
-        + ".",
+    values = ", ".join(
+        f"{numbers[i]:.4f} at {_format_temperature(t)}" for i, t in zip(marked, _TEMPERATURES, strict=True)
     )
-    hover = f"temperature %{{x:.4g}}<br>{name} <b>%{{y:.9g}}</b><extra></extra>"
-    marker = {"color": _COLD_TO_HOT, "size": 12, "line": {"color": POINT_COLOR, "width": 1}}
-    figure["data"] += [
-        {**_LINE, "x": lesson.temperatures, "y": numbers, "hovertemplate": hover},
-        {**_LINE, "x": list(_TEMPERATURES), "y": numbers[marked], "mode": "markers", "hovertemplate": hover, "cliponaxis": False, "marker": marker},
-    ]  # fmt: skip
+    alt = f"Line chart of the {name} of the shares against temperature: {values}."
+    hover = f"temperature %{{x:.4g}}<br>{name} <b>%{{y:.9g}}</b>"
     rising = numbers[-1] > numbers[0]
     side = {"x": 0.01, "xanchor": "left"} if rising else {"x": 0.99, "xanchor": "right"}  # away from the curve
-    figure["layout"] |= {
-        "annotations": [note(limit_label, xref="paper", y=limit, yanchor="bottom", **side)],
-        "shapes": [{
-            "type": "line", "x0": 0, "x1": 1, "xref": "x domain", "y0": limit, "y1": limit, "yref": "y", "line": {"color": HIDDEN_COLOR, "width": 1, "dash": "dot"},
-        }],
-    }  # fmt: skip
-    across = {
-        "type": "log", "tickvals": [MIN_TEMPERATURE, *_TEMPERATURES], "ticktext": list(map(_format_temperature, (MIN_TEMPERATURE, *_TEMPERATURES))),
-        "range": [math.log10(MIN_TEMPERATURE), math.log10(MAX_TEMPERATURE)],
-    }  # fmt: skip
-    set_axes(figure, "temperature", name, across, {"range": [0, limit * 1.14]})
-    return figure
+    ticks = {t: _format_temperature(t) for t in (MIN_TEMPERATURE, *_TEMPERATURES)}
+    ends = math.log10(MIN_TEMPERATURE), math.log10(MAX_TEMPERATURE)
+    return draw(
+        frame(name, facts, alt, axis("temperature", ends, ticks, type="log"), axis(name, (0, limit * 1.14))),
+        rule((0, 1), (limit, limit), HIDDEN_COLOR, dash="dot", xref="x domain"),
+        joined(lesson.temperatures, numbers, hover, width=3),
+        points(
+            [*_TEMPERATURES],
+            numbers[marked],
+            hover,
+            {"color": _COLD_TO_HOT, "size": 12, "line": {"color": POINT_COLOR, "width": 1}},
+        ),
+        note(limit_label, xref="paper", y=limit, yanchor="bottom", **side),
+    )
 
 
 def _format_temperature(temperature: float) -> str:
@@ -409,30 +416,20 @@ def scaling_maps(lesson: _Scaling) -> Spec:
     n_inits, n_divisors, rows, columns = lesson.weights.shape
     gutters = max(1, round(rows * 0.22)), max(1, round(columns * 0.08))
     panels = tile_panels(n_inits * n_divisors, n_divisors, rows, columns, gutters)
-    weights, hidden = (filled_canvas(panels, np.float32(np.nan)) for _ in range(2))
+    weights, visible = filled_canvas(panels, np.float32(np.nan)), filled_canvas(panels, np.bool_(True))
     for panel, matrix in zip(panels, lesson.weights.reshape(-1, rows, columns), strict=True):
-        weights[panel.area], hidden[panel.area] = matrix, np.where(lesson.visible, np.nan, 1)
-    figure = empty_chart(
-        "weights of head 0",
-        f"H: mean entropy of a row, from 0 to ln {columns} = {math.log(columns):.2f}",
+        weights[panel.area], visible[panel.area] = matrix, lesson.visible
+    alt = (
         "Heatmap of the weights of head 0 (query (attends from) by key (attends to)) for five random initializations and three divisors. "
         "Mean entropy of a row: "
         + "; ".join(
             f"{init}: " + ", ".join(f"{lesson.entropy[i, j]:.2f} divided by {d}" for j, d in enumerate(_DIVISORS))
             for i, init in enumerate(lesson.inits)
         )
-        + ".",
+        + "."
     )
-    hover = "%{y}<br>%{x}<br>"
     heat, _ = scales.color_keys(find_step(WEIGHTS), 0, 1, "fixed")
     heat["colorbar"] |= {"len": 0.4, "y": 0, "yanchor": "top", "ypad": 10}
-    template = f"{hover}<b>%{{z:.9g}}</b><extra></extra>"
-    figure["data"].append({"type": "heatmap", "z": weights, **heat, "hoverongaps": False, "hovertemplate": template})
-    if not lesson.visible.all():
-        figure["data"].append(make_hidden_trace(hover, "0") | {"z": hidden})
-    notes = [
-        panel_label(f"H {entropy:.2f}", panel) for panel, entropy in zip(panels, lesson.entropy.flatten(), strict=True)
-    ]
     across, down = panels[:n_divisors], panels[::n_divisors]
     x = _axis(
         [(panel.x, columns, f"÷ {d}") for panel, d in zip(across, _DIVISORS, strict=True)], lesson.key_tokens, "key"
@@ -441,10 +438,18 @@ def scaling_maps(lesson: _Scaling) -> Spec:
     y["ticktext"] = [init.replace(" ", "<br>") for init in lesson.inits]
     x |= {"range": [-0.5, weights.shape[1] - 0.5], "side": "top", "ticklabelstandoff": 18}
     y |= {"range": [weights.shape[0] - 0.5, -0.5]}
-    height, margin = 140 + _HEIGHT * n_inits, {"l": 70, "r": 12, "t": 104, "b": 40}
-    figure["layout"]["title"]["y"] = 1 - 30 / height
-    figure["layout"] |= {"xaxis": x, "yaxis": y, "height": height, "margin": margin, "annotations": notes}
-    return figure
+    facts = f"H: mean entropy of a row, from 0 to ln {columns} = {math.log(columns):.2f}"
+    return draw(
+        frame(
+            "weights of head 0", facts, alt, x, y, 140 + _HEIGHT * n_inits, margin={"l": 70, "r": 12, "t": 104, "b": 40}
+        ),
+        cells(weights, "%{y}<br>%{x}<br><b>%{z:.9g}</b>", heat),
+        None if visible.all() else ground(~visible, "%{y}<br>%{x}<br><b>0</b>, hidden by the mask"),
+        *(
+            panel_label(f"H {entropy:.2f}", panel)
+            for panel, entropy in zip(panels, lesson.entropy.flatten(), strict=True)
+        ),
+    )
 
 
 def _axis(spans: Sequence[tuple[int, int, str]], tokens: tuple[str, ...], title: str) -> dict[str, Any]:

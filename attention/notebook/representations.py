@@ -17,7 +17,7 @@ from attention.formula.names import WEIGHTS, Cell
 from attention.metrics import MetricsTable, all_metrics
 from attention.notebook.output import frame
 from attention.pictures.charts import LAYER, head_scatter_json
-from attention.pictures.layout import Spec
+from attention.pictures.marks import Spec
 from attention.pictures.message import Surroundings, pack
 from attention.pictures.mosaic import heads_json, layers_json
 from attention.pictures.view import OVERVIEW

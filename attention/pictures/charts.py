@@ -12,9 +12,20 @@ from attention.base.knobs import ChoiceAmong, Knob
 from attention.base.printed import format_number
 from attention.metrics import MetricsTable, all_metrics, find
 from attention.pictures import scales
-from attention.pictures.layout import CHOSEN_COLOR, NO_TEMPLATE, Panel, Spec, outline
-from attention.pictures.look import LIGHT, TYPE
-from attention.pictures.message_contract import Meta
+from attention.pictures.marks import (
+    POINT,
+    POINT_COLOR,
+    Panel,
+    Spec,
+    axis,
+    cells,
+    dotted,
+    draw,
+    frame,
+    outline,
+    points,
+    ring,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,14 +44,9 @@ X_AXIS = Knob(
 Y_AXIS = Knob(
     "heads_y", "entropy", ChoiceAmong(lambda: tuple(all_metrics())), "Vertical axis",
     "The metric on the vertical axis of the chart.")  # fmt: skip
-POINT_COLOR = LIGHT["point"]
-GRID_COLOR = "rgba(128,128,140,0.28)"
 _SPREAD = 0.6  # the fraction of a layer's width over which its heads are spread
 _ROW_HEIGHT = 13  # pixels of a layer
 _MIN_HEIGHT, _MAX_HEIGHT = 300, 560  # pixels of a map
-POINT = {"size": 9, "color": POINT_COLOR, "line": {"width": 0.5, "color": "rgba(128,128,140,0.8)"}}
-RING = {"size": 15, "color": "rgba(0,0,0,0)", "line": {"width": 3, "color": CHOSEN_COLOR}}
-DOTTED = {"color": LIGHT["edge"], "width": 2, "dash": "dot"}
 
 
 def head_scatter_json(table: MetricsTable, across: str, up: str, chosen: tuple[int, int] | None = None) -> Spec:
@@ -59,24 +65,12 @@ def head_scatter_json(table: MetricsTable, across: str, up: str, chosen: tuple[i
         xs = table.column(find(across).name)
     defined = ~(np.isnan(xs) | np.isnan(ys))
     names = [f"L{layer} H{head}" for layer, head in table.heads]
-    marker = dict[str, Any](POINT)
-    data: list[dict[str, Any]] = []
-    if len(table.n_heads) > 1 and across != LAYER:
-        marker["color"], colorbar_trace = _layer_colors(layers[defined], len(table.n_heads))
-        data.append(colorbar_trace)
+    many = len(table.n_heads) > 1 and across != LAYER
+    colors, colorbar = _layer_colors(layers[defined], len(table.n_heads)) if many else (POINT_COLOR, None)
     hover = f"%{{text}}<br>{up} <b>%{{y:.4g}}</b>" + (f"<br>{across} <b>%{{x:.4g}}</b>" if across != LAYER else "")
-    points = {
-        "type": "scatter", "mode": "markers", "x": xs[defined], "y": ys[defined], "text": [name for name, is_defined in zip(names, defined, strict=True) if is_defined],
-        "marker": marker, "hovertemplate": f"{hover}<extra></extra>", "showlegend": False, "cliponaxis": False,
-    }  # fmt: skip
-    if across == LAYER:
-        data.append(_uniform(table, up))
-    data.append(points)
-    chosen_index = None if chosen not in table.heads else table.heads.index(chosen)
-    if chosen_index is not None and defined[chosen_index]:
-        data.append({
-            "type": "scatter", "mode": "markers", "x": xs[[chosen_index]], "y": ys[[chosen_index]], "marker": RING, "hoverinfo": "skip", "showlegend": False, "cliponaxis": False,
-        })  # fmt: skip
+    texts = [name for name, is_defined in zip(names, defined, strict=True) if is_defined]
+    heads_drawn = points(xs[defined], ys[defined], hover, {**POINT, "color": colors}, text=texts)
+    at = [i for i, head in enumerate(table.heads) if head == chosen and defined[i]]
     n_undefined = int((~defined).sum())
     subtitle = f"{find(up).scope}: a point for each of {int(defined.sum())} heads"
     subtitle += f", {n_undefined} without a number" if n_undefined else ""
@@ -86,29 +80,27 @@ def head_scatter_json(table: MetricsTable, across: str, up: str, chosen: tuple[i
         subtitle += "" if np.isnan(uniform).all() else "; the line is uniform attention"
         drawn_ys = np.append(drawn_ys, uniform)
     alt = f"Scatter chart of the heads, {up} against {across}, {subtitle}. {_extremes(names, ys, defined, up)}".rstrip()
-    figure = empty_chart(f"{up} and {across}", subtitle, alt, height=360)
-    figure["data"], figure["layout"]["hovermode"] = data, "closest"
-    x = _layer_axis(len(table.n_heads)) if across == LAYER else {"range": _padded_range(xs[defined])}
-    set_axes(figure, across, up, x, {"range": _padded_range(drawn_ys)})
-    return figure
+    x = _layer_axis(len(table.n_heads)) if across == LAYER else axis(across, _padded_range(xs[defined]))
+    return draw(
+        frame(f"{up} and {across}", subtitle, alt, x, axis(up, _padded_range(drawn_ys)), 360),
+        colorbar,
+        _uniform(table, up) if across == LAYER else None,
+        heads_drawn,
+        ring(xs[at], ys[at]) if at else None,
+    )
 
 
 def _layer_axis(count: int) -> dict[str, Any]:
-    ticks = list(range(0, count, max(1, math.ceil(count / 16))))
-    return {"range": [-0.5, count - 0.5], "tickvals": ticks, "ticktext": [f"L{i}" for i in ticks], "showgrid": False}
+    ticks = {i: f"L{i}" for i in range(0, count, max(1, math.ceil(count / 16)))}
+    return axis(LAYER, (-0.5, count - 0.5), ticks, grid=False)
 
 
 def _layer_colors(layers: Any, n_layers: int) -> tuple[list[str], dict[str, Any]]:
     """Returns the colour of each point by its layer, and a trace without points for the colour bar."""
     colors = scales.interpolate_colors(scales.LEAST_SHARE + (1 - scales.LEAST_SHARE) * layers / (n_layers - 1))
-    ticks = sorted({0, (n_layers - 1) // 2, n_layers - 1})
-    bar = {
-        "thickness": 8, "outlinewidth": 0, "tickfont": {"size": TYPE["axis"]}, "tickvals": ticks, "ticktext": [f"L{i}" for i in ticks],
-        "orientation": "h", "len": 0.3, "x": 1, "xanchor": "right", "xpad": 0, "y": 1, "yanchor": "bottom", "ypad": 4,
-    }  # fmt: skip
-    return colors, scales.bar_trace(
-        0, n_layers - 1, [*enumerate(scales.interpolate_colors([scales.LEAST_SHARE, 1]))], bar
-    )
+    ticks = {i: f"L{i}" for i in sorted({0, (n_layers - 1) // 2, n_layers - 1})}
+    scale = [*enumerate(scales.interpolate_colors([scales.LEAST_SHARE, 1]))]
+    return colors, scales.bar_trace(0, n_layers - 1, scale, scales.color_bar(ticks, 0.3))
 
 
 def _uniform(table: MetricsTable, up: str) -> dict[str, Any]:
@@ -119,10 +111,7 @@ def _uniform(table: MetricsTable, up: str) -> dict[str, Any]:
         if not math.isnan(number):
             xs += [layer - 0.45, layer + 0.45, None]
             ys += [float(number), float(number), None]
-    return {
-        "type": "scatter", "mode": "lines", "x": xs or [None], "y": ys or [None], "line": DOTTED,
-        "hovertemplate": "uniform attention<br><b>%{y:.4g}</b><extra></extra>", "showlegend": False,
-    }  # fmt: skip
+    return dotted(xs or [None], ys or [None], "uniform attention<br><b>%{y:.4g}</b>")
 
 
 def _extremes(names: list[str], ys: Any, defined: Any, up: str) -> str:
@@ -138,35 +127,6 @@ def _padded_range(numbers: NDArray[Any]) -> list[float]:
     top, bottom = (1.0 if 0.5 < size <= 1 else size for size in (largest, -smallest))
     top = top or (0.0 if bottom else 1.0)
     return [-(1.06 * bottom or 0.04 * top), 1.06 * top or 0.04 * bottom]
-
-
-def empty_chart(title: str, facts: str, alt: str, height: int = 340) -> Spec:
-    """Returns an empty chart with title, background and margins; its colours suit both themes, and clicks do nothing."""
-    meta: Meta = {"alt": f"{alt} The table has the numbers.", "step": "", "panels": []}
-    layout = {
-        "title": {
-            "text": f"<b>{title}</b>", "font": {"size": TYPE["text"]}, "x": 0, "xref": "container", "pad": {"l": 6},
-            "y": 1 - 30 / height, "yref": "container", "yanchor": "bottom", "subtitle": {"text": facts, "font": {"size": TYPE["axis"]}},
-        },
-        "template": NO_TEMPLATE, "font": {"size": TYPE["axis"]}, "height": height, "margin": {"l": 58, "r": 16, "t": 70, "b": 44},
-        "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "uirevision": title, "meta": meta,
-    }  # fmt: skip
-    return {"data": [], "layout": layout}
-
-
-def signed_heatmap(numbers: NDArray[Any], limit: float, **keys: Any) -> dict[str, Any]:
-    """Returns a heatmap whose colours are symmetric around 0, up to `limit`, with its colour bar and further `keys`."""
-    ends = f"−{format_number(limit)}", "0", format_number(limit)
-    bar = {"thickness": 8, "outlinewidth": 0, "tickfont": {"size": TYPE["axis"]}, "tickvals": [-limit, 0, limit], "ticktext": [*ends]}  # fmt: skip
-    scale = {"zmin": -limit, "zmax": limit, "colorscale": scales.SIGNED, "colorbar": bar}
-    return {"type": "heatmap", "z": numbers, **scale, "xgap": 1, "ygap": 1, **keys}
-
-
-def set_axes(figure: Spec, x_title: str, y_title: str, x: Spec | None = None, y: Spec | None = None) -> None:
-    """Adds axes with these titles to a chart; `x` and `y` have further keys."""
-    common = {"gridcolor": GRID_COLOR, "zeroline": False, "showline": False, "ticks": ""}
-    for axis, title, extra in (("xaxis", x_title, x), ("yaxis", y_title, y)):
-        figure["layout"][axis] = {**common, "title": {"text": title, "standoff": 8}, **(extra or {})}
 
 
 def head_map_json(
@@ -197,27 +157,20 @@ def head_map_json(
     limit = float(np.nanmax(np.abs(numbers), initial=0.0)) or 1.0
     largest_head, low = _largest(numbers), f"−{format_number(limit)}" if is_signed else "0"
     alt = f"Heatmap of {description}, layer by head, from {low} to {format_number(limit)}; largest: L{largest_head[0]} H{largest_head[1]} with {format_number(float(numbers[largest_head]))}."
-    figure = empty_chart(title, description, alt, height=min(_MAX_HEIGHT, max(_MIN_HEIGHT, 130 + _ROW_HEIGHT * layers)))
     more = "" if spread is None else f"<br>{error} <b>%{{customdata:.4g}}</b>"
-    hover = f"L%{{y}} H%{{x}}<br>{quantity} <b>%{{z:.4g}}</b>{more}<extra></extra>"
-    heat = signed_heatmap(numbers, limit, hoverongaps=False, hovertemplate=hover)
-    if not is_signed:
-        heat |= {"zmin": 0.0, "colorscale": scales.POSITIVE}
-        heat["colorbar"]["ticktext"][0] = low
-    if spread is not None:
-        heat["customdata"] = spread
-    figure["data"] = [heat]
-    panel = asdict(Panel(0, 0, 0, layers, heads))
-    figure["layout"]["meta"] |= {"step": "matters", "panels": [panel], "axes": ["layer", "head"], "file": [name, quantity.split(maxsplit=1)[0]]}  # fmt: skip
-    frame = {**outline(chosen[1], chosen[0], 1, 1, 3), "line": {"width": 3, "color": CHOSEN_COLOR}}
-    figure["layout"]["shapes"] = [frame]
-    figure["layout"]["uirevision"] = f"{name} {quantity}"
-    set_axes(
-        figure, "head", "layer",
-        {"range": [-0.5, heads - 0.5], "dtick": 1 if heads <= 16 else 4, "showgrid": False},
-        {"range": [layers - 0.5, -0.5], "dtick": 1 if layers <= 16 else 5, "showgrid": False},
+    hover = f"L%{{y}} H%{{x}}<br>{quantity} <b>%{{z:.4g}}</b>{more}"
+    errors = {} if spread is None else {"customdata": spread}
+    meta = {"step": "matters", "panels": [asdict(Panel(0, 0, 0, layers, heads))], "axes": ["layer", "head"], "file": [name, quantity.split(maxsplit=1)[0]]}  # fmt: skip
+    return draw(
+        frame(
+            title, description, alt,
+            axis("head", (-0.5, heads - 0.5), grid=False, dtick=1 if heads <= 16 else 4),
+            axis("layer", (layers - 0.5, -0.5), grid=False, dtick=1 if layers <= 16 else 5),
+            min(_MAX_HEIGHT, max(_MIN_HEIGHT, 130 + _ROW_HEIGHT * layers)), meta=meta, uirevision=f"{name} {quantity}",
+        ),
+        cells(numbers, hover, scales.up_to(limit, is_signed), 1, **errors),
+        outline(chosen[1], chosen[0], 1, 1, 3),
     )  # fmt: skip
-    return figure
 
 
 def _largest(numbers: Any) -> tuple[int, int]:

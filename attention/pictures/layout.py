@@ -1,27 +1,17 @@
-"""The layout of a map: its panels, the tokens on its axes, its title, outlines and notes."""
+"""The layout of a map: the tokens on its axes, its title and margins."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from attention.base.tokens import Generated, PairToken, label, place_label, shows_several_pictures
-from attention.pictures.look import LIGHT, TYPE
+from attention.pictures.look import TYPE
+from attention.pictures.marks import CLEAR, NO_TEMPLATE, Panel
 from attention.pictures.message_contract import Meta
 from attention.trace.layer import Layer
-
-CHOSEN_COLOR = LIGHT["ink"]
-
-NO_TEMPLATE = {"data": {"scatter": [{"type": "scatter"}]}}
-"""Plotly's "none"; without a template it uses its own colours."""
-
-Spec = dict[str, Any]
-"""A figure as Plotly's JSON, {"data": …, "layout": …}, containing arrays."""
 
 _MAX_LABELS = 32  # tokens along an axis; above this, every n-th
 _MAX_LABEL_LENGTH = 12  # characters
@@ -36,32 +26,14 @@ PLAIN_AXIS = {
 AXIS_TITLES = {"query_pos": "query (attends from)", "key_pos": "key (attends to)"}
 
 
-@dataclass(frozen=True)
-class Panel:
-    """The position of one head's matrix in a map: its corner, its size, and how many numbers the side of a cell covers."""
-
-    head: int
-    x: int
-    y: int
-    rows: int
-    columns: int
-    block: int = 1
-    layer: int = 0
-
-    @property
-    def area(self) -> tuple[slice, slice]:
-        """The part of the map that it covers, as an index into an array [row column]."""
-        return np.s_[self.y : self.y + self.rows, self.x : self.x + self.columns]
-
-
 def map_layout(
     layer: Layer,
     axes: tuple[str, str],
-    panels: list[Panel],
+    panels: Sequence[Panel],
     heading: str,
     facts: list[str],
     meta: Meta,
-    shape: tuple[int, int],
+    shape: tuple[int, ...],
 ) -> dict[str, Any]:
     """Returns the layout of a map of `shape` cells and `axes` (row, column): title, tokens, margins, and the metadata for the page."""
     row_axis, column_axis = axes
@@ -86,8 +58,7 @@ def base_layout(shape: tuple[int, ...], heading: str, facts: Sequence[str], meta
         },
         "template": NO_TEMPLATE,
         "font": {"size": TYPE["axis"]},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
+        **CLEAR,
         "uirevision": f"{meta['step']} {rows} {columns}",  # the zoom survives a changed knob, not another shape
         "meta": meta,
         "xaxis": {**PLAIN_AXIS, "range": [-0.5, columns - 0.5]},
@@ -99,25 +70,6 @@ def panel_ticks(spans: Sequence[tuple[int, int, str]]) -> dict[str, Any]:
     """Returns a tick at the middle of each panel along an axis; `spans` has the start, the size and the label of each."""
     centers = [start + (size - 1) / 2 for start, size, _ in spans]
     return {"tickvals": centers, "ticktext": [text for _, _, text in spans]}
-
-
-def outline(x: int, y: int, columns: int, rows: int, width: int) -> dict[str, Any]:
-    """Returns an outline of some cells of a map in the colour of the chosen cell, `width` pixels wide, as a Plotly shape.
-
-    Set all shapes and notes of a map at once: Plotly's `add_shape` copies the existing ones each time.
-    """
-    line = {"color": CHOSEN_COLOR, "width": width}
-    return {"type": "rect", "x0": x - 0.5, "x1": x + columns - 0.5, "y0": y - 0.5, "y1": y + rows - 0.5, "line": line}
-
-
-def note(text: str, **position: Any) -> dict[str, Any]:
-    """Returns a short text on a map, as a Plotly annotation."""
-    return {"text": text, "showarrow": False, "font": {"size": TYPE["axis"]}, **position}
-
-
-def panel_label(text: str, panel: Panel, **more: Any) -> dict[str, Any]:
-    """Returns a label above the left edge of a panel."""
-    return note(text, x=panel.x - 0.5, y=panel.y - 0.5, xanchor="left", yanchor="bottom", **more)
 
 
 def _axis_labels(layer: Layer, axis: str, spans: set[tuple[int, int, int]]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec
 import plotly.graph_objects as go
 
 from attention.pictures.downsample import MAX_SENT_BLOCKS, MAX_SIDE, keep_only_gaps, pool_for_screen
-from attention.pictures.layout import CHOSEN_COLOR, Spec
+from attention.pictures.marks import CHOSEN_COLOR, Spec
 from attention.pictures.message_contract import Control, Line, Live, Message, OverrideNote, Screen, StepTab
 
 SCRIPTS_DIR = Path(__file__).parent / "figure"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from plotly.colors import hex_to_rgb
 
 from attention.base.errors import ConfigError
+from attention.base.printed import format_number
 from attention.formula.steps import Step, find_step
-from attention.pictures.layout import note
 from attention.pictures.look import LIGHT, TYPE
+from attention.pictures.marks import note
 from attention.trace.layer import Layer
 from attention.trace.stats import StepStats
 
@@ -108,6 +109,44 @@ def _bar(many: bool, colors: str = "fixed") -> dict[str, Any]:
         "orientation": "h", "thickness": 8, "len": (0.25 if many else 0.5) * (1.5 if colors == "log" else 1), "x": 1, "xanchor": "right", "xpad": 0,
         "y": 1, "ypad": 18 if many else 4, "outlinewidth": 0, "tickfont": {"size": TYPE["axis"]}, "ticklabeloverflow": "allow",
     }  # fmt: skip
+
+
+def color_bar(ticks: Mapping[Any, str] | None = None, length: float = 0) -> dict[str, Any]:
+    """A colour bar with labels at some numbers, by default round ones: beside a map, or of a `length` (a part of its width) above it."""
+    above = {
+        "orientation": "h",
+        "len": length,
+        "x": 1,
+        "xanchor": "right",
+        "xpad": 0,
+        "y": 1,
+        "yanchor": "bottom",
+        "ypad": 4,
+    }
+    labels = {} if ticks is None else {"tickvals": [*ticks], "ticktext": [*ticks.values()]}
+    return {
+        "thickness": 8,
+        "outlinewidth": 0,
+        "tickfont": {"size": TYPE["axis"]},
+        **labels,
+        **(above if length else {}),
+    }
+
+
+def between(low: float, high: float, scale: Sequence[Sequence[Any]], bar: Mapping[str, Any]) -> dict[str, Any]:
+    """The colours of cells from `low` to `high`, with their bar."""
+    return {"zmin": low, "zmax": high, "colorscale": scale, "colorbar": bar}
+
+
+def up_to(limit: float, is_signed: bool = True) -> dict[str, Any]:
+    """The colours of cells up to `limit`, with a bar beside them: symmetric around 0, or from 0."""
+    ticks = {-limit: f"−{format_number(limit)}"} if is_signed else {}
+    return between(
+        -limit if is_signed else 0.0,
+        limit,
+        SIGNED if is_signed else POSITIVE,
+        color_bar({**ticks, 0: "0", limit: format_number(limit)}),
+    )
 
 
 def color_keys(

@@ -16,7 +16,6 @@ from torch import Tensor
 from attention.recording.trails import (
     Event,
     Kind,
-    Leaf,
     Multiplication,
     Product,
     Ref,
@@ -97,10 +96,8 @@ def _before(trail: Trail, events: tuple[Event, ...], scaling: Event) -> Tensor:
     """A tensor before the first event that scales it."""
     if isinstance(scaling.operand, Ref):
         return scaling.operand.tensor
-    if isinstance(trail.origin, Product):
-        return run(events, trail.origin.compute())
-    assert isinstance(trail.origin, Leaf)
-    return run(events, trail.origin.tensor.tensor)
+    assert isinstance(trail.origin, Product | Ref)
+    return run(events, trail.origin.compute() if isinstance(trail.origin, Product) else trail.origin.tensor)
 
 
 class Projected(NamedTuple):

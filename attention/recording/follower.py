@@ -32,7 +32,6 @@ from attention.recording.trails import (
     Event,
     Heads,
     Kind,
-    Leaf,
     Multiplication,
     Normalized,
     Product,
@@ -286,7 +285,7 @@ class Follower(TorchFunctionMode):
         if not isinstance(axis, int):  # the implicit axis of F.softmax
             axis = 0 if scores.ndim in (1, 3) else 1
         axis %= scores.ndim
-        trail = self.trail_of(scores) or Trail(Leaf(self.ref(scores), tuple(scores.shape)))
+        trail = self.trail_of(scores) or Trail(self.ref(scores))
         before = Reduced(trail, "log", axis, 0.0, self.ref(scores))
 
         def note(result: Any) -> None:
@@ -380,7 +379,7 @@ class Follower(TorchFunctionMode):
             elif mixed is not None and isinstance(mixed[0].origin, Normalized) and not is_linear:
                 self._attend(mixed[0], product, mixed[2], result)
             else:
-                self._set(result, Trail(replace(origin, shape=tuple(result.shape), dtype=result.dtype), events))
+                self._set(result, Trail(replace(origin, dtype=result.dtype), events))
 
         return note
 
@@ -394,7 +393,6 @@ class Follower(TorchFunctionMode):
             self.ref(left),
             self.ref(right),
             product.spec,
-            (),
             trails[0],
             trails[1],
             bias=added if is_linear else None,
@@ -479,7 +477,7 @@ class Follower(TorchFunctionMode):
         tensors = [each for each in args if isinstance(each, Tensor) and each.ndim > 1 and each.is_floating_point()]
         if len(tensors) != 1 or (name == "div" and tensors[0] is not args[0]):
             return None
-        trail = Trail(Leaf(self.ref(tensors[0]), tuple(tensors[0].shape)))
+        trail = Trail(self.ref(tensors[0]))
         event = self._classified(name, func, args, kwargs, trail, tensors[0])
         if event is None or event.kind != Kind.SCALE:
             return None
@@ -617,7 +615,7 @@ def _rank(trail: Trail) -> int:
     origin = trail.origin
     if isinstance(origin, Product):
         return 2 if origin.is_projection else 3
-    return {Normalized: 4, Heads: 1, Leaf: 0, Reduced: -1}[type(origin)]
+    return {Normalized: 4, Heads: 1, Ref: 0, Reduced: -1}[type(origin)]
 
 
 def _changed_in_place(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from attention.files.picture import patch_tokens, seen_grid
 from attention.formula.functions import project_output
 from attention.formula.names import HEAD_OUTPUT, MAP_AXES, OUTPUT, WEIGHTS
 from attention.formula.scores import BLOCK_ROWS
-from attention.formula.steps import DECLARED, STEPS
+from attention.formula.steps import STEPS
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 
@@ -30,7 +30,7 @@ class Call:
 
     name: str  # the path of the module that computed it, such as "blocks.2.attn"; empty outside of all modules
     where: str  # the line of code, such as "model.py:31"
-    # Tensors of one element of the batch by our names of steps and parameters, in the module's dtype; those of steps have an axis of length 1 for it first.
+    # Tensors of one element of the batch by our names of steps and parameters, in the module's dtype.
     steps: Mapping[str, Tensor]
     # Computes the maps from Q and K, if the code has the steps in the order of ours; None: the steps are shown as recorded.
     formula: Formula | None = None
@@ -58,7 +58,7 @@ def checked(call: Call, exact: Tensor | None = None) -> Call:
     """
     if call.formula is None:
         return call
-    layer, steps = _layer(call), _of_one(call)
+    layer, steps = _layer(call), call.steps
     weights, output = steps.get(WEIGHTS), steps.get(HEAD_OUTPUT)
     is_formula, error = True, None
     if weights is not None:
@@ -87,26 +87,25 @@ def plain(tensor: Tensor) -> Tensor:
     return tensor if tensor.dtype == torch.bool else tensor.float()
 
 
-def trace_of(
-    calls: Sequence[Call],
-    notes: Sequence[str],
-    tokens: Sequence[str] | None,
-    key_tokens: Sequence[str] | None,
-    grid: Any,
-    picture: Any,
-    batch: int,
-) -> Trace:
-    """The trace of recorded calls, one layer for each.
+class Labels(NamedTuple):
+    """What the positions are, as the arguments of `record` say it."""
 
-    `notes` are said too; the other arguments are those of `record`.
+    tokens: Any
+    key_tokens: Any
+    grid: Any
+    picture: Any
+
+
+def trace_of(calls: Sequence[Call], notes: Sequence[str], labels: Labels, batch: int) -> Trace:
+    """The trace of recorded calls, one layer for each, of this element of the batch; `notes` are said too.
 
     Raises:
         ConfigError: tokens are no words, or the grid is none.
         MissingError: no batch has this element.
     """
     check_index("elements of the batch", batch, max(call.batch_size for call in calls))
-    words, key_words = (_words(each, name) for each, name in ((tokens, "tokens"), (key_tokens, "key_tokens")))
-    seen = None if grid is None else seen_grid(grid, picture)
+    words, key_words = _words(labels.tokens, "tokens"), _words(labels.key_tokens, "key_tokens")
+    seen = None if labels.grid is None else seen_grid(labels.grid, labels.picture)
     names, layers, unnamed = _names(calls), [], list[str]()
     for call, name in zip(calls, names, strict=True):
         layer = _with_outputs(replace(_layer(call), name=name), call)
@@ -151,15 +150,9 @@ def trace_of(
     )
 
 
-def _of_one(call: Call) -> dict[str, Tensor]:
-    return {
-        name: tensor[0] if tensor.ndim > len(DECLARED[name].axes) else tensor for name, tensor in call.steps.items()
-    }
-
-
 def _layer(call: Call) -> Layer:
     """The layer of a call, without tokens; with a formula, of what it is computed from."""
-    steps = {name: plain(tensor) for name, tensor in _of_one(call).items()}
+    steps = {name: plain(tensor) for name, tensor in call.steps.items()}
     if call.formula is not None:
         steps = {name: tensor for name, tensor in steps.items() if name not in (*_MAPS, HEAD_OUTPUT, OUTPUT)}
     layer = Layer(call.name, recorded=steps, formula=call.formula, provenance=call.provenance)
@@ -170,7 +163,7 @@ def _layer(call: Call) -> Layer:
 
 def _with_outputs(layer: Layer, call: Call) -> Layer:
     """A layer with the outputs that its formula does not give; with W_O, if it gives the output."""
-    steps = _of_one(call)
+    steps = call.steps
     if layer.formula is not None and HEAD_OUTPUT in steps:
         layer = layer.with_tensors(head_output=plain(steps[HEAD_OUTPUT]))
     if OUTPUT not in steps:

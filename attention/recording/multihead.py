@@ -23,7 +23,6 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode
 from attention.formula.dropout import ProvidedDropout
 from attention.formula.formula import Formula
 from attention.formula.names import INPUT, KEY, MEMORY, OUTPUT, QUERY, VALUE, WEIGHTS
-from attention.formula.steps import is_step
 from attention.recording.layers import Call
 
 _TOLERANCE = 1e-3  # of the largest number of an output; in half precision, more
@@ -105,10 +104,15 @@ class TorchAttention:
 
 def read_function(args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any, batch: int) -> Call:
     """What a call of `F.multi_head_attention_forward` with these arguments computed for one element of the batch."""
-    bound = _OF_FUNCTION.bind(*args, **kwargs)
-    bound.apply_defaults()
     with torch._C.DisableTorchFunction(), torch.no_grad():
-        return _read(bound.arguments, output, batch)
+        return _read(_named(_OF_FUNCTION, *args, **kwargs), output, batch)
+
+
+def _named(signature: inspect.Signature, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """The arguments of a call by their names, with the defaults."""
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    return dict(bound.arguments)
 
 
 def _is_torchs_own(module: nn.Module) -> bool:
@@ -123,9 +127,8 @@ def _is_torchs_own(module: nn.Module) -> bool:
 def _read_module(
     module: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any, batch: int
 ) -> Call:
-    bound = _OF_MODULE.bind(module, *args, **kwargs)
-    bound.apply_defaults()
-    arguments = {name: value for name, value in bound.arguments.items() if name != "self"}
+    arguments = _named(_OF_MODULE, module, *args, **kwargs)
+    del arguments["self"]
     (result, weights), query = output, arguments[QUERY]
     if query.is_nested:
         arguments |= dict.fromkeys((QUERY, KEY, VALUE), _element(query, batch))
@@ -143,9 +146,7 @@ def _read_fast_layer(
     layer: nn.TransformerEncoderLayer, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Tensor, batch: int
 ) -> Call:
     """The attention of an encoder layer that computed everything in one call; its input may be nested, without padding."""
-    bound = _OF_LAYER.bind(layer, *args, **kwargs)
-    bound.apply_defaults()
-    named = bound.arguments
+    named = _named(_OF_LAYER, layer, *args, **kwargs)
     rows, output = (_element(tensor, batch) for tensor in (named["src"], output))
     x = (layer.norm1.forward(rows) if layer.norm_first else rows).transpose(0, 1)
     padding, mask = named["src_key_padding_mask"], named["src_mask"]
@@ -177,7 +178,8 @@ def _element(tensor: Tensor, batch: int) -> Tensor:
 
 
 def _arguments(module: nn.MultiheadAttention, call: Mapping[str, Any]) -> dict[str, Any]:
-    bound = _OF_FUNCTION.bind(
+    return _named(
+        _OF_FUNCTION,
         **call,
         **{name: getattr(module, name) for name in _SAME_NAMES},
         embed_dim_to_check=module.embed_dim,
@@ -186,8 +188,6 @@ def _arguments(module: nn.MultiheadAttention, call: Mapping[str, Any]) -> dict[s
         out_proj_bias=module.out_proj.bias,
         use_separate_proj_weight=not module._qkv_same_embed_dim,
     )
-    bound.apply_defaults()
-    return dict(bound.arguments)
 
 
 def _read(
@@ -237,13 +237,12 @@ def _read(
         )
     if rest is None and bool(result.isfinite().all()) and (not drops or "dropout_mask" in steps):
         steps[OUTPUT] = result
-    # Copied, since adapters merge into parameters for the time of one call, and an optimizer changes them in place.
-    copies = {name: tensor.detach().clone() for name, tensor in steps.items()}
     extra_keys = {"bias_k": one["bias_k"] is not None, "zero": one["add_zero_attn"]}
     return Call(
         name="",
         where="",
-        steps={name: copy[None] if is_step(name) else copy for name, copy in copies.items()},
+        # Copied, since adapters merge into parameters for the time of one call, and an optimizer changes them in place.
+        steps={name: tensor.detach().clone() for name, tensor in steps.items()},
         formula=formula,
         notes=tuple(notes),
         batch_size=batch_size,

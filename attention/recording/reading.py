@@ -30,7 +30,6 @@ from attention.formula.names import (
     VALUE,
     WEIGHTS,
 )
-from attention.formula.steps import is_step
 from attention.recording.axes import (
     Axes,
     Factor,
@@ -200,15 +199,14 @@ def with_output(call: Call, heads: Heads, trail: Trail, product: Multiplication,
     if bool((found < 0).any()) or not is_one_row_each or column[:, 0].numel() != w.shape[1]:
         return call
     output = factor(result, spec.out, (spec.only(0), spec.only(1)), sizes)[row[0, :, 0].to(result.device)]
-    steps = {**call.steps, "w_o": w.T[column[:, 0]], OUTPUT: output[None].detach().cpu().clone()}
+    steps = {**call.steps, "w_o": w.T[column[:, 0]], OUTPUT: output.detach().cpu().clone()}
     if product.added is not None:
         steps["b_o"] = product.added.detach().cpu().flatten().clone()
     return replace(call, steps=steps)
 
 
 def _copies(steps: dict[str, Tensor]) -> dict[str, Tensor]:
-    copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in steps.items()}
-    return {name: copy[None] if is_step(name) else copy for name, copy in copies.items()}
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in steps.items()}
 
 
 def _provenance(steps: dict[str, Tensor], sides: dict[str, _Side]) -> dict[str, str]:

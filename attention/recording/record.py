@@ -15,7 +15,7 @@ from attention.base.errors import AttentionError, ConfigError, ModelError
 from attention.formula.names import KEY, QUERY, VALUE
 from attention.recording.axes import UnclearError
 from attention.recording.follower import Follower, Modules, line_of_code
-from attention.recording.layers import Call, checked, trace_of
+from attention.recording.layers import Call, Labels, checked, trace_of
 from attention.recording.multihead import TorchAttention, read_function
 from attention.recording.reading import Found, read, with_output
 from attention.recording.trails import (
@@ -40,7 +40,7 @@ _DROPOUT = "dropout inside of scaled_dot_product_attention is not shown; the hea
 
 
 class _Recorder(Follower):
-    def __init__(self, modules: Modules, batch: int, batch_sizes: Sequence[int] = ()) -> None:
+    def __init__(self, modules: Modules, batch: int, batch_sizes: Sequence[int]) -> None:
         super().__init__(modules)
         self.calls: list[Call] = []
         self.notes: list[str] = []  # what was not understood
@@ -83,7 +83,6 @@ class _Recorder(Follower):
             self.ref(query),
             self.ref(key.mT),
             scores.spec,
-            shape,
             trails[QUERY],
             key_trail and key_trail.then(turned),
             where=where,
@@ -186,18 +185,8 @@ class _Recording:
     A recording is of one pass.
     """
 
-    def __init__(
-        self,
-        tokens: Sequence[str] | None = None,
-        key_tokens: Sequence[str] | None = None,
-        grid: tuple[int, int] | None = None,
-        picture: Any = None,
-        batch: int = 0,
-        root: nn.Module | None = None,
-        batch_sizes: Sequence[int] = (),
-    ) -> None:
-        self._labels = (tokens, key_tokens, grid, picture)
-        self._batch = batch
+    def __init__(self, labels: Labels, batch: int, root: nn.Module | None, batch_sizes: Sequence[int]) -> None:
+        self._labels, self._batch = labels, batch
         self._root, self._batch_sizes = root, batch_sizes
         self._recorder: _Recorder | None = None
         self._stack = ExitStack()
@@ -236,7 +225,7 @@ class _Recording:
         if not recorder.calls:
             raise ModelError(_nothing(recorder))
         with torch.device("cpu"):
-            return trace_of(recorder.calls, recorder.notes, *self._labels, self._batch)
+            return trace_of(recorder.calls, recorder.notes, self._labels, self._batch)
 
 
 @overload
@@ -302,7 +291,7 @@ def record(
     net = getattr(net, "_orig_mod", net)  # of torch.compile, which has no calls to follow
     sizes = [each.shape[0] for each in args if isinstance(each, Tensor) and each.ndim > 2]
     root = net if isinstance(net, nn.Module) else None
-    recording = _Recording(tokens, key_tokens, grid, picture, batch, root, sizes)
+    recording = _Recording(Labels(tokens, key_tokens, grid, picture), batch, root, sizes)
     if net is None:
         return recording
     with recording:

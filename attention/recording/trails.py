@@ -266,7 +266,6 @@ class Product:
     left: Ref
     right: Ref
     spec: Spec  # the axes of both, and of the result
-    shape: tuple[int, ...]  # of the result
     left_trail: Trail | None = None  # where the factors come from, if it is known
     right_trail: Trail | None = None
     bias: Ref | None = None  # what a projection adds to each of its features
@@ -317,18 +316,10 @@ class Heads:
 
 
 @dataclass(frozen=True, eq=False)
-class Leaf:
-    """A tensor whose making is not followed."""
-
-    tensor: Ref
-    shape: tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False)
 class Trail:
     """An origin, and the calls since."""
 
-    origin: Product | Normalized | Reduced | Heads | Leaf
+    origin: Product | Normalized | Reduced | Heads | Ref  # a `Ref`: a tensor whose making is not followed
     events: tuple[Event, ...] = ()
 
     def then(self, *events: Event) -> Trail:

@@ -1,8 +1,12 @@
-"""Source "file": attention that was saved by another library or exported from the Lab. Recorded values are shown unchanged."""
+"""Source "file": attention that was saved by another library or exported from the Lab; its knobs, and how it is read.
+
+Recorded values are shown unchanged.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from math import prod
@@ -10,18 +14,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from attention.base.cache import CACHE
-from attention.base.errors import FileError
+from attention.base.errors import AttentionError, AwaitedError, FileError
+from attention.base.knobs import Choice, Knob, Text
 from attention.files import labelled, stored_layers
 from attention.files.archives import Archive, quote
 from attention.files.given_mask import MEANINGS, GivenMask, MaskSizes
-from attention.files.plan import Place, Plan, layer_notes, looks_otherwise, row_sum_note
+from attention.files.plan import MAX_CHARACTERS, Place, Plan, layer_notes, looks_otherwise, row_sum_note
 from attention.files.read_plan import read_plan
-from attention.files.stored_layers import WORD_IDS
+from attention.files.stored_layers import PAIRS, WORD_IDS
 from attention.files.stored_names import AxisTokens
 from attention.files.torch_file import as_safetensors, is_torch_file
 from attention.formula.names import WEIGHTS
 from attention.formula.override import Override
 from attention.formula.steps import MAP_AXES, declared
+from attention.sources import Source
+from attention.sources.layer_knobs import read_override, read_sequence
+from attention.sources.matrices import MASK_MEANS
+from attention.sources.reader import Reader, SourceKind
 from attention.trace.layer import Layer
 from attention.trace.trace import SeenPicture, Trace
 from attention.vision import saved_pictures
@@ -38,7 +47,7 @@ _SIDES = ("query_pos", "key_pos")
 
 
 @dataclass(frozen=True)
-class File:
+class File(Source):
     """A file with the attention of some layers: weights; queries, keys and values; scores; or an export of the Lab.
 
     An array has the axes of its step, such as weights [head query_pos key_pos], optionally with a first axis of layers; an array of
@@ -120,17 +129,8 @@ class File:
             content = as_safetensors(content, name, max_bytes)
         return cls(name, blake2b(content, digest_size=16).hexdigest(), max_bytes, max_tokens, content)
 
-    @property
-    def base(self) -> File:
-        """The file without overrides: this trace is the trace of the base, with `config` applied."""
-        return replace(self, config=Override())
-
     def memory_bytes(self) -> int:
-        """The bytes that the trace takes while it is computed, counted in advance.
-
-        Raises:
-            FileError: as for `trace`, for problems with names and sizes.
-        """
+        """The bytes that the trace takes while it is computed, counted in advance."""
 
         def count() -> int:
             return len(self.content) + self._array_bytes(*self._read())
@@ -319,20 +319,15 @@ class File:
         sizes = Layer(recorded=recorded).sizes
         described = own_metadata if "tokens" in own_metadata else archive.metadata
         texts = {**archive.metadata, **{key: own_metadata[key] for key in own_metadata.keys() & saved_pictures.PATCHES}}
-        places = {key: described.get(key) for key in saved_pictures.PATCHES.values()}
-        word_ids = {key: described.get(key) for key in WORD_IDS.values()}
         # Layers share the tokens that they have from the same lists: a thousand copies of thousands of patches would take gigabytes.
-        pairs = {key: described.get(key) for key in stored_layers.PAIRS.values()}
-        lists = (*map(texts.get, saved_pictures.PATCHES), *places.values(), *word_ids.values(), *pairs.values())
+        keys = (*saved_pictures.PATCHES.values(), *WORD_IDS.values(), *PAIRS.values())
+        lists = (*map(texts.get, saved_pictures.PATCHES), *map(described.get, keys))
         same = *map(id, lists), *map(sizes.get, _SIDES)
         if same not in known_tokens:
             sides = list(stored_layers.layer_tokens(self.name, texts, sizes))
-            for i, key in enumerate(places):
-                sides[i] = saved_pictures.with_places(self.name, sides[i], places[key], pictures, key)
-            for i, key in enumerate(word_ids):
-                sides[i] = stored_layers.with_words(self.name, sides[i], word_ids[key], key)
-            for i, key in enumerate(pairs):
-                sides[i] = stored_layers.with_pair(self.name, sides[i], pairs[key], key)
+            for i, (side, key) in enumerate(saved_pictures.PATCHES.items()):
+                placed = saved_pictures.with_places(self.name, sides[i], described.get(key), pictures, key)
+                sides[i] = stored_layers.with_marks(self.name, placed, described, side)
             known_tokens[same] = sides[0], sides[1]
         return known_tokens[same]
 
@@ -347,3 +342,49 @@ def _lengths(places: Mapping[str, Place]) -> dict[str, int]:
     for step, place in places.items():
         lengths |= dict(zip(declared(step).axes, place.shape, strict=True))
     return lengths
+
+
+NAME = "file"
+AXES = Knob(
+    "axes", "", Text(MAX_CHARACTERS), "Axes",
+    "Only if they were read wrongly: the names of the axes in their order, such as head key query. A batch is left out by its name (layer batch head query key), "
+    "and one of its sentences is taken with batch=1. Axes of query, key and value follow after a comma: batch pos head width.",
+    (NAME,), section="More knobs", order=10, placeholder="layer head query key")  # fmt: skip
+TABLE_MEANS = Knob(
+    "table_means", labelled.MEANINGS[0], Choice(labelled.MEANINGS, ("what its numbers say", *labelled.MEANINGS[1:])), "The table means",
+    "Of a text file (.csv, .tsv, .txt): a table without negative numbers, whose rows sum to 1, has weights; another one has scores, of which the softmax makes weights.",
+    (NAME,), section="More knobs", order=50)  # fmt: skip
+FILE = Knob("file", "", Text(300), help="The displayed file, as name:digest.", sources=(NAME,), inline=True)
+
+
+def read(reader: Reader) -> File:
+    """The uploaded file, with overrides of its formula.
+
+    Raises:
+        AwaitedError: the file has not been uploaded.
+    """
+    axes, mask_means, table_means = map(reader.knob, (AXES, MASK_MEANS, TABLE_MEANS))
+    asked = reader.knob(FILE)
+    file: File | None = reader.uploads.file
+    if file is None or asked != link_name(file):
+        name, _, digest = asked.rpartition(":")
+        if not name:
+            raise AwaitedError(
+                f"A file with saved attention ({', '.join(labelled.EXTENSIONS)}): upload it, and every page shows it."
+            )
+        raise AwaitedError(
+            f"The link shows the file {quote(name)} (digest {digest[:8]}…), which is not on this server: upload it to open the link."
+        )
+    file = replace(file, axes=axes, mask_means=mask_means, table_means=table_means)
+    names: tuple[str, ...] = ()
+    with suppress(AttentionError):  # the trace says what is wrong
+        names = file.sequences
+    return replace(file, sequence=read_sequence(reader, names), config=read_override(reader, KIND))
+
+
+KIND = SourceKind(NAME, read, has_formula=True)
+
+
+def link_name(file: File) -> str:
+    """The name and the digest of a file, as in a link."""
+    return f"{file.name}:{file.digest}"

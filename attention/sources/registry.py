@@ -1,24 +1,25 @@
-"""All sources, one line of the table for each, and all their knobs, in the order of their keys in links.
+"""All sources, one line of the table for each; all their knobs, in the order of their keys in links; and a link as a source.
 
 Each source declares its own knobs. Features add sources, with their knobs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 
-from attention.base.knobs import ChoiceAmong, Knob
+from attention.base.knobs import ChoiceAmong, Knob, Limits
 from attention.features import features
 from attention.formula import config
-from attention.sources import file_source, matrices, model, typed_text
-from attention.sources.file_source import AXES, FILE, TABLE_MEANS
+from attention.sources import Source, file, matrices, model, typed_text
+from attention.sources.file import AXES, FILE, TABLE_MEANS
 from attention.sources.layer_knobs import FROZEN, INTERVENTIONS, OTHER, PREFIX_LEN, SEQUENCE, TEXT, TEXT2
 from attention.sources.matrices import DIVISOR, LABELS, MASK_MEANS, MATRICES, MATRIX_HEADS, MATRIX_KIND, VALID_KEYS
 from attention.sources.model import GENERATE, GENERATE_SEED, GENERATE_TEMPERATURE, IMAGE, MODEL, PREDICT, SPECIAL, WORDS
-from attention.sources.reader import SourceKind
+from attention.sources.reader import Reader, SourceKind
 from attention.sources.typed_text import LOWERCASE, PAD
 
-_KINDS = (typed_text.KIND, model.KIND, matrices.KIND, file_source.KIND)
+_KINDS = (typed_text.KIND, model.KIND, matrices.KIND, file.KIND)
 
 
 @cache
@@ -64,3 +65,26 @@ _KNOBS = (
 def all_knobs() -> tuple[Knob, ...]:
     """Every knob that selects or changes the source, in the order of their keys in a link: new ones go to the end of their table."""
     return (*_KNOBS, *(knob for kind in source_kinds().values() for knob in kind.knobs))
+
+
+def read_source(reader: Reader) -> Source:
+    """The source that the knobs describe. Only the knobs of that source are read.
+
+    Raises:
+        AttentionError: the knobs contradict each other, a matrix cannot be read, or an upload is missing.
+    """
+    return source_kinds()[reader.knob(SOURCE)].read(reader)
+
+
+def source_of(texts: Mapping[str, str], limits: Limits) -> tuple[Source, tuple[str, ...]]:
+    """The source that a link describes, and a sentence for each value that was replaced.
+
+    Args:
+        texts: the values of a link or a state file, by key.
+        limits: the operator's limits.
+
+    Raises:
+        AttentionError: the knobs contradict each other, or a matrix cannot be read.
+    """
+    reader = Reader(texts, limits)
+    return read_source(reader), tuple(reader.notes.values())

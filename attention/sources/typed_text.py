@@ -15,6 +15,7 @@ from attention.formula.mask import Mask
 from attention.formula.names import EMBEDDING, INPUT, KEY, MEMORY, POSITION, QUERY, VALUE
 from attention.formula.positions import POSITIONS
 from attention.formula.scores import BUCKETS, SCORES
+from attention.sources import Source
 from attention.sources.layer_knobs import TEXT, TEXT2, read_config, read_sequence
 from attention.sources.reader import Reader, SourceKind
 from attention.trace.cost import Cost
@@ -36,7 +37,7 @@ def _lines(text: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class TypedText:
+class TypedText(Source):
     """A typed text run through one attention layer with seeded random weights.
 
     A word has the same embedding at every position. A knob changes only the matrices that depend on it.
@@ -69,11 +70,7 @@ class TypedText:
         return tuple(_lines(self.text)) or (self.text,)
 
     def memory_bytes(self) -> int:
-        """The bytes that the trace takes while it is computed, counted in advance.
-
-        Raises:
-            TextError, ConfigError: as for `trace`.
-        """
+        """The bytes that the trace takes while it is computed, counted in advance."""
         n_queries = len(self._tokens(self.text, "text", []))
         n_keys = len(self._tokens(self.text2, "second text", [])) if self.text2.strip() else n_queries
         return self._cost(n_queries, n_keys).check(self.max_bytes)
@@ -129,11 +126,6 @@ class TypedText:
             materialize_all_heads=cost.cached_heads == n_heads,
         )
         return Trace(tokens, (layer,), key_tokens, random=True, notes=tuple(notes)).with_config(config)
-
-    @property
-    def base(self) -> TypedText:
-        """The text with default knobs after the scores: this trace is the trace of the base, with `config` applied."""
-        return replace(self, config=self.config.up_to_scores)
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         """The beginning of a Python program that computes the trace: the same draws from the same seeds."""

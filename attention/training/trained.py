@@ -18,6 +18,7 @@ from attention.formula.override import Override
 from attention.patching.intervention import Intervention, as_interventions, parse_codes
 from attention.program.literals import Snippet
 from attention.program.loaded_model import OTHER_IS_PATCHED, PatchedSnippet
+from attention.sources import Intervenable
 from attention.sources.layer_knobs import FROZEN, INTERVENTIONS, OTHER, PREFIX_LEN, read_override
 from attention.sources.reader import Reader, SourceKind
 from attention.trace.trace import Trace
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Trained:
+class Trained(Intervenable):
     """A tiny model that learned one task, at any step of its training.
 
     The model is trained at its first use, in a few seconds, once for all users. The same values give the same
@@ -208,21 +209,6 @@ class Trained:
         """The input text: the example of the task if `text` is empty."""
         return self.text if self.text.strip() else self.plan.task.sample(self.plan.design)
 
-    def with_other_run(self, other: object) -> Trained:
-        """The source with `other` as its other run, where it patches from one and has none. A comparison passes its second state."""
-        if (
-            self.other is not None
-            or not isinstance(other, Trained)
-            or not any(intervention.patch for intervention in self.interventions)
-        ):
-            return self
-        return replace(self, other=replace(other, config=Override(), other=None))
-
-    @property
-    def without_interventions(self) -> Trained:
-        """The same source without interventions."""
-        return replace(self, interventions=(), frozen=False, other=None)
-
     def find_token(self, text: str) -> tuple[int, str]:
         """The id of the answer that a text stands for, and its readable form.
 
@@ -233,11 +219,6 @@ class Trained:
         if text not in answers:
             raise TextError(f"The model answers one of {', '.join(answers)}; got {text[:40]!r}: choose one.")
         return answers.index(text), text
-
-    @property
-    def base(self) -> Trained:
-        """The model without overrides: this trace is the trace of the base, with `config` applied."""
-        return replace(self, config=Override())
 
     def memory_bytes(self) -> int:
         """The bytes that the steps take while they are computed, counted in advance."""

@@ -14,19 +14,21 @@ from attention.export.packing import ArrayPool, source_and_trace
 from attention.formula.names import MASKED_SCORES, WEIGHTS, Cell
 from attention.formula.steps import find_step
 from attention.pictures import scales
-from attention.pictures.charts import GRID_COLOR, POINT_COLOR
 from attention.pictures.heatmap import heatmap_json
-from attention.pictures.layout import (
+from attention.pictures.layout import HEIGHT, PLAIN_AXIS, panel_ticks
+from attention.pictures.look import LIGHT, TYPE
+from attention.pictures.marks import (
     CHOSEN_COLOR,
-    HEIGHT,
-    NO_TEMPLATE,
-    PLAIN_AXIS,
+    POINT_COLOR,
     Spec,
+    axis,
+    cells,
+    draw,
+    frame,
+    joined,
     outline,
     panel_label,
-    panel_ticks,
 )
-from attention.pictures.look import LIGHT, TYPE
 from attention.pictures.message import pack
 from attention.pictures.mosaic import filled_canvas, tile_panels
 from attention.training.jobs import get_film
@@ -45,8 +47,8 @@ N_SEEDS = 20
 _ACROSS = 5
 _HEIGHT = 400  # pixels, for curves beside maps
 _LINES = (
-    ("accuracy", POINT_COLOR, "solid", "right answers"),
-    ("score", LIGHT["weight"], "solid", "weight on the cells that matter"),
+    ("accuracy", POINT_COLOR, "right answers"),
+    ("score", LIGHT["weight"], "weight on the cells that matter"),
 )
 _LOSS = LIGHT["edge"]
 
@@ -133,36 +135,41 @@ def curves(runs: Mapping[str, Sequence[Snapshot]], steps: int, at: int) -> Spec:
     """
     from attention.training.learning import PROBES
 
-    data: list[dict[str, Any]] = []
-    summaries = []
+    drawn, summaries = [], []
     for number, (name, snapshots) in enumerate(runs.items()):
         visible = [snapshot for snapshot in snapshots if snapshot.step <= at]
         if not visible:
             continue
         at_steps = [snapshot.step for snapshot in visible]
-        base = {"type": "scatter", "mode": "lines", "x": at_steps, "showlegend": number == 0}
-        width, suffix = (1.5, f" · {name}") if number else (3, "")
-        for field, color, dash, words in _LINES:
-            line = {"color": color, "width": width, "dash": "dot" if number else dash}
-            ys = [getattr(snapshot, field) for snapshot in visible]
-            hover = f"step %{{x}}<br>{words}{suffix} <b>%{{y:.3f}}</b><extra></extra>"
-            data.append({**base, "y": ys, "line": line, "name": words, "hovertemplate": hover})
-        loss = [snapshot.loss / snapshots[0].loss for snapshot in visible]
-        hover = f"step %{{x}}<br>loss{suffix} <b>%{{customdata:.4g}}</b> nats<extra></extra>"
-        line = {"color": _LOSS, "width": width, "dash": "dot" if number else "solid"}
-        data.append({**base, "y": loss, "customdata": [snapshot.loss for snapshot in visible], "line": line, "name": "loss, relative to its start", "hovertemplate": hover})  # fmt: skip
+        style: dict[str, Any] = {
+            "width": 1.5 if number else 3,
+            "dash": "dot" if number else "solid",
+            "showlegend": number == 0,
+        }
+        suffix = f" · {name}" if number else ""
+        for field, color, words in _LINES:
+            ys, hover = (
+                [getattr(snapshot, field) for snapshot in visible],
+                f"step %{{x}}<br>{words}{suffix} <b>%{{y:.3f}}</b>",
+            )
+            drawn.append(joined(at_steps, ys, hover, color, name=words, **style))
+        hover = f"step %{{x}}<br>loss{suffix} <b>%{{customdata:.4g}}</b> nats"
+        losses = [snapshot.loss for snapshot in visible]
+        relative = [loss / snapshots[0].loss for loss in losses]
+        drawn.append(
+            joined(at_steps, relative, hover, _LOSS, customdata=losses, name="loss, relative to its start", **style)
+        )
         last = visible[-1]
         summaries.append(f"{name}: loss {last.loss:.3g}, accuracy {last.accuracy:.2f}, on gold cells {last.score:.2f}")
     alt = f"Line chart of the learning progress up to step {at} of {steps}: {'; '.join(summaries)}."
-    plain = {"gridcolor": GRID_COLOR, "zeroline": False, "showline": False, "ticks": ""}
-    layout = _layout(
-        "learning", f"on {PROBES} sequences that are never trained on", _HEIGHT, {"l": 48, "r": 16, "t": 70, "b": 112}, "learning", alt,
-        xaxis={**plain, "title": {"text": "step", "standoff": 8}, "range": [0, steps]},
-        yaxis={**plain, "range": [-0.02, 1.05]},
-        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom"},
-        hovermode="closest",
+    legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom"}
+    return draw(
+        frame(
+            "learning", f"on {PROBES} sequences that are never trained on", alt, axis("step", (0, steps)), axis("", (-0.02, 1.05)), _HEIGHT,
+            legend=legend, margin={"l": 48, "b": 112}, meta={"alt": alt},
+        ),
+        *drawn,
     )  # fmt: skip
-    return {"data": data, "layout": layout}
 
 
 def seeds(plans: Sequence[Plan], lasts: Sequence[Snapshot], example: Example) -> Spec:
@@ -189,29 +196,17 @@ def seeds(plans: Sequence[Plan], lasts: Sequence[Snapshot], example: Example) ->
     )
     n_rows, n_columns = weights.shape
     height = round(90 + 620 * min(1.3, max(0.6, n_rows / n_columns)))
-    layout = _layout(
-        "every seed", "weights of the last layer; seed · accuracy · weight on gold cells", height, {"l": 12, "r": 12, "t": 90, "b": 12}, "seeds", alt,
-        xaxis={**PLAIN_AXIS, **panel_ticks(()), "range": [-0.5, n_columns - 0.5]},
-        yaxis={**PLAIN_AXIS, **panel_ticks(()), "range": [n_rows - 0.5, -0.5]},
-        annotations=[panel_label(text, panel, borderpad=0, font={"size": TYPE["axis"]}) for text, panel in zip(captions, used_panels, strict=True)],
+    bare = PLAIN_AXIS | panel_ticks(())
+    small = {"borderpad": 0, "font": {"size": TYPE["axis"]}}
+    return draw(
+        frame(
+            "every seed", "weights of the last layer; seed · accuracy · weight on gold cells", alt,
+            {**bare, "range": [-0.5, n_columns - 0.5]}, {**bare, "range": [n_rows - 0.5, -0.5]}, height, uirevision="seeds",
+            margin={"l": 12, "r": 12, "t": 90, "b": 12}, meta={"alt": alt},
+        ),
+        cells(weights, "", heat),
+        *(panel_label(text, panel, **small) for text, panel in zip(captions, used_panels, strict=True)),
     )  # fmt: skip
-    return {
-        "data": [{"type": "heatmap", "z": weights, **heat, "hoverongaps": False, "hoverinfo": "none"}],
-        "layout": layout,
-    }
-
-
-def _layout(
-    title: str, subtitle: str, height: int, margin: dict[str, int], revision: str, alt: str, **more: Any
-) -> dict[str, Any]:
-    return {
-        "title": {
-            "text": f"<b>{title}</b>", "font": {"size": TYPE["text"]}, "x": 0, "xref": "container", "pad": {"l": 6},
-            "y": 1 - 30 / height, "yref": "container", "yanchor": "bottom", "subtitle": {"text": subtitle, "font": {"size": TYPE["axis"]}},
-        },
-        "template": NO_TEMPLATE, "font": {"size": TYPE["axis"]}, "height": height, "margin": margin, "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)", "uirevision": revision, "meta": {"alt": alt, "step": "", "panels": []}, **more,
-    }  # fmt: skip
 
 
 def pack_film(state: State) -> bytes:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.base.errors import ConfigError
 from attention.base.knobs import Choice, Integer, Knob
 from attention.formula.override import Override
+from attention.sources import Source
 from attention.sources.layer_knobs import read_override, read_sequence
 from attention.sources.reader import Reader, SourceKind
 from attention.trace.trace import Trace
@@ -101,7 +102,7 @@ NOTEBOOKS = tuple(_ENTRIES)
 
 
 @dataclass(frozen=True)
-class Notebook:
+class Notebook(Source):
     """One part of a tutorial notebook, with the numbers of the notebook.
 
     We do not reproduce errors of a notebook; the trace notes each deviation.
@@ -150,11 +151,6 @@ class Notebook:
         entry = _ENTRIES[self.name]
         tokens, layer = RECIPES[self.name](self.sequence)
         return Trace(tokens, (layer,), random=entry.random, notes=entry.notes).with_config(self.config)
-
-    @property
-    def base(self) -> Notebook:
-        """The notebook as published: this trace is the trace of the base, with `config` applied."""
-        return replace(self, config=Override())
 
     def memory_bytes(self) -> int:
         """0: the sizes of a notebook are fixed and small."""

@@ -12,7 +12,7 @@ from attention.features import NAMES, is_here
 
 if TYPE_CHECKING:
     from attention.explanation.derived import DerivedMap
-    from attention.pictures.layout import Spec
+    from attention.pictures.marks import Spec
     from pages.ui.exports.request import Export
 
 

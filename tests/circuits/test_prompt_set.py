@@ -16,8 +16,8 @@ from attention import ConfigError, FileError, Model, circuits
 from attention.circuits import prompts
 from attention.circuits.prompts import ABLATION, DIRECT, ESTIMATE, PATCH
 from attention.models.library import LIBRARY, Settings
-from attention.sources.link import source_of
-from attention.sources.second_state import second_state
+from attention.sources.registry import source_of
+from attention.sources.state import second_state
 from pages.ui.server.limits import LIMITS
 
 ROWS = (

@@ -16,7 +16,7 @@ from attention import Model, circuits
 from attention.circuits.prompts import ABLATION, DIRECT, ESTIMATE, PATCH, PromptSweep
 from attention.circuits.sweep import HeadSweep, Progress
 from attention.models.library import LIBRARY, Settings
-from attention.sources.second_state import second_state
+from attention.sources.state import second_state
 from pages.ui.circuits import ablation
 from pages.ui.server import traces
 

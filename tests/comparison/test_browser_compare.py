@@ -12,7 +12,7 @@ from test_browser import Open, query
 
 from attention import AttentionConfig, TypedText
 from attention.comparison.comparison import HeadIndex, compare
-from attention.sources.second_state import second_state
+from attention.sources.state import second_state
 
 pytestmark = pytest.mark.browser
 TEXT = "the owl asked the moon"

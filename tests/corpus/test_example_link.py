@@ -15,7 +15,7 @@ from attention.corpus.examples import _MAX_LINK_BYTES, example_link
 from attention.corpus.result import HeadsResult
 from attention.formula.names import WEIGHTS
 from attention.models.library import LIBRARY
-from attention.sources.link import source_of
+from attention.sources.registry import source_of
 
 LIMITS = Limits(tokens=256, characters=10_000, d_model=512, heads=16, trace_mb=256)
 

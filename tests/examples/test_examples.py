@@ -12,8 +12,7 @@ from conftest import ROOT
 from attention import ConfigError, File, Trace, TypedText
 from attention.examples import EXAMPLES, Example
 from attention.examples.example import _TRAINED, DATA, KIND, run, stored
-from attention.sources.second_state import compared_state
-from attention.sources.state import Go, Set, State, apply
+from attention.sources.state import Go, Set, State, apply, compared_state
 
 
 def words(trace: Trace) -> list[str]:

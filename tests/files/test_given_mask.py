@@ -21,7 +21,7 @@ from attention.export.program import python
 from attention.files.given_mask import GivenMask, MaskSizes
 from attention.files.matrix_text import parse_matrix
 from attention.formula.override import Override
-from attention.sources.link import source_of
+from attention.sources.registry import source_of
 
 RANDOM = np.random.default_rng(1)
 Q, K, V = (RANDOM.normal(size=(2, 3, 4)) for _ in "qkv")  # [head pos width]

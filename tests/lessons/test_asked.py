@@ -25,7 +25,7 @@ from attention.lessons import grading, markdown
 from attention.lessons.answers import evaluate
 from attention.lessons.lesson import Lesson
 from attention.lessons.templates import templates, with_answer
-from attention.sources.link import source_of
+from attention.sources.registry import source_of
 from benchmarks.hostile import MARKUP, ODD
 from pages.ui.lessons.lesson import LessonsOfTab, context_of
 from pages.ui.server.limits import LIMITS

@@ -21,7 +21,7 @@ from attention.base.knobs import Limits
 from attention.models import library
 from attention.models.folder import TEXT_ALONE, declared_inputs
 from attention.models.library import LIBRARY, Settings
-from attention.sources.link import source_of
+from attention.sources.registry import source_of
 
 LIMITS = Limits(tokens=2048, characters=20_000, d_model=1024, heads=32, trace_mb=128)
 

@@ -26,7 +26,7 @@ from attention.metrics.find_rule import FindRule, find_heads
 from attention.models import running
 from attention.models.library import LIBRARY
 from attention.pictures.steps_view import lab_maps
-from attention.sources.link import source_of
+from attention.sources.registry import source_of
 from pages.ui.server.limits import LIMITS
 
 A, B = "the owl", "a moon blinked"

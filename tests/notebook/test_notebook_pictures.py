@@ -21,7 +21,7 @@ from attention.export.states import State
 from attention.formula.override import Override
 from attention.models.library import LIBRARY, Settings
 from attention.notebook import bring_scripts, show
-from attention.pictures.layout import Spec
+from attention.pictures.marks import Spec
 from attention.pictures.steps_view import maps_over_picture
 
 __all__ = ["open_outputs", "served"]  # fixtures

@@ -17,7 +17,7 @@ from conftest import act_and_settle, chosen_cell_line, click_cell, painted_numbe
 from playwright.sync_api import Browser, Page, expect
 from test_browser import CAUSAL, LINK, TEXT, Open
 
-from attention.pictures.layout import CHOSEN_COLOR
+from attention.pictures.marks import CHOSEN_COLOR
 
 pytestmark = pytest.mark.browser
 CLIPBOARD = {"permissions": ["clipboard-read", "clipboard-write"]}

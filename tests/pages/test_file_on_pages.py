@@ -16,7 +16,7 @@ from test_pages import PAGES, drawn, here, opened, said
 
 from attention import File, FileError
 from attention.files import array_writer
-from attention.sources import link
+from attention.sources import registry
 from pages.ui.page import share
 from pages.ui.server import uploads
 from pages.ui.server.limits import LIMITS
@@ -102,7 +102,7 @@ def test_link_asks_for_its_file_and_labels_a_substitute() -> None:
     assert "is not the same file as in the link" in said(other)
     assert drawn(other)
     with pytest.raises(FileError, match=r"The link shows the file “q\.npz”"):
-        link.source_of(params, LIMITS)
+        registry.source_of(params, LIMITS)
 
 
 def test_unreadable_file_gets_one_sentence_and_the_previous_file_stays() -> None:

@@ -15,10 +15,9 @@ from test_pages import opened, said
 
 from attention import File, Source
 from attention.base.knobs import Text
-from attention.sources.file_source import link_name
-from attention.sources.link import source_of
+from attention.sources.file import link_name
 from attention.sources.reader import Uploads
-from attention.sources.registry import has_knob, source_kinds
+from attention.sources.registry import has_knob, source_kinds, source_of
 from pages.ui.server.limits import LIMITS
 from pages.ui.state import control_row, knob_state, sidebar
 from pages.ui.state.knob_table import COMPARE_KEYS, KNOBS
@@ -142,9 +141,8 @@ from pathlib import Path
 from streamlit.testing.v1 import AppTest
 from attention import AttentionConfig, ConfigError
 from attention.base.knobs import Text
-from attention.sources.file_source import link_name
-from attention.sources.registry import has_knob, source_kinds
-from attention.sources.link import source_of
+from attention.sources.file import link_name
+from attention.sources.registry import has_knob, source_kinds, source_of
 from attention.sources.reader import Uploads
 from pages.ui.server.limits import LIMITS
 from pages.ui.state.knob_table import COMPARE_KEYS, KNOBS

@@ -21,7 +21,7 @@ from attention import Cell, Layer, Model, PictureError, Trace, paper
 from attention.base.tokens import Patch
 from attention.paper import marks
 from attention.pictures.heatmap import heatmap
-from attention.pictures.layout import CHOSEN_COLOR
+from attention.pictures.marks import CHOSEN_COLOR
 from attention.pictures.message import to_plotly
 from attention.pictures.steps_view import lab_maps
 from attention.trace.trace import SeenPicture

@@ -15,7 +15,6 @@ from attention.pictures import heatmap
 from attention.pictures.downsample import MAX_SENT_BLOCKS, pool_for_screen
 from attention.pictures.mosaic import heads_json
 from attention.pictures.scales import drawn_span
-from attention.sources import Configurable
 from attention.sources.typed_text import _MAX_TOKENS_ALL_HEADS
 from attention.trace import compute
 
@@ -96,7 +95,6 @@ def test_changing_the_base_of_an_override_equals_changing_the_source(knobs):
     config = {name: value for name, value in knobs.items() if name not in ("dropout", "init")}
     matrices = Matrices(query=((1.0, 2.0),), key=((3.0, 4.0),), value=((5.0, 6.0),), config=AttentionConfig(**config))
     for source in (long_text(**knobs), matrices):
-        assert isinstance(source, Configurable)
         direct, overridden = source.trace(), source.base.trace().with_config(source.config)
         assert direct.notes == overridden.notes
         assert direct.layers[0].formula == overridden.layers[0].formula

@@ -17,8 +17,8 @@ from tiny_pictures import TinyPictureModels, noise
 from attention import AttentionConfig, Cell, Model, TypedText, metrics
 from attention.pictures import charts, heatmap, message_contract, mosaic, steps_view
 from attention.pictures.downsample import pool_for_screen
-from attention.pictures.layout import Panel
 from attention.pictures.live_inputs import live_inputs
+from attention.pictures.marks import Panel
 from attention.pictures.message import Surroundings, pack
 from attention.sources.registry import source_kinds
 from attention.vision.heads_over_picture import heads_over_picture_json

@@ -54,11 +54,10 @@ from attention.models.library import LIBRARY
 from attention.patching import intervention
 from attention.pictures import live_inputs, view
 from attention.sources import registry
-from attention.sources.file_source import link_name
-from attention.sources.link import read_source, source_of
+from attention.sources.file import link_name
 from attention.sources.matrices import MATRIX_FIELDS
 from attention.sources.reader import Reader, SourceKind, Uploads
-from attention.sources.registry import source_kinds
+from attention.sources.registry import read_source, source_kinds, source_of
 from attention.trace import layer as layers
 from attention.trace.layer import _Attributes, _TensorOf
 

@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT
 
 FOLDER = ROOT / "docs" / "decisions"
-RECORD = "# {number}: A title\n\n- Date: 2026-11-23\n- State: accepted\n\n## Context\n\nWhy.\n\n## Decision\n\nWhat.\n"
+RECORD = "# {number}: A title\n\n- Date: 2026-11-23\n- State: accepted\n- Room: base\n\n## Context\n\nWhy.\n\n## Decision\n\nWhat.\n"
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +48,12 @@ def test_decisions_md_only_points_to_the_records() -> None:
         ("# 0002", "# 0003", "expected NNNN-short-title.md"),
         ("2026-11-23", "23.11.2026", "the date is expected as YYYY-MM-DD, got “23.11.2026”"),
         ("State: accepted", "State: done", "the state is expected as “accepted”"),
-        ("State: accepted", "State: superseded by 3", "the state is expected as “accepted”"),
-        ("State: accepted", "State: superseded by [0003](0003-c.md)", ""),
+        ("State: accepted", "State: superseded by [0003](0003-c.md)", "the state is expected as “accepted”"),
+        ("- Room: base\n", "", "expected NNNN-short-title.md"),
+        ("base\n", "base\n- Replaces: 0004\n", "replaces a record that is not earlier"),
         ("State: accepted", "State: accepted, amended by [0003](0003-c.md)", ""),
-        ("State: accepted", "State: superseded by [0001](0001-a.md)", "names a record that is not later"),
-        ("State: accepted", "State: superseded by [0004](0004-d.md)", "leads to no record"),
+        ("State: accepted", "State: accepted, amended by [0001](0001-a.md)", "names a record that is not later"),
+        ("State: accepted", "State: accepted, amended by [0004](0004-d.md)", "leads to no record"),
         ("What.", "As [0003](0001-a.md).", "leads to no record"),
         ("## Context", "## Reasons", "the sections are expected"),
         ("Why.\n", "", "a section is empty"),
@@ -76,6 +77,23 @@ def test_gaps_and_repeated_decision_numbers_are_reported(
     assert fault.startswith(f"Numbers are expected to be 1, 2, 3, …; {missing} is missing")
 
 
+def test_folded_record_leaves_no_gap(decisions: Any, tmp_path: Path) -> None:
+    (tmp_path / "0003-c.md").write_text(
+        RECORD.format(number="0003").replace("base\n", "base\n- Replaces: 0001, 0002\n")
+    )
+    records, faults = decisions.read(tmp_path)
+    assert faults == []
+    assert records[0].replaced == (1, 2)
+
+
+@pytest.mark.whole
+def test_room_of_every_decision_is_a_folder(decisions: Any) -> None:
+    records, _ = decisions.read(FOLDER)
+    houses = [ROOT, *(ROOT / house for house in ("attention", "pages/ui", "tests"))]
+    rooms = {record.room for record in records} - {decisions.FIRST}
+    assert [room for room in sorted(rooms) if not any((house / room).is_dir() for house in houses)] == []
+
+
 def test_decision_index_lists_every_record_after_the_marker(decisions: Any, tmp_path: Path) -> None:
     (tmp_path / "0001-a.md").write_text(RECORD.format(number="0001"))
     with pytest.raises(FileNotFoundError):
@@ -86,5 +104,5 @@ def test_decision_index_lists_every_record_after_the_marker(decisions: Any, tmp_
     (tmp_path / "README.md").write_text(f"Words.\n{decisions.MARKER}\nold\n")
     text = decisions.index(tmp_path)
     assert text.startswith("Words.\n")
-    assert text.endswith("|---|---|---|---|\n| [0001](0001-a.md) | A title | 2026-11-23 | accepted |\n")
+    assert text.endswith("\n\n### base\n\n- [0001](0001-a.md) A title\n")
     assert "old" not in text

@@ -1,7 +1,7 @@
 """Every module and every file that a docstring, a comment or a document names exists.
 
 A name of ours is found by its form: a dotted name that begins with one of our packages, a path that begins with one of our
-folders, a bare file name, or a name in backticks. CHANGELOG and superseded decision records are history, and may name what no longer exists.
+folders, a bare file name, or a name in backticks. CHANGELOG is history, and may name what no longer exists.
 """
 
 from __future__ import annotations
@@ -102,14 +102,8 @@ def readers() -> Iterator[Path]:
             not generated
             and file.name not in ("CHANGELOG.md", "LICENSE")
             and file.suffix not in (".png", ".gif", ".webp", ".json", ".bin", ".npz", ".parquet", ".safetensors")
-            and not superseded(file)
         ):
             yield file
-
-
-def superseded(file: Path) -> bool:
-    """Whether a file is a decision record that no longer holds."""
-    return file.parent.name == "decisions" and "\n- State: superseded by " in (ROOT / file).read_text(encoding="utf-8")
 
 
 def prose(file: Path, text: str) -> Iterator[tuple[int, str]]:

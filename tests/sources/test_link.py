@@ -10,7 +10,7 @@ from attention import AttentionConfig, AttentionError, Matrices, TypedText
 from attention.base.knobs import Limits, to_text
 from attention.sources import registry
 from attention.sources.layer_knobs import TEXT
-from attention.sources.link import source_of
+from attention.sources.registry import source_of
 
 OWL = TEXT.default
 LIMITS = Limits(tokens=2048, characters=20_000, d_model=1024, heads=32, trace_mb=128)

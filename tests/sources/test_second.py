@@ -3,9 +3,9 @@ from hypothesis import strategies as st
 
 from attention import Model, TypedText
 from attention.base.knobs import Limits, to_text
-from attention.sources import Intervenable, Patchable, registry
-from attention.sources.link import source_of
-from attention.sources.second_state import (
+from attention.sources import Intervenable, registry
+from attention.sources.registry import source_of
+from attention.sources.state import (
     _MAX_CHARACTERS,
     OPENING,
     SECOND,
@@ -58,5 +58,4 @@ def test_overlong_second_state_is_dropped_with_a_note():
 def test_knobs_of_interventions_are_declared_not_guessed(tiny):
     model = Model(tiny("GPT-2"), "a b c")
     assert isinstance(model, Intervenable)
-    assert isinstance(model, Patchable)
     assert not isinstance(TypedText("a b c"), Intervenable)

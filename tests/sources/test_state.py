@@ -4,11 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attention.base.knobs import Limits
-from attention.sources.link import read_source
 from attention.sources.reader import Reader
-from attention.sources.registry import has_formula, source_kinds
-from attention.sources.second_state import KEY, OPENING, compared_state
-from attention.sources.state import Go, Open, Restore, Set, Settle, State, apply
+from attention.sources.registry import has_formula, read_source, source_kinds
+from attention.sources.state import COMPARE, OPENING, Go, Open, Restore, Set, Settle, State, apply, compared_state
 
 LIMITS = Limits(tokens=512, characters=5000, d_model=512, heads=16, trace_mb=64)
 SOURCES = tuple(source_kinds())
@@ -71,7 +69,7 @@ def test_address_of_any_history_is_its_state(history):
 @given(HISTORIES, VALUES)
 def test_changing_one_of_two_states_keeps_the_other(history, values):
     values.pop("source", None)
-    before = after([*history, Go("Explore"), Settle({KEY: OPENING}), Set({"editing": "A"})])
+    before = after([*history, Go("Explore"), Settle({COMPARE: OPENING}), Set({"editing": "A"})])
     changed = apply(before, Set(values, "A"))
     assert changed.other.texts == before.other.texts
     of_b = apply(before, Set(values, "B"))
@@ -103,7 +101,7 @@ def test_way_to_a_source_and_back_restores_its_formula(history, other):
 
 def read(state):
     checked = state.texts.keys() - state.unread
-    reader = Reader(state.texts, LIMITS, checked=checked, wishes=state.wishes)
+    reader = Reader(state.texts, LIMITS, checked=checked, wished=state.wishes)
     config = read_source(reader).config
     texts = {key: str(field.value) for key, field in reader.fields.items() if key in ("d_model", "heads")}
     return config.n_heads, [*reader.notes.values()], apply(state, Settle(texts, reader.wishes))
@@ -144,4 +142,4 @@ def test_long_matrix_stays_where_its_address_has_only_the_size():
     assert restored.texts["x"] == long
     other = apply(apply(state, Set({"x": "1,2"})), Restore({"uploaded": "x:1x400"}))
     assert "x" not in other.texts
-    assert KEY not in other.texts
+    assert COMPARE not in other.texts

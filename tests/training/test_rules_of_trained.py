@@ -9,7 +9,7 @@ import torch
 
 from attention import ConfigError, Intervention
 from attention.metrics import FindRule, find_heads
-from attention.sources import Patchable
+from attention.sources import Intervenable
 from attention.training import Trained
 
 
@@ -49,6 +49,6 @@ def test_stream_of_a_trained_model_ends_in_its_logits() -> None:
 
 
 def test_trained_model_takes_interventions_like_any_other() -> None:
-    assert isinstance(Trained("reverse", steps=1), Patchable)
+    assert isinstance(Trained("reverse", steps=1), Intervenable)
     with pytest.raises(ConfigError, match="got one Intervention: write"):
         Trained("induction", interventions=Intervention(0, 1, ablate="zero"))

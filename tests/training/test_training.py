@@ -16,7 +16,7 @@ from attention.base.knobs import Limits
 from attention.export import program
 from attention.formula.functions import generator
 from attention.patching.intervention import Intervention, parse_codes
-from attention.sources.link import source_of
+from attention.sources.registry import source_of
 from attention.training import TASKS, Plan, Trained, train, trained
 from attention.training.jobs import _RUNNING, get_film
 from attention.training.learning import PROBES, _measure_gold_weight, measure
@@ -242,7 +242,7 @@ def test_snapshot_between_two_pictures_is_trained_on_demand(monkeypatch):
     )
     with pytest.raises(ConfigError, match="from 0 to 50; got 51"):
         Trained("copy", steps=50, at=51).trace()
-    monkeypatch.setattr("attention.training.learning.SECONDS", 0)
+    monkeypatch.setattr("attention.training.learning._SECONDS", 0)
     with pytest.raises(ConfigError, match="too long here"):
         Trained("copy", seed=99).trace()
 

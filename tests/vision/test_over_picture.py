@@ -17,7 +17,7 @@ from attention import Cell, Model, TypedText, explain
 from attention.base.errors import ConfigError, MissingError
 from attention.base.tokens import Patch
 from attention.explanation.derived import NORMS
-from attention.pictures.layout import CHOSEN_COLOR, Spec
+from attention.pictures.marks import CHOSEN_COLOR, Spec
 from attention.pictures.message import pack
 from attention.pictures.message_contract import NO_TOKEN
 from attention.pictures.scales import FITTED

@@ -25,8 +25,7 @@ from attention.explanation import tables
 from attention.files.picture import Picture
 from attention.models.folder import TEXT_ALONE
 from attention.models.library import LIBRARY
-from attention.sources.link import source_of
-from attention.sources.registry import all_knobs
+from attention.sources.registry import all_knobs, source_of
 from attention.vision.examples import EXAMPLES, example_picture, link_name
 from pages.ui.exports import links, route
 from pages.ui.exports.links import Tab

@@ -11,7 +11,7 @@ from attention import circuits
 from attention.base.knobs import Knob, Switch
 from attention.circuits import direct_effects, token_relevance
 from attention.pictures.view import DISTRACTOR, TARGET
-from attention.sources import Patchable
+from attention.sources import Intervenable
 from attention.trace.readout import Readout
 from attention.trace.trace import Trace
 from pages.ui.circuits import ablation, copying, path_patching, prompts, writes
@@ -55,7 +55,7 @@ def _circuits_program(request: Request) -> ExportFile:
 
 def _which_heads(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> Callable[..., Any] | None:
     """Draws which heads matter; returns further columns of the table of heads."""
-    if isinstance(page.source, Patchable):
+    if isinstance(page.source, Intervenable):
         st.markdown("## Which heads matter for the prediction?")
     columns = ablation.matters(page, knobs, open_head)
     path_patching.paths_section(page, knobs)

@@ -27,8 +27,8 @@ from attention.circuits.sweep import (
 from attention.formula.edit_kinds import ABLATIONS
 from attention.formula.override import Override
 from attention.pictures.view import DISTRACTOR, TARGET
-from attention.sources import link
-from attention.sources.second_state import SECOND
+from attention.sources import registry
+from attention.sources.state import SECOND
 from pages.ui.page import long_run, show
 from pages.ui.page.interventions import shown_prediction
 from pages.ui.page.predictions_panel import token_field
@@ -93,7 +93,11 @@ def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> 
 def _second_state(knobs: Knobs, model: Model) -> Model:
     """B, the run to patch from: the second state. Draws a field for its text."""
     knobs.value(SECOND)
-    b = model.other if isinstance(model.other, Model) else link.read_source(knob_state.reader(session().state.other))
+    b = (
+        model.other
+        if isinstance(model.other, Model)
+        else registry.read_source(knob_state.reader(session().state.other))
+    )
     text = b.text if isinstance(b, Model) else ""
     if not is_locked() and model.other is None:
         st.session_state["matters_b"] = text

@@ -22,8 +22,8 @@ from attention.circuits.path_patching import (
 )
 from attention.formula.names import Cell
 from attention.pictures.view import DISTRACTOR, TARGET
-from attention.sources import Patchable, link
-from attention.sources.second_state import SECOND
+from attention.sources import Intervenable, registry
+from attention.sources.state import SECOND
 from pages.ui.page import long_run, show
 from pages.ui.page.interventions import shown_prediction
 from pages.ui.page.predictions_panel import token_field
@@ -44,7 +44,7 @@ _N_LARGEST = 3  # paths that are described in words
 
 def paths_section(page: Page, knobs: Knobs) -> None:
     """Draws path patching, folded; nothing if the source has no model that can run again."""
-    if not isinstance(page.source, Patchable) or not page.trace.predictions:
+    if not isinstance(page.source, Intervenable) or not page.trace.predictions:
         return
     has_other = bool(standing(_OTHER.key))  # a link that names run B opens the panel
     with st.expander("Which paths matter? (path patching)", has_other, key="paths", on_change="rerun") as unfolded:
@@ -70,10 +70,10 @@ def paths_section(page: Page, knobs: Knobs) -> None:
             _draw(page, last.result)
 
 
-def _request(page: Page, knobs: Knobs) -> tuple[Patchable, Patchable, PathRequest] | None:
+def _request(page: Page, knobs: Knobs) -> tuple[Intervenable, Intervenable, PathRequest] | None:
     """Run A, run B and which paths, as the fields describe them; None until there is a run B."""
     source, prediction = page.source, shown_prediction(page.trace)
-    assert isinstance(source, Patchable)
+    assert isinstance(source, Intervenable)
     typed = str(knobs.value(_OTHER)).strip()
     with st.container(horizontal=True, vertical_alignment="bottom"):
         receiver = knobs.value(_RECEIVER)
@@ -102,20 +102,20 @@ def _plain(source: Any) -> Any:
     return replace(source, config=type(source.config)(), **own)
 
 
-def _typed_state(a: Any, text: str) -> Patchable:
-    same: Patchable = replace(a, text=text, **({"input_ids": ()} if isinstance(a, Model) else {}))
+def _typed_state(a: Any, text: str) -> Intervenable:
+    same: Intervenable = replace(a, text=text, **({"input_ids": ()} if isinstance(a, Model) else {}))
     return same
 
 
-def _second_state(a: Patchable) -> Patchable | None:
+def _second_state(a: Intervenable) -> Intervenable | None:
     """The second state of Explore, if this tab has one of the same kind of source."""
     if not knob_state.current_value(SECOND.key):
         return None
-    b = link.read_source(knob_state.reader(session().state.other))
+    b = registry.read_source(knob_state.reader(session().state.other))
     if type(b) is not type(a):
         return None
     st.caption("Run B is the second state of Explore.")
-    second: Patchable = _plain(b)
+    second: Intervenable = _plain(b)
     return second
 
 

@@ -18,7 +18,7 @@ from attention.formula.steps import find_step
 from attention.models.library import LIBRARY
 from attention.pictures import heatmap
 from attention.pictures.heatmap import derived_map_json
-from attention.pictures.layout import Spec
+from attention.pictures.marks import Spec
 from attention.pictures.message import Surroundings
 from attention.pictures.steps_view import cell_line, maps_over_picture
 from attention.pictures.view import DISTRACTOR, HEAT, OVER, TARGET, clamp_cell

@@ -10,9 +10,8 @@ from attention.base.knobs import Integer
 from attention.comparison.comparison import HeadIndex, compare
 from attention.explanation import tables
 from attention.pictures.view import HEAD, LAYER, layer_range
-from attention.sources import Patchable
-from attention.sources.second_state import KEY, OPENING
-from attention.sources.state import State
+from attention.sources import Intervenable
+from attention.sources.state import COMPARE, OPENING, State
 from pages.ui.exports.catalog import CSV
 from pages.ui.exports.request import Export, ExportFile, Request
 from pages.ui.features import Panels
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
 
 def _difference(request: Request) -> ExportFile:
-    first, other = request.source, Request(State(texts={KEY: OPENING, **request.texts}).other.texts, request.tab)
-    source = other.source.with_other_run(first) if isinstance(other.source, Patchable) else other.source
+    first, other = request.source, Request(State(texts={COMPARE: OPENING, **request.texts}).other.texts, request.tab)
+    source = other.source.with_other_run(first) if isinstance(other.source, Intervenable) else other.source
     a, b = traces_of_both(first, source)
     cell = request.cell(a)
     layer = other.value(LAYER, layer_range(b))

@@ -28,14 +28,14 @@ from attention.export import program
 from attention.formula.names import WEIGHTS
 from attention.patching.intervention import describe_head
 from attention.pictures import view
-from attention.pictures.layout import Spec
+from attention.pictures.marks import Spec
 from attention.pictures.message import Surroundings
 from attention.pictures.message_contract import Change, Compared, OverrideNote, Screen
 from attention.pictures.steps_view import cell_line
-from attention.sources import Intervenable, Patchable, link
+from attention.sources import Intervenable, registry
 from attention.sources.layer_knobs import SEQUENCE
 from attention.sources.reader import Field, Reader
-from attention.sources.second_state import SECOND, compared_state, unknown_key_notes
+from attention.sources.state import SECOND, compared_state, unknown_key_notes
 from pages.ui.exports.links import small_download
 from pages.ui.page import explore, interventions, show
 from pages.ui.page.start import Page
@@ -94,8 +94,8 @@ def second(current: Page) -> tuple[Source, Trace, Trace, HeadIndex, Reader]:
         AttentionError: there is no second state.
     """
     reader = knob_state.reader(session().state.other)
-    source = link.read_source(reader)
-    source = source.with_other_run(current.source) if isinstance(source, Patchable) else source
+    source = registry.read_source(reader)
+    source = source.with_other_run(current.source) if isinstance(source, Intervenable) else source
     a, b = traces_of_both(current.source, source)
     layer = reader.knob(view.LAYER, view.layer_range(b))
     at = HeadIndex(layer, reader.knob(view.HEAD, Integer(0, b.layers[layer].n_heads - 1)))

@@ -26,7 +26,7 @@ from attention.base.progress import Watcher
 from attention.formula.names import Cell
 from attention.formula.steps import is_step
 from attention.pictures import view
-from attention.sources import Configurable, Preparable, Source, link
+from attention.sources import Intervenable, Source, registry
 from attention.sources.model import Model
 from attention.sources.reader import Reader, Uploads
 from attention.trace.trace import Trace
@@ -65,7 +65,7 @@ class Request:
     @cached_property
     def knobs(self) -> Reader:
         """The reader of the state's knobs. The uploads are those of the requesting tab."""
-        uploads = Uploads(self.tab.file, self.tab.pictures) if self.tab else None
+        uploads = Uploads(self.tab.file, self.tab.pictures) if self.tab else Uploads()
         return Reader(self.texts, LIMITS, uploads, strict=True)
 
     @cached_property
@@ -75,7 +75,7 @@ class Request:
         Raises:
             AttentionError: the state is invalid.
         """
-        return link.read_source(self.knobs)
+        return registry.read_source(self.knobs)
 
     @property
     def trace(self) -> Trace:
@@ -84,7 +84,7 @@ class Request:
 
     def prepare(self) -> None:
         """Loads or trains the model of the source, if it has one."""
-        if isinstance(self.source, Preparable):
+        if isinstance(self.source, Intervenable):
             self.source.prepare()
 
     def value(self, knob: Knob, within: Range | None = None) -> Any:
@@ -133,10 +133,9 @@ class Export:
     def is_small(self, request: Request) -> bool:
         """Whether the server itself makes this file: a table or a program of a short text, or of a tiny model, whose training is here."""
         source = request.source
-        if isinstance(source, Preparable):
+        if isinstance(source, Intervenable):
             return not isinstance(source, Model)
-        is_short = not isinstance(source, Configurable) or source.memory_bytes() <= _SMALL_BYTES
-        return is_short and not self.is_picture
+        return source.memory_bytes() <= _SMALL_BYTES and not self.is_picture
 
     def step(self, name: str) -> str | None:
         """The step in a file name of this kind, empty if the kind has no step; None if the name is of another kind."""

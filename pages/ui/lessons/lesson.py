@@ -18,8 +18,9 @@ from attention.lessons.lesson import MAX_WORDS, Lesson
 from attention.lessons.markdown import LINK_KEY, MAX_LINE, MAX_OPTION, read_many, to_link, to_markdown
 from attention.lessons.templates import templates, with_answer
 from attention.pictures.view import STEP
-from attention.sources import Source, second_state
-from attention.sources.link import source_of
+from attention.sources import Source
+from attention.sources.registry import source_of
+from attention.sources.state import compared_state
 from attention.trace.trace import Trace
 from pages.ui.exports.links import small_download
 from pages.ui.page.share import copy_buttons
@@ -151,7 +152,7 @@ def _question_form(trace: Trace, cell: Cell, missing: str) -> None:
         show_error(f"A question needs a state that fits into its link, but {missing}")
         return
     # Without row and column, which would reveal the cell that the question is about.
-    drafts = dict(templates(trace, cell, second_state.compared_state(knob_state.shown_texts())))
+    drafts = dict(templates(trace, cell, compared_state(knob_state.shown_texts())))
     kind = st.selectbox("Kind of question", list(drafts), key="ask_kind")
     draft = drafts[kind]
     with st.form("ask_form", border=False):

@@ -13,7 +13,7 @@ from attention.base.knobs import Choice, Knob
 from attention.lessons import markdown
 from attention.lessons.lesson import Lesson
 from attention.pictures.view import KEY, QUERY
-from attention.sources.link import source_of
+from attention.sources.registry import source_of
 from attention.sources.state import Set
 from pages.ui.features import panels
 from pages.ui.lessons.lesson import OPENED, LessonsOfTab, context_of, draw_lesson

@@ -18,7 +18,7 @@ from attention.formula.steps import MAP_AXES, find_step
 from attention.patching import intervention
 from attention.patching.intervention import MAX_INTERVENTIONS, Intervention
 from attention.pictures.view import has_patches
-from attention.sources import Intervenable, Patchable, Source
+from attention.sources import Intervenable, Source
 from attention.sources.layer_knobs import INTERVENTIONS, PREFIX_LEN
 from attention.trace.layer import Layer
 from attention.trace.trace import Prediction, Trace
@@ -47,8 +47,7 @@ def intervention_bar(source: Source | None, trace: Trace | None, cell: Cell | No
             for code in listed:
                 _switch(code, code in codes)
             if listed and not knob_state.is_locked():
-                if isinstance(source, Patchable):
-                    _frozen()
+                _frozen()
                 st.button("Reset", key="changed_reset", type="tertiary", on_click=_set_interventions, args=([],), help="Removes all interventions: the model as published.")  # fmt: skip
         if trace is not None and interventions and (effect := _headline(source, trace)):
             st.markdown(f"**{plain(effect)}**", width="content")
@@ -104,7 +103,7 @@ def _switch(code: str, on: bool) -> None:
     st.checkbox(plain(change.label), key=key, on_change=_toggle, args=(code,), help=plain(change.words), disabled=knob_state.is_locked(), width="content")  # fmt: skip
 
 
-def _forms(cell: Cell, trace: Trace, codes: list[str], source: Source) -> None:
+def _forms(cell: Cell, trace: Trace, codes: list[str], source: Intervenable) -> None:
     zero = Intervention(layer=cell.layer, head=cell.head, ablate="zero")
     st.button(
         f"Ablate (silence) L{cell.layer} H{cell.head}", key="silence", on_click=_add, args=(zero,), disabled=zero.code in codes,
@@ -112,18 +111,17 @@ def _forms(cell: Cell, trace: Trace, codes: list[str], source: Source) -> None:
     )  # fmt: skip
     layer = trace.layers[cell.layer]
     is_settable = layer.wrapped is layer and find_step(cell.step).axes == MAP_AXES
-    kinds = [kind for kind in KINDS if isinstance(source, Patchable) or "patch" not in kind.fields]
-    cells = [kind for kind in kinds if "cells" in kind.fields]
+    cells = [kind for kind in KINDS if "cells" in kind.fields]
     _choose(
         f"Set cell [{cell.row}, {cell.column}]" if is_settable else "Set a cell", "setting", cells, cell, source, layer, disabled=not is_settable,
         help="Sets the chosen cell of S or A to your own number. Click another cell to choose it." if is_settable
         else "First choose S or A above, shown in pieces and with special tokens, and click a cell.",
     )  # fmt: skip
-    _choose("Other interventions", "changing", [kind for kind in kinds if kind not in cells], cell, source, layer)
+    _choose("Other interventions", "changing", [kind for kind in KINDS if kind not in cells], cell, source, layer)
 
 
 def _choose(
-    label: str, key: str, kinds: list[InterventionKind], cell: Cell, source: Source, of: Layer, **more: Any
+    label: str, key: str, kinds: list[InterventionKind], cell: Cell, source: Intervenable, of: Layer, **more: Any
 ) -> None:
     with st.popover(label, key=key, on_change="rerun", **more) as opened:
         if not opened.open:
@@ -138,7 +136,7 @@ def _choose(
         layer, head = places[st.radio("Where", tuple(places), key=f"{key}_where")]
         change = Intervention(layer=layer, head=head, **fields)
         st.caption(plain(change.words))
-        other_text = (_other_text(source),) if change.patch and isinstance(source, Patchable) else ()
+        other_text = (_other_text(source),) if change.patch else ()
         st.button("Apply", key=f"{key}_do", type="primary", on_click=_add, args=(change, *other_text))
 
 
@@ -197,7 +195,7 @@ _FORMS: dict[str, Callable[[Cell, Layer], dict[str, Any] | None]] = {
 """The form of each kind of intervention, by the kind's first field; None while its input is none."""
 
 
-def _other_text(source: Patchable) -> str:
+def _other_text(source: Intervenable) -> str:
     if not source.input_text:  # a model that reads a picture alone
         st.caption("From another picture: patch B of a comparison, which takes it from A.")
         return ""

@@ -8,8 +8,7 @@ from __future__ import annotations
 from attention import Cell
 from attention.pictures.message import Surroundings, pack
 from attention.pictures.message_contract import Sentence
-from attention.sources.link import source_of
-from attention.sources.registry import SOURCE, opening_source, source_kinds
+from attention.sources.registry import SOURCE, opening_source, source_kinds, source_of
 from pages.ui.page.explore import screen_of
 from pages.ui.server.assets import OPENING
 from pages.ui.server.limits import LIMITS

@@ -13,7 +13,7 @@ from attention.base.printed import DIGITS
 from attention.explanation import glossary
 from attention.explanation.tables import MAX_SPREADSHEET_ROWS
 from attention.formula.steps import Parameter
-from attention.pictures.layout import Spec
+from attention.pictures.marks import Spec
 from attention.pictures.message import Surroundings, pack
 from pages.ui import figure
 from pages.ui.exports.links import Link, download_links, small_download

@@ -17,9 +17,8 @@ from attention.pictures.live_inputs import live_inputs
 from attention.pictures.message import Surroundings
 from attention.pictures.steps_view import OverPicture, available_views, cell_line, step_strip
 from attention.pictures.view import HEAT, OVER, has_pair
-from attention.sources.link import source_of
-from attention.sources.second_state import SECOND
-from attention.sources.state import Set
+from attention.sources.registry import source_of
+from attention.sources.state import SECOND, Set
 from pages.ui import address, figure, process
 from pages.ui.features import Sourceless, panels
 from pages.ui.page import interventions, share, show

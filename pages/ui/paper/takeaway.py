@@ -15,7 +15,7 @@ from attention import paper
 from attention.base.errors import PictureError
 from attention.base.knobs import Knob, Real, Switch, Text, to_text
 from attention.pictures.heatmap import heatmap_json
-from attention.pictures.layout import Spec
+from attention.pictures.marks import Spec
 from attention.pictures.message import to_plotly, without_outlines
 from attention.pictures.steps_view import OverPicture, lab_maps
 from attention.pictures.view import HEAT, OVER, PAIR, VIEW

@@ -7,11 +7,11 @@ from urllib.parse import parse_qsl, urlencode
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from attention.sources.second_state import KEY, OPENING
+from attention.sources.state import COMPARE, OPENING
 
 MOVED: dict[str, tuple[str, dict[str, str]]] = {
     "circuits": ("heads", {"heads_inside": "true"}),
-    "compare": ("", {KEY: OPENING}),
+    "compare": ("", {COMPARE: OPENING}),
     "lessons": ("learn", {}),
     "masks": ("", {"explore_mask": "true"}),
     "softmax": ("learn", {"chapter": "softmax"}),

@@ -24,7 +24,7 @@ from attention.base.cache import CACHE
 from attention.base.errors import BusyError, SizeError
 from attention.base.progress import watching
 from attention.models.library import LIBRARY, PARTS, Settings
-from attention.sources import Configurable, Intervenable, Preparable, Source
+from attention.sources import Intervenable, Source
 from attention.sources.model import Model
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
@@ -130,10 +130,10 @@ def trace_of(source: Source) -> Trace:
         AttentionError: the source has no trace.
     """
     key, run_traces = _key(source), scheduler.run_cache()
-    if isinstance(source, Preparable) and key not in run_traces and CACHE.get(_key(source.base)) is None:
+    if isinstance(source, Intervenable) and key not in run_traces and CACHE.get(_key(source.base)) is None:
         with scheduler.without_turn(), watching(watcher()):  # before the lock, so that no other large run waits for it
             source.prepare()
-    needs = source.memory_bytes() if isinstance(source, Configurable) else 0
+    needs = source.memory_bytes()
     with ExitStack() as stack:
         if needs > _LARGE:
             stack.enter_context(scheduler.exclusive())
@@ -154,7 +154,7 @@ def traces_of_both(first: Source, other: Source) -> tuple[Trace, Trace]:
     Raises:
         AttentionError: one of them has no trace, or both need more than `_MAX_PAIR_MB` together.
     """
-    bases = {_key(source.base): source.memory_bytes() for source in (first, other) if isinstance(source, Configurable)}
+    bases = {_key(source.base): source.memory_bytes() for source in (first, other)}
     if sum(bases.values()) > _MAX_PAIR_MB * 2**20:
         raise SizeError(
             f"Two states together may need at most {_MAX_PAIR_MB:,} MB here; got {sum(bases.values()) / 2**20:,.0f} MB: "
@@ -176,7 +176,7 @@ def unchanged_predictions(source: Source) -> Trace | None:
     cached: Trace | None = CACHE.get(key)
     if cached is not None:
         return cached
-    trace = _trace_of(unchanged, unchanged.memory_bytes() if isinstance(unchanged, Configurable) else 0)
+    trace = _trace_of(unchanged, unchanged.memory_bytes())
     return CACHE.get_or_compute(key, lambda: replace(trace, layers=()))
 
 
@@ -206,8 +206,6 @@ def derived_of(source: Source, what: str, make: Callable[[], _Result]) -> _Resul
 
 
 def _trace_of(source: Source, needs: int) -> Trace:
-    if not isinstance(source, Configurable):
-        return _cached(_key(source), source.trace, type(source).__name__)
     base = source.base
 
     def make() -> Trace:
@@ -218,7 +216,7 @@ def _trace_of(source: Source, needs: int) -> Trace:
 
     if isinstance(source, Model) and room() > 2 * FORKER_BYTES:  # its own bytes, and those of a job
         jobs.begin(PARTS)  # its visitor will ask for a sweep, or for a file
-    kind = "" if isinstance(source, Preparable) else type(source).__name__
+    kind = "" if isinstance(source, Intervenable) else type(source).__name__
     return _cached(_key(base), make, kind).with_config(source.config)
 
 

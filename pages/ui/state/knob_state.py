@@ -13,14 +13,26 @@ from attention.files.matrix import Matrix, Stack
 from attention.pictures import view
 from attention.pictures.view import COLUMN, HEAD, HEAT, LAYER, OVER, PAIR, SHOW, STEP, VIEW
 from attention.sources import Source
-from attention.sources.link import read_source
-from attention.sources.matrices import UPLOADED, uploaded_sizes
+from attention.sources.matrices import SYMBOLS, UPLOADED, Shape, uploaded_sizes
 from attention.sources.reader import Reader, Uploads
-from attention.sources.registry import SOURCE, opening_source
-from attention.sources.second_state import EQUAL as NO_DIFFERENCE
-from attention.sources.second_state import KEY, OPENING, compared_state, differences
-from attention.sources.split_heads import SYMBOLS, Shape
-from attention.sources.state import DISPLAY, LONGEST_IN_LINK, Action, Go, Open, Restore, Set, Settle, State, apply
+from attention.sources.registry import SOURCE, opening_source, read_source
+from attention.sources.state import (
+    COMPARE,
+    DISPLAY,
+    EQUAL,
+    LONGEST_IN_LINK,
+    OPENING,
+    Action,
+    Go,
+    Open,
+    Restore,
+    Set,
+    Settle,
+    State,
+    apply,
+    compared_state,
+    differences,
+)
 from pages.ui.server.limits import LIMITS
 from pages.ui.state.knob_table import COLORS, COMPARE_KEYS, COMPARING, DEFAULTS, INLINE_KEYS, KNOBS, knobs_of
 from pages.ui.state.notices import Notes
@@ -261,7 +273,7 @@ def restore_state(texts: Mapping[str, str]) -> None:
 
 def compare() -> None:
     """Puts a second state beside the first."""
-    hold({KEY: OPENING})
+    hold({COMPARE: OPENING})
 
 
 def leave_comparison() -> None:
@@ -274,7 +286,7 @@ def open_last_change() -> None:
     before, after = session().recent_states
     shown = shown_texts(early=True)
     display = {key: text for key, text in shown.items() if key in KNOBS and key not in compared_state(shown)}
-    open_page({**display, **before, KEY: differences(before, after) or NO_DIFFERENCE}, "Explore")
+    open_page({**display, **before, COMPARE: differences(before, after) or EQUAL}, "Explore")
 
 
 # A run.

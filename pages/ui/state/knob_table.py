@@ -12,7 +12,7 @@ from attention.pictures import scales, view
 from attention.sources import layer_knobs as declared
 from attention.sources import registry
 from attention.sources.reader import SourceKind
-from attention.sources.second_state import SECOND
+from attention.sources.state import SECOND
 
 COLORS = Knob(
     "colors", "stretched", Choice(scales.COLORS, ("0 to 1", "largest", "log")), "Colours",

@@ -11,7 +11,7 @@ from attention import find_step
 from attention.base.knobs import Choice, Knob
 from attention.base.tokens import label
 from attention.pictures import scales
-from attention.pictures.layout import Spec
+from attention.pictures.marks import Spec
 from attention.pictures.view import HEAT, OVER
 from attention.vision import heads_over_picture
 from attention.vision.heads_over_picture import heads_over_picture_json

@@ -18,9 +18,10 @@ from streamlit.delta_generator import DeltaGenerator
 from attention.base.errors import AttentionError, FileError
 from attention.files.archives import quote
 from attention.files.picture import LARGE_BYTES, Picture, bytes_to_decode, with_preview
-from attention.sources import Source, second_state
+from attention.sources import Source
 from attention.sources.model import IMAGE
 from attention.sources.reader import Field
+from attention.sources.state import COMPARE, second_state
 from attention.vision.examples import (
     EXAMPLES,
     PREFIX,
@@ -259,7 +260,7 @@ def missing_words(source: Source | None) -> str:
 
 def _shown_names() -> tuple[str, ...]:
     """The names in a link of the pictures that the state shows, those of the second state included."""
-    ours, second = session(), second_state.second_state({}, str(knob_state.current_value(second_state.KEY)))
+    ours, second = session(), second_state({}, str(knob_state.current_value(COMPARE)))
     values = [str(knob_state.current_value(IMAGE.key))] if IMAGE.key in ours.read | ours.kept else []
     values += [second[IMAGE.key]] if ours.state.compares and IMAGE.key in second else []
     return tuple(name for value in values for name in names_in(value))
