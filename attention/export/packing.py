@@ -601,7 +601,7 @@ class _PictureFigures:
 
     def _grid(self, tokens: tuple[str, ...], layout: dict[str, Any]) -> int:
         """The index of what the figures of these tokens share, which is taken out of the layout of a figure."""
-        positions, annotations = layout["meta"]["grid"].pop("positions"), layout.pop("annotations")
+        positions, annotations = layout["meta"]["grid"].pop("positions"), layout.pop("annotations", [])
         edges = [shape for shape in layout.pop("shapes") if shape["line"].get("color") != CHOSEN_COLOR]
         key = tuple((token, token.picture, token.box) if isinstance(token, Patch) else token for token in tokens)
         if key not in self._known:
