@@ -46,11 +46,12 @@ LIGHT = {role: light for role, (light, _) in COLORS.items()}
 def shade(share: float, full: str = "weight") -> str:
     """The CSS of a text on the colour of a `share` from 0 to 1 between `zero` and the colour of the role `full`."""
     ends = zip(COLORS["zero"], COLORS[full], strict=True)
-    light, dark = (text_color_on(_mixed(*pair, share)) for pair in ends)
+    light, dark = (text_color_on(mix(*pair, share)) for pair in ends)
     return f"background: color-mix(in srgb, var(--lab-{full}) {share:.1%}, var(--lab-zero)); color: light-dark({light}, {dark})"
 
 
-def _mixed(first: str, second: str, share: float) -> str:
+def mix(first: str, second: str, share: float) -> str:
+    """The colour #rrggbb at a `share` from 0 to 1 of the way from one to another."""
     channels = ((int(first[i : i + 2], 16), int(second[i : i + 2], 16)) for i in (1, 3, 5))
     return "#" + "".join(f"{round(low + (high - low) * share):02x}" for low, high in channels)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attention.pictures.look import COLORS, contrast
+from attention.pictures.look import COLORS, contrast, mix
 from attention.pictures.scales import PROBABILITY, SIGNED
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +58,17 @@ def test_text_reads_and_lines_are_seen(theme: str) -> None:
         for role in ("edge", "point", "other-point", "chance", "yes", "no"):
             assert contrast(color[role], color[ground]) >= 3, role
     assert contrast(color["on-weight"], color["weight"]) >= 4.5
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_the_chosen_cell_is_seen_on_every_color(theme: str) -> None:
+    color = {role: pair[THEMES[theme]] for role, pair in COLORS.items()}
+    ends = ("zero", "weight"), *itertools.pairwise(("most-negative", "negative", "zero", "positive", "most-positive"))
+    for first, second in ends:
+        for share in np.linspace(0, 1, 21):
+            cell = mix(color[first], color[second], share)
+            # One of the two lines of its outline stands out.
+            assert max(contrast(color[line], cell) for line in ("ink", "ground")) >= 3, (first, second, share)
 
 
 @pytest.mark.parametrize("theme", THEMES)

@@ -109,6 +109,7 @@ export class FirstScreen {
     if (this.masking && !this.maskable) this.mask(false);
     this.drawTools();
     this.layout();
+    if (sent.compared && !previous?.compared) this.root.closest("[data-testid=stMain]")?.scrollTo({ top: 0 }); // to the switch of the states
   }
 
   // Of few tokens, whose cells are single ones.

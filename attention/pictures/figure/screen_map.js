@@ -383,7 +383,13 @@ export class LargeMap {
     }
     if (inside.x) rect(x - 1, g.wordsAbove - 1, size.x + 2, g.y0 + g.tall - g.wordsAbove + 2, `rx="5" fill="none" stroke="${color(column)}" stroke-width="${thick}"`);
     if (inside.y) rect(g.wordsLeft - 1, y - 1, g.x0 + g.side - g.wordsLeft + 2, size.y + 2, `rx="5" fill="none" stroke="${color("query")}" stroke-width="${thick}"`);
-    if (inside.x && inside.y) rect(x - (g.isOutput ? 2 : 1), y - 1, size.x + (g.isOutput ? 4 : 2), size.y + 2, `rx="5" fill="none" stroke="${color("ink")}" stroke-width="${thick + 1.5}"`);
+    if (inside.x && inside.y) {
+      const out = g.isOutput ? 2 : 1;
+      rect(x - out, y - 1, size.x + 2 * out, size.y + 2, `rx="5" fill="none" stroke="${color("ink")}" stroke-width="${thick + 1.5}"`);
+      // Ink alone is weak on the fullest colours: a line in the colour of the ground parts them.
+      const edge = thick / 2 + 1.5;
+      if (Math.min(size.x, size.y) > 12) rect(x - out + edge, y - 1 + edge, size.x + 2 * (out - edge), size.y + 2 - 2 * edge, `rx="3" fill="none" stroke="${color("ground")}" stroke-width="1.5"`);
+    }
     const dashed = `rx="4" fill="none" stroke="${color("ink")}" stroke-width="1.25" stroke-dasharray="3 3"`;
     if (hovered && hovered.row !== null) rect(g.wordsLeft - 1, Y(hovered.row), g.x0 + g.side - g.wordsLeft + 2, size.y, dashed);
     if (hovered && hovered.column !== null) rect(X(hovered.column), g.wordsAbove - 1, size.x, g.y0 + g.tall - g.wordsAbove + 2, dashed);
