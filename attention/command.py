@@ -11,7 +11,7 @@ from pathlib import Path
 
 from attention import __version__
 
-APP_PACKAGES = ("matplotlib", "pandas", "pillow", "safetensors", "sentencepiece", "streamlit", "transformers")
+_APP_PACKAGES = ("matplotlib", "pandas", "pillow", "safetensors", "sentencepiece", "streamlit", "transformers")
 """What the extra `app` installs."""
 _MODULES = {"pillow": "PIL"}  # where the module has another name than its package
 
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> str | int:
     parser.add_argument("--version", action="version", version=__version__)
     options = parser.parse_args(arguments)
 
-    missing = [name for name in APP_PACKAGES if find_spec(_MODULES.get(name, name)) is None]
+    missing = [name for name in _APP_PACKAGES if find_spec(_MODULES.get(name, name)) is None]
     if missing:
         return (
             f"The Lab needs {', '.join(missing)}, which {'are' if len(missing) > 1 else 'is'} not installed: "

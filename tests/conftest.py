@@ -232,7 +232,7 @@ def free_port() -> int:
 
 def script_address(server: str, name: str) -> str:
     """The address of one of our scripts on a server."""
-    return f"{server}/{assets.script(name).removeprefix('./')}"
+    return f"{server}/{assets._script(name).removeprefix('./')}"
 
 
 @contextmanager

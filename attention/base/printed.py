@@ -131,7 +131,7 @@ def power_of_difference(minuend: float, subtrahend: float, places: int) -> Print
     return Printed(f"e^{{{printed.tex}}}", f"e^({printed.text})", difference.exp())
 
 
-def agrees(result: Decimal, value: float) -> bool:
+def _agrees(result: Decimal, value: float) -> bool:
     """Whether a result rounds to the printed digits of `value`."""
     # A tie in the last digit may round up or down, so tiny differences on both sides are accepted.
     candidates = (float(result), float(result) * (1 - 1e-12), float(result) * (1 + 1e-12))
@@ -156,7 +156,7 @@ def with_fewest_digits(make: Callable[[int], Printed], value: float, least: int 
     with localcontext(Context(prec=30, traps=[])):  # infinity and NaN raise no error
         attempts = []
         for digits in range(least, _MOST_DIGITS + 1):
-            attempts.append(_Fitted(printed := make(digits), digits, agrees(printed.value, value)))
+            attempts.append(_Fitted(printed := make(digits), digits, _agrees(printed.value, value)))
             if attempts[-1].agrees:
                 return attempts[-1]
         target = number(value).value

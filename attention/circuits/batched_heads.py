@@ -103,7 +103,7 @@ def _with_patches(
 
 
 @dataclass(frozen=True, eq=False)
-class HeadGradients:
+class _HeadGradients:
     """What the heads of one layer computed, and the gradient of the measured value with respect to it.
 
     Attributes:
@@ -136,7 +136,7 @@ def _count_bytes(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> int
 
 def run_with_gradients(
     loaded: LoadedModel, model_inputs: Mapping[str, Tensor], measurement: Measurement, max_bytes: int = 2**33
-) -> tuple[float, dict[int, HeadGradients]]:
+) -> tuple[float, dict[int, _HeadGradients]]:
     """The measured value of one run, and its gradients by layer of the trace: one forward and one backward pass.
 
     Raises:
@@ -165,12 +165,12 @@ def run_with_gradients(
     for call, layer in zip(calls, loaded.layer_indices, strict=True):
         by_name = {name: next(gradients) for name in call}
         values, found = ({n: _without_batch(n, tensor) for n, tensor in each.items()} for each in (call, by_name))
-        result[layer] = HeadGradients(values, found)
+        result[layer] = _HeadGradients(values, found)
     return float(value.detach()), result
 
 
 def estimated_changes(
-    gradients: Mapping[int, HeadGradients], kind: str, other: Mapping[int, Activations]
+    gradients: Mapping[int, _HeadGradients], kind: str, other: Mapping[int, Activations]
 ) -> dict[int, Tensor]:
     """The estimated change of the measured value when each head is changed, [head] by layer.
 

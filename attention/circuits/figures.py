@@ -271,7 +271,7 @@ def _shade(share: float) -> str:
     return shade(min(1.0, abs(share)), "most-negative" if share < 0 else "most-positive")
 
 
-STEP = "score-terms"
+_STEP = "score-terms"
 """The name of the map, for clicks."""
 
 
@@ -291,9 +291,9 @@ def score_terms_map_json(terms: ScoreTerms, title: str) -> Spec:
     hover = "query: %{y}<br>key: %{x}<br>term <b>%{z:.4g}</b><extra></extra>"
     figure["data"] = [signed_heatmap(values, limit, hovertemplate=hover)]
     figure["layout"]["meta"] |= {
-        "step": STEP, "panels": [asdict(Panel(0, 0, 0, rows, columns))], "axes": ["query part", "key part"], "file": [STEP, "score"]
+        "step": _STEP, "panels": [asdict(Panel(0, 0, 0, rows, columns))], "axes": ["query part", "key part"], "file": [_STEP, "score"]
     }  # fmt: skip
-    figure["layout"]["uirevision"] = f"{STEP} {rows} {columns}"
+    figure["layout"]["uirevision"] = f"{_STEP} {rows} {columns}"
     figure["layout"]["margin"] = {"l": 86, "r": 16, "t": 70, "b": 92}
     set_axes(
         figure, f"who wrote the key {label(terms.key_token, 20)}", f"who wrote the query {label(terms.query_token, 20)}",

@@ -233,7 +233,7 @@ class HeadEstimates:
 
 
 @dataclass(frozen=True)
-class GroupAblation:
+class _GroupAblation:
     """The effect of ablating several heads together, compared with random heads of the same layers.
 
     Attributes:
@@ -394,7 +394,7 @@ def together(
     target: _Token | None = None,
     distractor: _Token | None = None,
     ablation: str = "zero",
-) -> GroupAblation:
+) -> _GroupAblation:
     """The effect of ablating several heads at once, each alone, and random groups of other heads of the same layers.
 
     Everything comes on top of the model's other interventions; the heads need not be ablated in the model.
@@ -423,7 +423,7 @@ def together(
     metric, description = _resolve_metric(model, loaded, inputs, position, target, distractor)
     key = ("together", *_cache_key(model, loaded, inputs), metric, group, ablation)
     if (cached := cache.CACHE.get(key)) is not None:
-        result: GroupAblation = cached
+        result: _GroupAblation = cached
         return result
     random_groups = _random_groups(group, {layer: loaded.sites_by_layer[layer].n_heads for layer, _ in group})
     groups = [group, *((head,) for head in group), *random_groups]
@@ -433,7 +433,7 @@ def together(
     changes = [ablated - baseline for baseline, ablated in pairs]
     alone, random_changes = changes[1 : 1 + len(group)], sorted(changes[1 + len(group) :])
     return cache.CACHE.get_or_compute(
-        key, lambda: GroupAblation(group, description, *pairs[0], tuple(alone), tuple(random_changes))
+        key, lambda: _GroupAblation(group, description, *pairs[0], tuple(alone), tuple(random_changes))
     )
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Method:
+class _Method:
     """A method of relevance.
 
     Attributes:
@@ -41,14 +41,14 @@ class Method:
     paper: str
 
 
-ATTNLRP = Method(
+ATTNLRP = _Method(
     "attnlrp",
     "AttnLRP",
     "AttnLRP depends on its rules: another rule for the softmax or the products gives other numbers, and a token with much relevance "
     "need not be a cause of the prediction.",
     "Achtibat et al. 2024, AttnLRP: Attention-Aware Layer-Wise Relevance Propagation for Transformers",
 )
-ATTENTION_GRADIENT = Method(
+ATTENTION_GRADIENT = _Method(
     "attention-gradient",
     "attention × gradient",
     "Attention × gradient keeps positive parts only, so it hides what lowers the logit; it ignores values and MLPs, and a token with "
@@ -87,7 +87,7 @@ class Relevance:
         maps: by attention × gradient, R = R + Ā R after each layer, beginning with the identity, [query_pos key_pos].
     """
 
-    method: Method
+    method: _Method
     tokens: tuple[str, ...]
     values: Tensor
     position: int
@@ -167,7 +167,7 @@ class Relevance:
         return frame.astype({"position": "Int64"})
 
 
-def _find_method(name: str) -> Method:
+def _find_method(name: str) -> _Method:
     for method in METHODS:
         if method.name == name:
             return method
@@ -220,7 +220,7 @@ def estimate_seconds(trace: Trace, method: str = ATTNLRP.name) -> float:
     return relevance_pass.estimate_seconds(loaded, len(lm_head.predicted_text_ids(inputs)))
 
 
-def _model_of(trace: Trace, method: Method) -> tuple[LoadedModel, dict[str, Tensor], int]:
+def _model_of(trace: Trace, method: _Method) -> tuple[LoadedModel, dict[str, Tensor], int]:
     from attention.sources.repeated_run import TransformerRun
 
     run = trace.model_run
@@ -260,7 +260,7 @@ def _resolve(
 
 
 def _compute(
-    method: Method, loaded: LoadedModel, inputs: dict[str, Tensor], position: int, target: int, max_bytes: int
+    method: _Method, loaded: LoadedModel, inputs: dict[str, Tensor], position: int, target: int, max_bytes: int
 ) -> Relevance:
     import torch
 

@@ -54,7 +54,7 @@ class HeadIndex(NamedTuple):
 _FIRST_HEAD = HeadIndex()
 
 
-class CellChange(NamedTuple):
+class _CellChange(NamedTuple):
     """One cell of a difference: its row and column in the difference, and B − A."""
 
     row: int
@@ -166,14 +166,14 @@ class Difference(Displayed):
         size = re.sub(r"e-0*", "e-", f"{self.largest:.0e}") if self.largest else "0"
         return f"identical to rounding (largest difference {size})" if self.is_identical else ""
 
-    def largest_changes(self, most: int = 5) -> list[CellChange]:
+    def largest_changes(self, most: int = 5) -> list[_CellChange]:
         """The cells that differ most, by decreasing size; none if A and B are identical."""
         if self.is_identical:
             return []
         flat = self.matrix.nan_to_num(nan=0.0).flatten()
         largest = flat.abs().argsort(descending=True, stable=True)[:most].tolist()
         width = self.matrix.shape[1]
-        return [CellChange(index // width, index % width, value) for index in largest if (value := float(flat[index]))]
+        return [_CellChange(index // width, index % width, value) for index in largest if (value := float(flat[index]))]
 
 
 def compare(
@@ -284,7 +284,7 @@ def _combine_hidden(a: Tensor | None, b: Tensor | None, step: Step) -> Tensor | 
     return b if a is None else a if b is None else a | b
 
 
-def describe_change(difference: Difference, change: CellChange) -> str:
+def describe_change(difference: Difference, change: _CellChange) -> str:
     """A change in words: "`it` → `animal` +0.21"; a column without a token is named by its index, a repeated token with its position."""
     row, column = map(_named, difference.axes, (change.row, change.column))
     sign = "+" if change.value > 0 else ""

@@ -25,18 +25,18 @@ _FAR = 40  # characters between a token and the next
 _MAX_LINK_BYTES = 2**14  # servers and proxies refuse longer addresses
 
 
-class ExampleLink(NamedTuple):
+class _ExampleLink(NamedTuple):
     """The values of a link to an example, by key; or why there is none, in a sentence."""
 
     state: dict[str, str] | None
     reason: str = ""
 
 
-def example_link(result: HeadsResult, example: Example, layer: int, head: int) -> ExampleLink:
+def example_link(result: HeadsResult, example: Example, layer: int, head: int) -> _ExampleLink:
     """The link to the cell of one of `result.examples(layer, head, …)`: the text that was read of it, layer, head, query and key."""
     model = _lab_model(result)
     if not model:
-        return ExampleLink(None, f"This server does not have the model {result.model}: open the text where it is.")
+        return _ExampleLink(None, f"This server does not have the model {result.model}: open the text where it is.")
     state = {
         "source": "model",
         "model": model,
@@ -49,8 +49,8 @@ def example_link(result: HeadsResult, example: Example, layer: int, head: int) -
     }
     n_bytes = len(urlencode(state))
     if n_bytes > _MAX_LINK_BYTES:
-        return ExampleLink(None, f"A link has at most {_MAX_LINK_BYTES:,} bytes; that of this text would have {n_bytes:,}: copy the text into the Lab.")  # fmt: skip
-    return ExampleLink(state)
+        return _ExampleLink(None, f"A link has at most {_MAX_LINK_BYTES:,} bytes; that of this text would have {n_bytes:,}: copy the text into the Lab.")  # fmt: skip
+    return _ExampleLink(state)
 
 
 def _lab_model(result: HeadsResult) -> str:
@@ -69,7 +69,7 @@ def _lab_model(result: HeadsResult) -> str:
     return path
 
 
-def examples_html(examples: Sequence[Example], links: Sequence[ExampleLink]) -> str:
+def examples_html(examples: Sequence[Example], links: Sequence[_ExampleLink]) -> str:
     """Returns a list of examples, each with its link to its cell, or with the reason why there is none."""
     rows = []
     for example, to_lab in zip(examples, links, strict=True):

@@ -164,7 +164,7 @@ def make_plan(loaded: LoadedModel, texts: Iterable[str], **options: Any) -> tupl
     folder = LIBRARY.folder(loaded.name)
     checked = RunPlan(
         loaded.name,
-        model_digest(folder),
+        _model_digest(folder),
         folder.name if folder.parent.name == "snapshots" and re.fullmatch("[0-9a-f]{40}", folder.name) else "",
         "float32",
         n_texts,
@@ -191,14 +191,14 @@ def hold_plan(folder: PartsFolder, plan: RunPlan) -> None:
     """
     if not folder.exists(PLAN):
         folder.write(PLAN, plan.to_json().encode(), is_new=True)
-    theirs = read_plan(folder)  # also of a process that began at the same time
+    theirs = _read_plan(folder)  # also of a process that began at the same time
     if difference := plan.difference(theirs):
         raise FileError(
             f"{folder.url} has the parts of another run: {difference}. Choose another folder with -o, or delete this one."
         )
 
 
-def read_plan(folder: PartsFolder) -> RunPlan:
+def _read_plan(folder: PartsFolder) -> RunPlan:
     """The plan of a folder.
 
     Raises:
@@ -209,7 +209,7 @@ def read_plan(folder: PartsFolder) -> RunPlan:
     return RunPlan.from_json(folder.read(PLAN).decode("utf-8", "replace"), f"{folder.url}/{PLAN}")
 
 
-def chunks(plan: RunPlan, texts: Iterable[str]) -> Iterator[Chunk]:
+def _chunks(plan: RunPlan, texts: Iterable[str]) -> Iterator[Chunk]:
     """The chunks of a run, in order.
 
     Raises:
@@ -241,7 +241,7 @@ def missing_chunks(
         FileError: as for `chunks`.
     """
     present = folder.present()  # one list instead of a question for each
-    for chunk in chunks(plan, texts):
+    for chunk in _chunks(plan, texts):
         if chunk.index % shard[1] == shard[0]:
             if chunk.index not in present:
                 yield chunk
@@ -303,7 +303,7 @@ def merge(url: str) -> dict[str, Any]:
     from attention.corpus import heads_table
 
     folder = PartsFolder(url)
-    plan = read_plan(folder)
+    plan = _read_plan(folder)
     present = folder.present()
     missing = [index for index in range(plan.n_chunks) if index not in present]
     if missing:
@@ -337,7 +337,7 @@ def _parts(folder: PartsFolder, plan: RunPlan) -> Iterator[Digest]:
 
 
 @lru_cache(maxsize=8)
-def model_digest(folder: Path) -> str:
+def _model_digest(folder: Path) -> str:
     """SHA-256 of the files of a model: its weights, its config, and its tokenizer.
 
     Raises:
@@ -373,7 +373,7 @@ def _model(name: str, digest: str, device: str) -> LoadedModel:
     """The model of the plan, loaded once in each process."""
     from attention.models.library import LIBRARY
 
-    if model_digest(LIBRARY.folder(name)) != digest:
+    if _model_digest(LIBRARY.folder(name)) != digest:
         raise ModelError(f"The files of {name} on this machine are not those of the plan: copy the same folder here.")
     return LIBRARY.get(name, device)
 

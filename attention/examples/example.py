@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from attention.trace.trace import Trace
 
 DATA = Path(__file__).parent / "data"
-TRAINED = "a tiny model, trained here"
+_TRAINED = "a tiny model, trained here"
 
 
-class Stored(NamedTuple):
+class _Stored(NamedTuple):
     """What an example shows.
 
     Attributes:
-        model: the name of its model; `TRAINED` for one that the source "trained" trains.
+        model: the name of its model; `_TRAINED` for one that the source "trained" trains.
         text: the input of the model.
         layer: the layer, counted from 0.
         head: the head, counted from 0.
@@ -59,20 +59,20 @@ _SMOLLM2, _MINILM = "SmolLM2-135M-Instruct", "all-MiniLM-L6-v2"
 # The names are part of links: add names, but never change one.
 # fmt: off
 EXAMPLES = {
-    "names": Stored(
+    "names": _Stored(
         _SMOLLM2, "When Mary and John went to the store, John gave a drink to Mary.", 24, 4, 13, 1,
         "“John” came twice by then, “Mary” once."),
-    "copper": Stored(
+    "copper": _Stored(
         _SMOLLM2, "The quiet harbor watched the copper moon. The quiet harbor watched the copper moon.", 18, 6, 12, 5,
         "Earlier, “copper” followed “watched the”."),
-    "capital": Stored(
+    "capital": _Stored(
         _SMOLLM2, "Paris is the capital of France and Rome is the capital of Italy.", 23, 4, 11, 7,
         "“Paris” came first; “Rome” is the city that was named last."),
-    "pronoun": Stored(
+    "pronoun": _Stored(
         _MINILM, "the cat sat on the mat because it was tired", 5, 11, 8, 2,
         "“it” could be the “cat” or the “mat”: the “cat” gets more."),
-    "owl": Stored(
-        TRAINED, "an owl asked the moon why", 1, 0, 7, 2,
+    "owl": _Stored(
+        _TRAINED, "an owl asked the moon why", 1, 0, 7, 2,
         "Earlier, “asked” followed “owl”."),
 }
 """The examples by their names in links; the first one is the default."""
@@ -135,7 +135,7 @@ def read(reader: Reader) -> Example:
     return Example(reader.knob(_EXAMPLE), read_override(reader, KIND))
 
 
-def _shown(texts: Mapping[str, str]) -> Stored:
+def _shown(texts: Mapping[str, str]) -> _Stored:
     return EXAMPLES.get(texts.get(_EXAMPLE.key, ""), EXAMPLES[_EXAMPLE.default])
 
 
@@ -161,7 +161,7 @@ KIND = SourceKind(
 )
 
 
-def run(example: Stored, models: Path) -> Trace:
+def run(example: _Stored, models: Path) -> Trace:
     """What the model of an example computes for its text.
 
     Args:
@@ -171,7 +171,7 @@ def run(example: Stored, models: Path) -> Trace:
     Raises:
         ModelError: the model is not there.
     """
-    if example.model == TRAINED:
+    if example.model == _TRAINED:
         from attention.export.states import LIMITS
         from attention.sources.link import source_of
 

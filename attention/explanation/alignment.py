@@ -18,7 +18,7 @@ _MARKS = re.compile(r"^##|[·⏎⇥\s]")
 _LONG = 400  # tokens; beyond that difflib skips frequent words, as it would take quadratic time otherwise
 
 
-class Group(NamedTuple):
+class _Group(NamedTuple):
     """Corresponding tokens of A and B, as slices [start, stop); one of the two may be empty."""
 
     a: tuple[int, int]
@@ -52,13 +52,13 @@ class Alignment:
         description: how partners were found, in words; empty for a one-to-one alignment.
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[_Group, ...]
     description: str = ""
 
     @classmethod
     def identity(cls, size: int) -> Alignment:
         """The alignment of an axis without tokens, such as d_k: each column with the column of the same index."""
-        return cls(tuple(Group((i, i + 1), (i, i + 1)) for i in range(size)))
+        return cls(tuple(_Group((i, i + 1), (i, i + 1)) for i in range(size)))
 
     @cached_property
     def is_identity(self) -> bool:
@@ -68,7 +68,7 @@ class Alignment:
     @cached_property
     def swapped(self) -> Alignment:
         """The alignment with A and B exchanged."""
-        return Alignment(tuple(Group(group.b, group.a) for group in self.groups), self.description)
+        return Alignment(tuple(_Group(group.b, group.a) for group in self.groups), self.description)
 
     def group_index(self, side: str, at: int) -> int:
         """The index of the group that contains the token `at` of a side, "a" or "b"."""
@@ -89,13 +89,13 @@ def align(a: tuple[str, ...], b: tuple[str, ...]) -> Alignment:
         return align(b, a).swapped
     tokens_a, tokens_b = tuple(map(_bare, a)), tuple(map(_bare, b))
     one_text = "".join(map(_text, tokens_a)) == "".join(map(_text, tokens_b))
-    groups: list[Group] = []
+    groups: list[_Group] = []
     if one_text:
         groups += _by_characters(tokens_a, tokens_b, 0, 0)
     else:
         for a0, a1, b0, b1 in _runs(tokens_a, tokens_b):
             if tokens_a[a0:a1] == tokens_b[b0:b1]:
-                groups += (Group((a0 + i, a0 + i + 1), (b0 + i, b0 + i + 1)) for i in range(a1 - a0))
+                groups += (_Group((a0 + i, a0 + i + 1), (b0 + i, b0 + i + 1)) for i in range(a1 - a0))
             else:
                 groups += _between(tokens_a[a0:a1], tokens_b[b0:b1], a0, b0)
     pieces = any(group.has_partners and not group.is_one_to_one for group in groups)
@@ -119,28 +119,28 @@ def _runs(tokens_a: Sequence[str], tokens_b: Sequence[str]) -> list[tuple[int, i
     return [(run[0], run[-1] + 1, run[0], run[-1] + 1) for run in runs]
 
 
-def _between(tokens_a: Sequence[str], tokens_b: Sequence[str], a0: int, b0: int) -> list[Group]:
+def _between(tokens_a: Sequence[str], tokens_b: Sequence[str], a0: int, b0: int) -> list[_Group]:
     """The groups of a run that differs: by characters where these agree, otherwise the tokens of A, then those of B, without partners."""
     if "".join(map(_text, tokens_a)) and "".join(map(_text, tokens_a)) == "".join(map(_text, tokens_b)):
         return list(_by_characters(tokens_a, tokens_b, a0, b0))
     a1, b1 = a0 + len(tokens_a), b0 + len(tokens_b)
     of_a, of_b = ([(i, i + 1) for i in range(*ends)] for ends in ((a0, a1), (b0, b1)))
-    return [*(Group(span, (b0, b0)) for span in of_a), *(Group((a1, a1), span) for span in of_b)]
+    return [*(_Group(span, (b0, b0)) for span in of_a), *(_Group((a1, a1), span) for span in of_b)]
 
 
-def _by_characters(tokens_a: Sequence[str], tokens_b: Sequence[str], a0: int, b0: int) -> Iterator[Group]:
+def _by_characters(tokens_a: Sequence[str], tokens_b: Sequence[str], a0: int, b0: int) -> Iterator[_Group]:
     """The smallest groups that end at the same character; a token without characters is a partner only of an equal token."""
     i = j = 0
     while i < len(tokens_a) or j < len(tokens_b):
         empty_a, empty_b = (at < len(side) and not _text(side[at]) for at, side in ((i, tokens_a), (j, tokens_b)))
         if empty_a and empty_b and tokens_a[i] == tokens_b[j]:
-            yield Group((a0 + i, a0 + i + 1), (b0 + j, b0 + j + 1))
+            yield _Group((a0 + i, a0 + i + 1), (b0 + j, b0 + j + 1))
             i, j = i + 1, j + 1
         elif empty_a:
-            yield Group((a0 + i, a0 + i + 1), (b0 + j, b0 + j))
+            yield _Group((a0 + i, a0 + i + 1), (b0 + j, b0 + j))
             i += 1
         elif empty_b:
-            yield Group((a0 + i, a0 + i), (b0 + j, b0 + j + 1))
+            yield _Group((a0 + i, a0 + i), (b0 + j, b0 + j + 1))
             j += 1
         else:
             from_a, from_b, ahead = i, j, 0  # `ahead`: the number of characters by which A is ahead of B
@@ -149,7 +149,7 @@ def _by_characters(tokens_a: Sequence[str], tokens_b: Sequence[str], a0: int, b0
                     ahead, i = ahead + len(_text(tokens_a[i])), i + 1
                 else:
                     ahead, j = ahead - len(_text(tokens_b[j])), j + 1
-            yield Group((a0 + from_a, a0 + i), (b0 + from_b, b0 + j))
+            yield _Group((a0 + from_a, a0 + i), (b0 + from_b, b0 + j))
 
 
 def _bare(token: str) -> str:

@@ -41,7 +41,7 @@ class _Kind(NamedTuple):
 
 
 # A half is read as a float, which holds the same numbers, so that later steps are computed with enough digits.
-_HALF, _FLOAT, DOUBLE, BOOL = _Kind("float32", 4, True), _Kind("float32", 4), _Kind("float64", 8), _Kind("bool", 1)
+_HALF, _FLOAT, DOUBLE, _BOOL = _Kind("float32", 4, True), _Kind("float32", 4), _Kind("float64", 8), _Kind("bool", 1)
 
 
 Step = str | int | list[str]
@@ -208,7 +208,7 @@ def _add_array(archive: Archive, name: str, path: str, python: str, value: Any) 
     elif 0 in shape or len(shape) > _MAX_AXES:
         archive.refused[path] = _shape_problem(label, shape, "save numbers")
     else:
-        kind = BOOL if isinstance(first, bool) else DOUBLE
+        kind = _BOOL if isinstance(first, bool) else DOUBLE
         archive.arrays[path] = Entry(shape, kind, partial(_load_json, label, value, kind.dtype, shape), python)
 
 
@@ -295,7 +295,7 @@ _SAFETENSORS_KINDS: dict[str, tuple[str, int, _Kind]] = {
     "I16": ("int16", 2, DOUBLE),
     "I8": ("int8", 1, DOUBLE),
     "U8": ("uint8", 1, DOUBLE),
-    "BOOL": ("bool", 1, BOOL),
+    "BOOL": ("bool", 1, _BOOL),
 }
 
 
@@ -503,7 +503,7 @@ def _read_archive(name: str, files: dict[str, _ReadPrefix]) -> Archive:
 
 def _kind_of(header: _Header) -> _Kind | None:
     kind, size = header.dtype.kind, header.dtype.itemsize
-    return {"f": {2: _HALF, 4: _FLOAT, 8: DOUBLE}.get(size), "b": BOOL, "i": DOUBLE, "u": DOUBLE}.get(kind)
+    return {"f": {2: _HALF, 4: _FLOAT, 8: DOUBLE}.get(size), "b": _BOOL, "i": DOUBLE, "u": DOUBLE}.get(kind)
 
 
 def _load_npy(label: str, header: _Header, kind: _Kind, read: _ReadPrefix) -> Tensor:

@@ -17,10 +17,10 @@ from attention.formula.positions import Positions
 from attention.formula.scores import SCORES, Score
 
 MASKS = ("none", *KNOB_RULES, "padding", "custom")
-POSITIONS = tuple(positions.POSITIONS)
+_POSITIONS = tuple(positions.POSITIONS)
 INITS = ("scaled normal", "uniform", "normal", "linear", "identity")
 TEMPERATURE = Real(0.05, 100)  # offered by pages: lower or higher values look like 0 and infinity
-MAX_WIDTH = 4096  # columns of Q, K or V in all heads together, if d_model is smaller
+_MAX_WIDTH = 4096  # columns of Q, K or V in all heads together, if d_model is smaller
 
 _RANDOM_WEIGHTS = ("typed text",)
 _COMPUTED = ("typed text", "matrices")  # sources whose steps the package computes
@@ -76,7 +76,7 @@ class AttentionConfig:
 
     Raises:
         ConfigError: a value is out of range, d_model is not divisible by n_heads and d_k is None, heads · d_k or
-            heads · d_v exceeds both `MAX_WIDTH` and d_model, n_heads is not divisible by n_kv_heads, or "rope" has an odd d_k.
+            heads · d_v exceeds both `_MAX_WIDTH` and d_model, n_heads is not divisible by n_kv_heads, or "rope" has an odd d_k.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2 and equation 1.
     """
@@ -176,7 +176,7 @@ class AttentionConfig:
             )
 
     def _check_width(self, name: str, size: int) -> None:
-        largest = max(MAX_WIDTH, self.d_model)
+        largest = max(_MAX_WIDTH, self.d_model)
         if self.n_heads * size > largest:
             raise ConfigError(
                 f"heads · {name} is at most {largest:,}; got {self.n_heads:,} · {size:,} = {self.n_heads * size:,}: "

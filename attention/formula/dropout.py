@@ -45,13 +45,13 @@ class Dropout:
         import torch
 
         random = torch.stack([self._drawn(layer, head).random[rows] for head in range(layer.n_heads)[heads]])
-        return drop_weights(before, self.share, random)
+        return _drop_weights(before, self.share, random)
 
     def python(self, weights: str) -> list[str]:
         """Lines of plain torch that compute `dropped_weights` from the variable `weights`; they need a `generator`."""
         return [
             f'dropout, random = {self.share!r}, torch.rand({weights}.shape, generator=generator("dropout"))',
-            *inlined(drop_weights, DROPPED_WEIGHTS, weights=weights, rate="dropout"),
+            *inlined(_drop_weights, DROPPED_WEIGHTS, weights=weights, rate="dropout"),
         ]
 
     def arithmetic(self, symbol: str, weight: float, query: int, key: int, hidden: bool, by: float) -> Arithmetic:
@@ -143,7 +143,7 @@ def _unchanged(weight: float) -> Arithmetic:
     return Arithmetic("", [line], [line], "The provided mask has a 1 here: the weight does not change.", [weight])
 
 
-def drop_weights(weights: Weights, rate: float, random: Weights) -> Weights:
+def _drop_weights(weights: Weights, rate: float, random: Weights) -> Weights:
     """The weights after dropout: 0 where `random` is below `rate`, the others divided by 1 − rate.
 
     Rows sum to 1 only on average. With the same random numbers, a larger rate drops a superset of cells.

@@ -20,7 +20,7 @@ from attention.base.errors import ConfigError
 if TYPE_CHECKING:
     from attention.formula.tensor_types import Visible
 
-MAX_POSITIONS = 4096  # rows or columns of a custom mask
+_MAX_POSITIONS = 4096  # rows or columns of a custom mask
 
 
 def causal(n_queries: int, n_keys: int) -> Visible:
@@ -81,7 +81,7 @@ def _decode(cells: str) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
     try:
         size, _, packed = cells.partition(".")
         rows, columns = (int(n) for n in size.split("x"))
-        if not (1 <= rows <= MAX_POSITIONS and 1 <= columns <= MAX_POSITIONS):
+        if not (1 <= rows <= _MAX_POSITIONS and 1 <= columns <= _MAX_POSITIONS):
             raise ValueError(size)
         n_bytes = -(-rows * columns // 8)
         # Decompresses at most these bytes, against decompression bombs.

@@ -57,7 +57,7 @@ _HEAD_OUTPUT_AXES = ("head", "query_pos", "d_v")
 
 
 @dataclass(frozen=True, repr=False)
-class MapStep(Step):
+class _MapStep(Step):
     """A map [head query_pos key_pos]; `compute_block` computes it from the previous map."""
 
     def available(self, layer: LayerView) -> bool:
@@ -100,9 +100,9 @@ class MapStep(Step):
         return block if head is None else block[0]
 
 
-def maps_of(layer: LayerView) -> list[MapStep]:
+def maps_of(layer: LayerView) -> list[_MapStep]:
     """The maps of a layer in order, each computed from the previous one; the last multiplies the values."""
-    return [step for step in layer.steps if isinstance(step, MapStep)]
+    return [step for step in layer.steps if isinstance(step, _MapStep)]
 
 
 def formula_of(layer: LayerView) -> Formula:
@@ -126,7 +126,7 @@ def require_previous(previous: Scores | None) -> Scores:
 
 
 @dataclass(frozen=True, repr=False)
-class _RawScores(Product, MapStep):
+class _RawScores(Product, _MapStep):
     """Step S: the scores before scaling; the score function is an entry of `attention.formula.scores.SCORES`."""
 
     def formula_in(self, formula: Formula) -> str:
@@ -168,7 +168,7 @@ SCORES = _RawScores(
 
 
 @dataclass(frozen=True, repr=False)
-class _ScaledScores(MapStep):
+class _ScaledScores(_MapStep):
     """Step S′: the scores over divisor · temperature."""
 
     def formula_in(self, formula: Formula) -> str:
@@ -244,7 +244,7 @@ SCALED_SCORES = _ScaledScores(
 
 
 @dataclass(frozen=True, repr=False)
-class _CappedScores(MapStep):
+class _CappedScores(_MapStep):
     """Step C: cap · tanh(S′ / cap)."""
 
     def compute_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
@@ -288,7 +288,7 @@ CAPPED_SCORES = _CappedScores(
 
 
 @dataclass(frozen=True, repr=False)
-class _BiasedScores(MapStep):
+class _BiasedScores(_MapStep):
     """The scores plus the bias, which is an entry of `attention.formula.scores.BIASES`."""
 
     def compute_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
@@ -314,7 +314,7 @@ BIASED_SCORES = _BiasedScores(
 
 
 @dataclass(frozen=True, repr=False)
-class _MaskedScores(MapStep):
+class _MaskedScores(_MapStep):
     """Step M: the scores as they enter the normalizer."""
 
     def compute_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
@@ -384,7 +384,7 @@ def _hides(work: StepContext[E_co], key: int) -> bool:
 
 
 @dataclass(frozen=True, repr=False)
-class _NormalizedWeights(MapStep):
+class _NormalizedWeights(_MapStep):
     """Step A: the weights; the normalizer is an entry of `attention.formula.normalizers.NORMALIZERS`."""
 
     def formula_in(self, formula: Formula) -> str:
@@ -506,7 +506,7 @@ def _limit(writer: ProgramWriter) -> list[str]:
 
 
 @dataclass(frozen=True, repr=False)
-class _DroppedWeights(MapStep):
+class _DroppedWeights(_MapStep):
     """Step D: the weights after the dropout of the formula's `attention.formula.dropout.Dropout`."""
 
     def formula_in(self, formula: Formula) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from attention.formula.formula import Formula
 
-Kind = Literal["signed", "probability"]
+_Kind = Literal["signed", "probability"]
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class Step:
     tex: str
     axes: tuple[str, ...]
     formula: str
-    kind: Kind
+    kind: _Kind
     _: KW_ONLY
     equation: str = ""
     words: str = ""

@@ -126,7 +126,7 @@ def _is_index(text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Kind:
+class _Kind:
     """One kind of question.
 
     Attributes:
@@ -179,8 +179,8 @@ def _always(*_: Any) -> bool:
     return True
 
 
-KINDS: dict[str, Kind] = {
-    "cell": Kind(_cell, _same, {
+KINDS: dict[str, _Kind] = {
+    "cell": _Kind(_cell, _same, {
         "swapped": lambda guess, truth: guess == truth[::-1],
         "row": lambda guess, truth: guess[0] == truth[0],
         "column": lambda guess, truth: guess[1] == truth[1],
@@ -191,19 +191,19 @@ KINDS: dict[str, Kind] = {
         ("column", "The column is right. Now look for the row."),
         ("elsewhere", "Both row and column are different: read the names beside the map and above it."),
     )),
-    "key": Kind(_natural, _same, {
+    "key": _Kind(_natural, _same, {
         "before": lambda guess, truth: guess < truth,
         "after": lambda guess, truth: guess > truth,
     }, default_replies=(
         ("before", "The right key comes later in the text."),
         ("after", "The right key comes earlier in the text."),
     )),
-    "choice": Kind(_text, _same, options=("more", "less", "the same"), default_replies=(
+    "choice": _Kind(_text, _same, options=("more", "less", "the same"), default_replies=(
         ("more", "It does not increase: think of the numbers that it depends on, and of the others in its row."),
         ("less", "It does not decrease: think of the numbers that it depends on, and of the others in its row."),
         ("the same", "Something that it depends on changes: follow the formula step by step."),
     )),
-    "order": Kind(lambda sent: _items(sent, _natural), _same, {
+    "order": _Kind(lambda sent: _items(sent, _natural), _same, {
         "backwards": lambda guess, truth: guess == truth[::-1],
         "first": lambda guess, truth: guess[0] != truth[0],
         "later": _always,
@@ -212,14 +212,14 @@ KINDS: dict[str, Kind] = {
         ("first", "Another key has the largest number."),
         ("later", "The first is right. Continue downwards from there."),
     )),
-    "number": Kind(_number, lambda guess, truth, far: abs(guess - truth) <= far + 1e-9, {
+    "number": _Kind(_number, lambda guess, truth, far: abs(guess - truth) <= far + 1e-9, {
         "too small": lambda guess, truth: guess < truth,
         "too large": lambda guess, truth: guess > truth,
     }, default_replies=(
         ("too small", "The right number is larger."),
         ("too large", "The right number is smaller."),
     )),
-    "row": Kind(
+    "row": _Kind(
         lambda sent: _items(sent, _number),
         lambda guess, truth, far: len(guess) == len(truth)
         and all(abs(guessed - true) <= far + 1e-9 for guessed, true in zip(guess, truth, strict=True)),

@@ -40,7 +40,7 @@ _INVISIBLE = ("Cc", "Cs", "Co", "Cn")  # categories of removed characters
 _OVERRIDES = "\u202d\u202e"  # they override the reading direction of the text after them
 
 
-def from_markdown(name: str, text: str) -> Lesson:
+def _from_markdown(name: str, text: str) -> Lesson:
     """The lesson in a Markdown file.
 
     Raises:
@@ -119,7 +119,7 @@ def read_many(content: bytes) -> dict[str, Lesson]:
     if len(parts) > 2 * _MAX_LESSONS:
         raise FileError(f"A file has at most {_MAX_LESSONS} lessons; got {len(parts) // 2}: split it.")
     pairs = zip(parts[::2], parts[1::2], strict=True)
-    lessons = [from_markdown(str(number), f"---\n{front}---\n{body}") for number, (front, body) in enumerate(pairs, 1)]
+    lessons = [_from_markdown(str(number), f"---\n{front}---\n{body}") for number, (front, body) in enumerate(pairs, 1)]
     digest = blake2b(content, digest_size=4).hexdigest()
     return {(name := f"{digest}-{lesson.name}"): replace(lesson, name=name) for lesson in lessons}
 
@@ -133,7 +133,7 @@ def is_uploaded(name: str) -> bool:
 def builtin_lessons() -> dict[str, Lesson]:
     """The built-in lessons, from one row of scores to a head of a real model, by name and in the order of their files."""
     texts = {file.stem.partition("-")[2]: file.read_text(encoding="utf-8") for file in sorted(_FOLDER.glob("*.md"))}
-    return {name: from_markdown(name, text) for name, text in texts.items() if _can_be_asked(text)}
+    return {name: _from_markdown(name, text) for name, text in texts.items() if _can_be_asked(text)}
 
 
 def _can_be_asked(text: str) -> bool:

@@ -141,7 +141,7 @@ def scores_of(layer: Layer, cell: Cell) -> Tensor:
     return row
 
 
-class Averages(NamedTuple):
+class _Averages(NamedTuple):
     """The running average of the rows of X, computed in three ways [query_pos d_model], and the weights [query_pos key_pos]."""
 
     loop: Tensor
@@ -156,7 +156,7 @@ class Averages(NamedTuple):
         return max(float((first - second).abs().max()) for first, second in pairs)
 
 
-def averages(x: Tensor) -> Averages:
+def averages(x: Tensor) -> _Averages:
     """Each row of X [query_pos d_model] averaged with all rows before it: a loop, a triangular matrix, a masked softmax.
 
     Source: A. Karpathy, "Let's build GPT: from scratch, in code, spelled out" (the averaging trick).
@@ -167,7 +167,7 @@ def averages(x: Tensor) -> Averages:
     triangle = (ones / ones.sum(dim=1, keepdim=True)) @ x
     zeros = torch.zeros(size, size, dtype=x.dtype)
     weights = NORMALIZERS["softmax"].weights(zeros.masked_fill(~mask_tensor.causal(size, size), -math.inf))
-    return Averages(loop, triangle, weights @ x, weights)
+    return _Averages(loop, triangle, weights @ x, weights)
 
 
 def has_rows(layer: Layer) -> bool:
@@ -175,7 +175,7 @@ def has_rows(layer: Layer) -> bool:
     return layer.has(INPUT) or layer.has(VALUE)
 
 
-def averaging_traces(trace: Trace, layer: int = 0) -> tuple[Averages, dict[str, Trace]]:
+def averaging_traces(trace: Trace, layer: int = 0) -> tuple[_Averages, dict[str, Trace]]:
     """The averaging trick on the rows of a trace: the numbers, and a trace to draw for each of the three computations."""
     source = trace.layer(layer)
     x, tokens = (source[INPUT], source.tokens) if source.has(INPUT) else (source.matrix(VALUE), source.key_tokens)

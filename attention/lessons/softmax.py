@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 Row = tuple[float, ...]
 
-TEMPERATURES = (0.125, 0.5, 1.0, 2.0, 8.0)
+_TEMPERATURES = (0.125, 0.5, 1.0, 2.0, 8.0)
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 10.0  # the ends of the curves; beyond them little changes
 FACTORS = (1, 2, 5, 8, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 MAX_NUMBERS = 32
@@ -108,12 +108,12 @@ def curve() -> pd.DataFrame:
 
 
 @dataclass(frozen=True, eq=False)
-class Spread:
+class _Spread:
     """One row of numbers and its softmax at several temperatures.
 
     Attributes:
-        shares: the softmax of row / temperature by temperature, for `TEMPERATURES`; each sums to 1.
-        temperatures: a fine grid for the next two, which includes `TEMPERATURES`.
+        shares: the softmax of row / temperature by temperature, for `_TEMPERATURES`; each sums to 1.
+        temperatures: a fine grid for the next two, which includes `_TEMPERATURES`.
         variance: the variance of the shares at each grid point, with n − 1 in the denominator like torch's ``var``.
         entropy: the entropy of the shares at each grid point, in nats: 0 if one number takes all, ln n if
             all are equal.
@@ -127,26 +127,26 @@ class Spread:
 
     def frame(self) -> pd.DataFrame:
         """The shares of every number at each temperature, and their variance and entropy."""
-        marked = [int(np.flatnonzero(self.temperatures == t)[0]) for t in TEMPERATURES]
+        marked = [int(np.flatnonzero(self.temperatures == t)[0]) for t in _TEMPERATURES]
         names = [f"{i}: {number:g}" for i, number in enumerate(self.row)]
         table = pd.DataFrame(list(self.shares.values()), columns=names)
-        table.insert(0, "temperature", TEMPERATURES)
+        table.insert(0, "temperature", _TEMPERATURES)
         table["variance"], table["entropy"] = self.variance[marked], self.entropy[marked]
         return table
 
 
-def spread(row: Row) -> Spread:
+def spread(row: Row) -> _Spread:
     """The softmax of a row at several temperatures, in double precision."""
     x = np.array(row)
-    fine = np.unique(np.concatenate([np.geomspace(MIN_TEMPERATURE, MAX_TEMPERATURE, 101), TEMPERATURES]))
+    fine = np.unique(np.concatenate([np.geomspace(MIN_TEMPERATURE, MAX_TEMPERATURE, 101), _TEMPERATURES]))
     shares = {t: _softmax(x / t) for t in fine.tolist()}
     variances = np.array([share.var(ddof=1) for share in shares.values()])
     entropies = np.array([float(_entropy(share)) for share in shares.values()])
-    return Spread(row, {t: shares[t] for t in TEMPERATURES}, fine, variances, entropies)
+    return _Spread(row, {t: shares[t] for t in _TEMPERATURES}, fine, variances, entropies)
 
 
 @dataclass(frozen=True)
-class Overflow:
+class _Overflow:
     """One row of large numbers through two softmaxes in single precision.
 
     Attributes:
@@ -174,7 +174,7 @@ class Overflow:
         return pd.DataFrame({name: list(map(_format, row)) for name, row in zip(names, columns, strict=True)})
 
 
-def overflow(row: Row, factor: float) -> Overflow:
+def overflow(row: Row, factor: float) -> _Overflow:
     """The naive softmax beside the stable one for row · factor in float32."""
     import torch
 
@@ -187,7 +187,7 @@ def overflow(row: Row, factor: float) -> Overflow:
     numbers, powers, naive, shifted, stable = (tuple(each.tolist()) for each in rows)
     failed = not bool(torch.allclose(shares, right, atol=1e-6))
     words = _why(max(numbers), powers, float(exps.sum()), naive)
-    return Overflow(numbers, powers, naive, shifted, stable, failed, words)
+    return _Overflow(numbers, powers, naive, shifted, stable, failed, words)
 
 
 def _why(highest: float, powers: Row, total: float, naive: Row) -> str:
@@ -255,14 +255,14 @@ def softmax_curve(curve: pd.DataFrame) -> Spec:
     return figure
 
 
-def shares_by_temperature(lesson: Spread) -> Spec:
+def shares_by_temperature(lesson: _Spread) -> Spec:
     """The shares of a row as bars: one group per number, one colour per temperature."""
     figure = empty_chart(
         "softmax(x / temperature)",
         "at five temperatures; the bars of one colour sum to 1",
-        f"Bar chart of the softmax of {len(lesson.row)} numbers at the temperatures {', '.join(map(_format_temperature, TEMPERATURES))}: the largest "
+        f"Bar chart of the softmax of {len(lesson.row)} numbers at the temperatures {', '.join(map(_format_temperature, _TEMPERATURES))}: the largest "
         f"number, {max(lesson.row):g}, gets "
-        + ", ".join(f"{max(lesson.shares[t]):.4f} at {_format_temperature(t)}" for t in TEMPERATURES)
+        + ", ".join(f"{max(lesson.shares[t]):.4f} at {_format_temperature(t)}" for t in _TEMPERATURES)
         + ".",
     )
     positions = np.arange(len(lesson.row))
@@ -279,34 +279,34 @@ def shares_by_temperature(lesson: Spread) -> Spec:
     return figure
 
 
-def variance_by_temperature(lesson: Spread) -> Spec:
+def variance_by_temperature(lesson: _Spread) -> Spec:
     """The variance of the shares against temperature, with the five temperatures marked."""
     return _against_temperature(
         lesson, lesson.variance, "variance", f"of the shares: from 0 (all equal) to {1 / len(lesson.row):.3g}", 1 / len(lesson.row), "one number takes all"
     )  # fmt: skip
 
 
-def entropy_by_temperature(lesson: Spread) -> Spec:
+def entropy_by_temperature(lesson: _Spread) -> Spec:
     """The entropy of the shares against temperature, with the five temperatures marked."""
     limit = math.log(len(lesson.row))
     facts = f"of the shares, in nats: from 0 (one number takes all) to {limit:.3f}"
     return _against_temperature(lesson, lesson.entropy, "entropy", facts, limit, f"ln {len(lesson.row)}: all equal")
 
 
-def _against_temperature(lesson: Spread, numbers: Any, name: str, facts: str, limit: float, limit_label: str) -> Spec:
-    marked = [int(np.flatnonzero(lesson.temperatures == t)[0]) for t in TEMPERATURES]
+def _against_temperature(lesson: _Spread, numbers: Any, name: str, facts: str, limit: float, limit_label: str) -> Spec:
+    marked = [int(np.flatnonzero(lesson.temperatures == t)[0]) for t in _TEMPERATURES]
     figure = empty_chart(
         name,
         facts,
         f"Line chart of the {name} of the shares against temperature: "
-        + ", ".join(f"{numbers[i]:.4f} at {_format_temperature(t)}" for i, t in zip(marked, TEMPERATURES, strict=True))
+        + ", ".join(f"{numbers[i]:.4f} at {_format_temperature(t)}" for i, t in zip(marked, _TEMPERATURES, strict=True))
         + ".",
     )
     hover = f"temperature %{{x:.4g}}<br>{name} <b>%{{y:.9g}}</b><extra></extra>"
     marker = {"color": _COLD_TO_HOT, "size": 12, "line": {"color": POINT_COLOR, "width": 1}}
     figure["data"] += [
         {**_LINE, "x": lesson.temperatures, "y": numbers, "hovertemplate": hover},
-        {**_LINE, "x": list(TEMPERATURES), "y": numbers[marked], "mode": "markers", "hovertemplate": hover, "cliponaxis": False, "marker": marker},
+        {**_LINE, "x": list(_TEMPERATURES), "y": numbers[marked], "mode": "markers", "hovertemplate": hover, "cliponaxis": False, "marker": marker},
     ]  # fmt: skip
     rising = numbers[-1] > numbers[0]
     side = {"x": 0.01, "xanchor": "left"} if rising else {"x": 0.99, "xanchor": "right"}  # away from the curve
@@ -317,7 +317,7 @@ def _against_temperature(lesson: Spread, numbers: Any, name: str, facts: str, li
         }],
     }  # fmt: skip
     across = {
-        "type": "log", "tickvals": [MIN_TEMPERATURE, *TEMPERATURES], "ticktext": list(map(_format_temperature, (MIN_TEMPERATURE, *TEMPERATURES))),
+        "type": "log", "tickvals": [MIN_TEMPERATURE, *_TEMPERATURES], "ticktext": list(map(_format_temperature, (MIN_TEMPERATURE, *_TEMPERATURES))),
         "range": [math.log10(MIN_TEMPERATURE), math.log10(MAX_TEMPERATURE)],
     }  # fmt: skip
     set_axes(figure, "temperature", name, across, {"range": [0, limit * 1.14]})
@@ -336,7 +336,7 @@ def _legend_entry(temperature: float) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Scaling:
+class _Scaling:
     """The weights of head 0 for one text, for every initialization and every divisor of the scores.
 
     Attributes:
@@ -371,7 +371,7 @@ class Scaling:
         return table
 
 
-def measure(source: TypedText) -> Scaling:
+def measure(source: TypedText) -> _Scaling:
     """The same text with all five initializations and three divisors; √d_model is included because it is a common mistake.
 
     All other settings are those of the source. A long text is cut to `_MAX_TOKENS`.
@@ -396,7 +396,7 @@ def measure(source: TypedText) -> Scaling:
         spreads.append([float(scores.double().std(correction=0)) / divisor for divisor in divisors])
     visible = layer["mask"].numpy()
     arrays = np.array(weights), np.array(entropies), np.array(spreads)
-    return Scaling(trace.tokens, trace.key_tokens, INITS, *arrays, visible, trace.notes)
+    return _Scaling(trace.tokens, trace.key_tokens, INITS, *arrays, visible, trace.notes)
 
 
 def _mean_entropy(weights: NDArray[Any]) -> float:
@@ -404,7 +404,7 @@ def _mean_entropy(weights: NDArray[Any]) -> float:
     return float(_entropy(weights[nonzero]).mean()) if nonzero.any() else 0.0
 
 
-def scaling_maps(lesson: Scaling) -> Spec:
+def scaling_maps(lesson: _Scaling) -> Spec:
     """The weights for five initializations (down) and three divisors (across), in one figure with one scale; each map shows its entropy."""
     n_inits, n_divisors, rows, columns = lesson.weights.shape
     gutters = max(1, round(rows * 0.22)), max(1, round(columns * 0.08))

@@ -232,7 +232,7 @@ def _max_weight_error(layer: Layer, call: Call) -> float | None:
 
 # -- before a pass: its time, and whether the model has what interventions change ----------------------
 
-MAX_SECONDS = 15.0
+_MAX_SECONDS = 15.0
 """The largest time that a link may take beyond one plain pass, for changes and generated tokens."""
 # Measured with SmolLM2 and MiniLM in one thread of a busy processor, and rounded up.
 PARAMETER_TOKENS_PER_SECOND = 2e10  # parameters × tokens per second
@@ -240,7 +240,7 @@ SECONDS_PER_LAYER = 0.004  # seconds for each layer of a pass, and again if it i
 _SECONDS_PER_INTERVENTION = 3e-5  # seconds for each intervention in each layer that it affects
 _SECONDS_PER_CELL = 1.5e-5  # seconds for each edited cell in each head that it affects
 BYTES_PER_NUMBER = 4
-BATCH_TOKENS = 512  # in all texts of a batch: a fraction of a second, so that other threads wait only briefly
+_BATCH_TOKENS = 512  # in all texts of a batch: a fraction of a second, so that other threads wait only briefly
 _BATCH_WEIGHT_BYTES = 2**26  # of the attention weights of a batch in one layer
 
 
@@ -280,7 +280,7 @@ def check_time(loaded: LoadedModel, tokens: int, max_new_tokens: int, passes: Se
         passes: the interventions of each pass over the text; a changed model repeats them for each generated token.
 
     Raises:
-        ConfigError: changes and generated tokens take more than `MAX_SECONDS`.
+        ConfigError: changes and generated tokens take more than `_MAX_SECONDS`.
     """
     n_changes = max((len(changed.interventions) for changed in passes), default=0)
     if n_changes:
@@ -292,7 +292,7 @@ def check_time(loaded: LoadedModel, tokens: int, max_new_tokens: int, passes: Se
         needed = max_new_tokens * estimate_seconds(loaded, 1)
         if max_new_tokens:
             needed += estimate_seconds(loaded, tokens)
-    if needed <= MAX_SECONDS or loaded.in_memory:  # on the user's own machine, Ctrl-C is the limit
+    if needed <= _MAX_SECONDS or loaded.in_memory:  # on the user's own machine, Ctrl-C is the limit
         return
     changes = f"{n_changes} {'change' if n_changes == 1 else 'changes'}" if n_changes else ""
     generated = f"{max_new_tokens} generated {'token' if max_new_tokens == 1 else 'tokens'}" if max_new_tokens else ""
@@ -303,7 +303,7 @@ def check_time(loaded: LoadedModel, tokens: int, max_new_tokens: int, passes: Se
         ["generate fewer tokens"] * bool(max_new_tokens) + ["change fewer heads and layers"] * bool(n_changes)
     )
     raise ConfigError(
-        f"Changes and generated tokens take at most {MAX_SECONDS:.0f} s here; {subject} after {tokens:,} tokens would take about "
+        f"Changes and generated tokens take at most {_MAX_SECONDS:.0f} s here; {subject} after {tokens:,} tokens would take about "
         f"{needed:,.0f} s: {advice}, or choose a shorter text."
     )
 
@@ -312,7 +312,7 @@ def texts_at_once(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> in
     """The number of equal texts in a batch, at least 2: limited by their tokens, and by the weights of one layer."""
     length = max(ids.shape[-1] for ids in model_inputs.values())
     weight_bytes = max(site.n_heads for site in loaded.sites) * length * length * BYTES_PER_NUMBER
-    return max(2, min(BATCH_TOKENS // length, _BATCH_WEIGHT_BYTES // weight_bytes))
+    return max(2, min(_BATCH_TOKENS // length, _BATCH_WEIGHT_BYTES // weight_bytes))
 
 
 _PUNCTUATION = ".,;:!?…"

@@ -39,7 +39,7 @@ class Site:
     is_causal: bool = False  # whether no query sees a later key
 
 
-class Preparable(Protocol):
+class _Preparable(Protocol):
     """What prepares a user's model for a recorded pass; `in_memory.Attachment` is one."""
 
     modules: list[Module]
@@ -122,7 +122,7 @@ class LoadedModel:
     about: str = ""  # a note to show with the model, such as that it is a 4-bit version; may be empty
     lock: FairLock = field(default_factory=FairLock)  # allows one forward pass at a time; each model has its own
     # Prepares a model that belongs to the user for each pass, and puts it back; None: the model is ours, and prepared.
-    attachment: Preparable | None = None
+    attachment: _Preparable | None = None
     pictures: PictureReader | None = None  # how it reads pictures; None for a model of texts
     uid: int = field(default_factory=cache.new_uid)  # identifies the model in cache keys, which must not hold it
 

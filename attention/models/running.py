@@ -121,7 +121,7 @@ def run(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], *, gradients: b
         if hasattr(loaded.model.config, "use_cache"):
             kwargs["use_cache"] = False
         try:
-            return loaded.model(**place_ids(loaded, model_inputs), **kwargs)
+            return loaded.model(**_place_ids(loaded, model_inputs), **kwargs)
         except AttentionError:  # raised by our own patches
             raise
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -153,7 +153,7 @@ def _frozen_weights(model: Any) -> Iterator[None]:
             weight.requires_grad_(True)
 
 
-def place_ids(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _place_ids(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The arguments of the model on its device: the token ids, and pixels in the dtype of the model."""
     arguments = model_inputs.arguments if isinstance(model_inputs, TextInputs) else model_inputs
     placed = {name: tensor.to(loaded.device) for name, tensor in arguments.items()}
@@ -235,7 +235,7 @@ def generate(
     sampler = _GumbelSampler(temperature, seed) if temperature else None
 
     def generate() -> Tensor:
-        placed, counts = place_ids(loaded, model_inputs), count(1)
+        placed, counts = _place_ids(loaded, model_inputs), count(1)
 
         def pause(_: Tensor, scores: Tensor) -> Tensor:
             _report(next(counts), max_new_tokens)

@@ -25,9 +25,9 @@ _numbers = itertools.count()
 PAGE_DIR = Path(__file__).parent / "page"
 
 # 85 characters that neither HTML, an attribute in quotes nor JSON has to escape.
-ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%()*+,-./:;=?@[]^_{|"
+_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%()*+,-./:;=?@[]^_{|"
 _STANDARD = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
-_TRANSLATION = str.maketrans(_STANDARD, ALPHABET)
+_TRANSLATION = str.maketrans(_STANDARD, _ALPHABET)
 
 
 @dataclass
@@ -79,9 +79,9 @@ def frame(kind: str, data: bytes, text: str, height: int, standalone: bool | Non
 def document(kind: str, data: bytes, carries: bool, name: str = "") -> str:
     """The page in the frame: its styles, its data, perhaps the scripts, and the script that starts it."""
     settings: dict[str, Any] = {
-        "hash": scripts_hash(), "kind": kind, "alphabet": ALPHABET, "id": name, "missing": _missing_text(),
+        "hash": scripts_hash(), "kind": kind, "alphabet": _ALPHABET, "id": name, "missing": _missing_text(),
     }  # fmt: skip
-    carried = f'<script type="text/plain" id="scripts">{scripts_text()}</script>' if carries else ""
+    carried = f'<script type="text/plain" id="scripts">{_scripts_text()}</script>' if carries else ""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"><title>Attention Lab</title>'
@@ -133,7 +133,7 @@ def scripts_hash() -> str:
 
 
 @cache
-def scripts_text() -> str:
+def _scripts_text() -> str:
     """`packed_scripts` as text: about 680 kB."""
     return _as_text(packed_scripts())
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from attention.paper.page import Page
 
-MAX_CELLS_PER_SIDE = 256  # along one side of a matrix
-MAX_CELLS = 4 * MAX_CELLS_PER_SIDE**2  # in one picture: a PDF reader still opens this many at once
+_MAX_CELLS_PER_SIDE = 256  # along one side of a matrix
+_MAX_CELLS = 4 * _MAX_CELLS_PER_SIDE**2  # in one picture: a PDF reader still opens this many at once
 LINE = 1.22  # the distance between baselines, in font sizes
 MIDDLE = 0.36  # the distance from the middle of a line down to its baseline, in font sizes
 _SMALLEST_NOTE = 5  # pixels: notes that would still overlap at this size are left out
@@ -340,7 +340,7 @@ class Cells:
 def visible_cells(figure: go.Figure) -> tuple[list[Cells], tuple[int, int]]:
     """The cells of each heatmap that no later heatmap covers, and the number of rows and columns per drawn cell.
 
-    A matrix of more than `MAX_CELLS_PER_SIDE` rows or columns is drawn as block maxima. A block is a gap, or covered, only
+    A matrix of more than `_MAX_CELLS_PER_SIDE` rows or columns is drawn as block maxima. A block is a gap, or covered, only
     if all of it is.
 
     Raises:
@@ -382,8 +382,8 @@ def visible_cells(figure: go.Figure) -> tuple[list[Cells], tuple[int, int]]:
 
 def _block_size(rows: int, columns: int, panels: int) -> tuple[int, int]:
     """The number of rows and columns per drawn cell that keeps the picture within its limits."""
-    down, across = -(-rows // MAX_CELLS_PER_SIDE), -(-columns // MAX_CELLS_PER_SIDE)
-    excess = math.sqrt(panels * -(-rows // down) * -(-columns // across) / MAX_CELLS)
+    down, across = -(-rows // _MAX_CELLS_PER_SIDE), -(-columns // _MAX_CELLS_PER_SIDE)
+    excess = math.sqrt(panels * -(-rows // down) * -(-columns // across) / _MAX_CELLS)
     if excess > 1:
         down, across = min(rows, math.ceil(down * excess)), min(columns, math.ceil(across * excess))
     return down, across

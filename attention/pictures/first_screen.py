@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from attention.trace.layer import Layer
     from attention.trace.trace import Trace
 
-FEW = 40
+_FEW = 40
 """Up to so many tokens a map and its vectors are sent whole; more are sent as blocks, and as the row of the chosen query."""
 _BLOCKS = 40  # rows or columns of a map of many tokens
 _STRIP = 64  # numbers of a vector that its strip shows
@@ -50,7 +50,7 @@ class About:
     sentence: Sentence | None = None
 
 
-def term_steps(layer: Layer) -> dict[str, str]:
+def _term_steps(layer: Layer) -> dict[str, str]:
     """Which step of a layer each term of the formula shows: match, scale, hide, share and collect, as far as the layer has them."""
     maps = [step.name for step in layer.steps if step.axes == MAP_AXES]
     before = maps[: maps.index(WEIGHTS)] if WEIGHTS in maps else maps
@@ -87,9 +87,9 @@ def first_screen(
         MissingError: the trace has no such layer or head.
     """
     layer, head = trace.layer(cell.layer), cell.head
-    steps = term_steps(layer)
+    steps = _term_steps(layer)
     query, key = (min(at, len(tokens) - 1) for at, tokens in zip(pair, (layer.tokens, layer.key_tokens), strict=True))
-    few = max(len(layer.tokens), len(layer.key_tokens)) <= FEW
+    few = max(len(layer.tokens), len(layer.key_tokens)) <= _FEW
     hidden = hidden_cells(trace, find_step(WEIGHTS), cell.layer, head) if layer.has(WEIGHTS) else None
     chosen = {term: Cell(cell.layer, step, head, query, key) for term, step in steps.items()}
     column = cell.column if cell.step == HEAD_OUTPUT else 0

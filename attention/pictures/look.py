@@ -7,10 +7,10 @@ from __future__ import annotations
 
 TYPE = {"axis": 12, "label": 14, "text": 16, "word": 20, "headline": 28}
 """The five sizes of type, in pixels."""
-PROJECTED = {"axis": 24, "label": 24, "text": 26, "word": 34, "headline": 46}
+_PROJECTED = {"axis": 24, "label": 24, "text": 26, "word": 34, "headline": 46}
 """The same for a projector."""
 
-COLORS = {
+_COLORS = {
     "ground": ("#ffffff", "#15151b"),
     "panel": ("#f7f6f9", "#1e2027"),
     "zero": ("#f6f4f7", "#20222a"),
@@ -39,13 +39,13 @@ COLORS = {
 The points of a chart are heads, `other-point` those of the other state; `chance` is what would be without a reason; `yes` is an allowed cell, and a
 right answer.
 """
-LIGHT = {role: light for role, (light, _) in COLORS.items()}
+LIGHT = {role: light for role, (light, _) in _COLORS.items()}
 """The colours of figures, which Python makes for a light ground; on a dark page the scripts draw each in its other colour (figure/screen_look.js)."""
 
 
 def shade(share: float, full: str = "weight") -> str:
     """The CSS of a text on the colour of a `share` from 0 to 1 between `zero` and the colour of the role `full`."""
-    ends = zip(COLORS["zero"], COLORS[full], strict=True)
+    ends = zip(_COLORS["zero"], _COLORS[full], strict=True)
     light, dark = (text_color_on(mix(*pair, share)) for pair in ends)
     return f"background: color-mix(in srgb, var(--lab-{full}) {share:.1%}, var(--lab-zero)); color: light-dark({light}, {dark})"
 
@@ -58,10 +58,10 @@ def mix(first: str, second: str, share: float) -> str:
 
 def text_color_on(background: str) -> str:
     """White or near-black, whichever has more contrast with a background #rrggbb: at least 4.3 : 1."""
-    return max("#ffffff", "#111111", key=lambda ink: contrast(ink, background))
+    return max("#ffffff", "#111111", key=lambda ink: _contrast(ink, background))
 
 
-def contrast(first: str, second: str) -> float:
+def _contrast(first: str, second: str) -> float:
     """The contrast ratio of two colours #rrggbb, 1 … 21, by WCAG."""
     dark, light = sorted(_luminance(color) for color in (first, second))
     return (light + 0.05) / (dark + 0.05)
@@ -76,7 +76,7 @@ def _luminance(color: str) -> float:
 def variables() -> str:
     """The sizes and colours as CSS variables; a page that is dark sets `color-scheme`."""
     sizes = "".join(f"--lab-{name}-size: {pixels}px; " for name, pixels in TYPE.items())
-    colors = "".join(f"--lab-{name}: light-dark({light}, {dark}); " for name, (light, dark) in COLORS.items())
-    projected = "".join(f"--lab-{name}-size: {pixels}px; " for name, pixels in PROJECTED.items())
-    roles = f"--lab-roles: {' '.join(COLORS)}; "  # which the scripts read, too
+    colors = "".join(f"--lab-{name}: light-dark({light}, {dark}); " for name, (light, dark) in _COLORS.items())
+    projected = "".join(f"--lab-{name}-size: {pixels}px; " for name, pixels in _PROJECTED.items())
+    roles = f"--lab-roles: {' '.join(_COLORS)}; "  # which the scripts read, too
     return f":root {{ {sizes}{roles}{colors}}}\n.projected {{ {projected}}}\n"

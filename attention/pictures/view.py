@@ -42,8 +42,8 @@ QUERY = Knob("q", 0, Integer(0), inline=True)
 KEY = Knob("k", 0, Integer(0), inline=True)
 COLUMN = Knob("column", None, Integer(0, optional=True), inline=True)
 """The column of a matrix whose columns are features. Without one, as in links from before it, q and k are the row and the column of any step."""
-AT_REST = -1.0
-SHOW = Knob("show", AT_REST, Real(AT_REST, 5), inline=True)
+_AT_REST = -1.0
+SHOW = Knob("show", _AT_REST, Real(_AT_REST, 5), inline=True)
 """The moment at which the film of the first screen stands, from 0 to 5; below 0: the chosen step at rest."""
 VIEW = Knob("view", OVERVIEW, ChoiceAmong(lambda: (OVERVIEW, FACTORS, *derived_views())), inline=True)
 OVER = Knob(

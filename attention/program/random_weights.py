@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from attention.trace.layer import Layer
     from attention.trace.trace import Trace
 
-MAX_INLINE_NUMBERS = 2000
+_MAX_INLINE_NUMBERS = 2000
 """The program reads more numbers than this from the exported file instead of listing them."""
 
 _GENERATOR = (
@@ -70,7 +70,7 @@ def matrices(layer: Layer, fields: tuple[str, ...]) -> Snippet:
 def recorded(layer: Layer, fields: tuple[str, ...], about: str) -> Snippet:
     """The beginning for matrices of a layer: the numbers or, if there are many, the exported file."""
     steps = {name: INPUT if name == "x" else name for name in fields}
-    is_large = sum(layer[step].numel() for step in steps.values()) > MAX_INLINE_NUMBERS
+    is_large = sum(layer[step].numel() for step in steps.values()) > _MAX_INLINE_NUMBERS
     lines = ['exported = np.load("attention.npz")  # all steps, exported with this program'] * is_large
     for name, step in steps.items():
         variable, comment = "x2" if name == MEMORY else name, f"  # [{' '.join(declared(step).axes)}]"

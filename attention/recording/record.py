@@ -176,7 +176,7 @@ class _Recorder(Follower):
         self.notes.append(f"{origin.name or 'The code'} ({origin.where}): {what}.")
 
 
-class Recording:
+class _Recording:
     """A context in which the attention of everything that runs in this thread is recorded.
 
         with attention.record(tokens=words) as recording:
@@ -202,7 +202,7 @@ class Recording:
         self._recorder: _Recorder | None = None
         self._stack = ExitStack()
 
-    def __enter__(self) -> Recording:
+    def __enter__(self) -> _Recording:
         if self._recorder is not None:
             raise ConfigError("A recording is of one pass; this one has begun already: call attention.record() again.")
         modules = Modules(self._root)
@@ -248,7 +248,7 @@ def record(
     grid: tuple[int, int] | None = None,
     picture: Any = None,
     batch: int = 0,
-) -> Recording: ...
+) -> _Recording: ...
 @overload
 def record(
     net: Callable[..., Any],
@@ -269,7 +269,7 @@ def record(
     picture: Any = None,
     batch: int = 0,
     **kwargs: Any,
-) -> Trace | Recording:
+) -> Trace | _Recording:
     """The trace of one run of a module or a function; without one, a context that records what runs in it.
 
         trace = attention.record(net, x, tokens=words)
@@ -302,7 +302,7 @@ def record(
     net = getattr(net, "_orig_mod", net)  # of torch.compile, which has no calls to follow
     sizes = [each.shape[0] for each in args if isinstance(each, Tensor) and each.ndim > 2]
     root = net if isinstance(net, nn.Module) else None
-    recording = Recording(tokens, key_tokens, grid, picture, batch, root, sizes)
+    recording = _Recording(tokens, key_tokens, grid, picture, batch, root, sizes)
     if net is None:
         return recording
     with recording:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from attention.program.literals import Snippet
 
 T = TypeVar("T")
-MAX_HEADS = 1024
+_MAX_HEADS = 1024
 _MAX_NOTES = 20  # of an export
 _SIDES = ("query_pos", "key_pos")
 
@@ -268,10 +268,10 @@ class File:
         for step, shape in {(step, place.shape) for step, place in places}:
             sizes = dict(zip(declared(step).axes, shape, strict=True))
             longest = max((sizes.get(axis, 0) for axis in _SIDES), default=0)
-            if longest > self.max_tokens or sizes.get("head", 0) > MAX_HEADS:
+            if longest > self.max_tokens or sizes.get("head", 0) > _MAX_HEADS:
                 raise FileError(
                     f"{step} in {quote(self.name)} has {longest:,} positions and {sizes.get('head', 1):,} heads; at most {self.max_tokens:,} and "
-                    f"{MAX_HEADS:,} are shown: save a part of it."
+                    f"{_MAX_HEADS:,} are shown: save a part of it."
                 )
         return total_bytes
 

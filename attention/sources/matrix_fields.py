@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from attention.trace.trace import Trace
 
 
-class LayerAsMatrices(NamedTuple):
+class _LayerAsMatrices(NamedTuple):
     """A layer as arguments of `Matrices`.
 
     Attributes:
@@ -49,7 +49,7 @@ class LayerAsMatrices(NamedTuple):
     omissions: tuple[str, ...]
 
 
-def matrices_of_layer(trace: Trace, layer: int) -> LayerAsMatrices | None:
+def matrices_of_layer(trace: Trace, layer: int) -> _LayerAsMatrices | None:
     """A layer of a trace as matrices that reproduce its digits; None if the layer has no scores and values."""
     source_layer, lost = trace.layer(layer), []
     matrices = _matrices(source_layer)
@@ -75,7 +75,7 @@ def matrices_of_layer(trace: Trace, layer: int) -> LayerAsMatrices | None:
         "normalizer": normalizer,
         **_mask_knobs(source_layer),
     }
-    return LayerAsMatrices(matrices, knobs, tuple(lost))
+    return _LayerAsMatrices(matrices, knobs, tuple(lost))
 
 
 def resize_to_fit(matrices: Mapping[str, Matrix | Stack]) -> Mapping[str, Matrix | Stack]:

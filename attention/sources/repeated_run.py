@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from attention.trace.model_run import HeadMatrices, VocabularyWeights
     from attention.trace.parts import RunParts
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 _LINEAR_RUN = "linear run"
 _TENSORS_PER_LAYER = (
     12  # rows of d_model numbers that a linear run keeps for each token: leaves, and the graph between them
@@ -180,8 +180,8 @@ class TransformerRun:
 
         return residual_stream.vocabulary_weights(self.loaded)
 
-    def _run_again(self, what: str, run: Callable[[LoadedModel, TextInputs, PatchedForward, int], Result]) -> Result:
-        def compute() -> Result:
+    def _run_again(self, what: str, run: Callable[[LoadedModel, TextInputs, PatchedForward, int], _Result]) -> _Result:
+        def compute() -> _Result:
             source = self.source
             loaded = source.load()
             return run(loaded, self.inputs, source.patched_forward(loaded, self.inputs), source.max_bytes)
@@ -276,10 +276,10 @@ def alignment_sentences(loaded: LoadedModel, inputs: TextInputs, other_inputs: T
     from attention.models.forward_pass import ReadableTexts
 
     texts = (ReadableTexts(loaded, ids, 0).texts for ids in (inputs, other_inputs))
-    return tuple(describe_alignment(*pair) for pair in zip(*texts, strict=False) if len(pair[0]) != len(pair[1]))
+    return tuple(_describe_alignment(*pair) for pair in zip(*texts, strict=False) if len(pair[0]) != len(pair[1]))
 
 
-def describe_alignment(here: tuple[str, ...], there: tuple[str, ...]) -> str:
+def _describe_alignment(here: tuple[str, ...], there: tuple[str, ...]) -> str:
     """Which tokens of a text are patched from another text, in a sentence."""
     patched = set(_aligned_positions(here, there).here)
     rest = [f"{i} {label(token, 40, escape=False)}" for i, token in enumerate(here) if i not in patched]

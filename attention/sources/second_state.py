@@ -21,7 +21,7 @@ EQUAL = "&"
 """A link's differences of two equal states: without any, no second state is compared."""
 OPENING = "1"
 """Stands for the differences with which a comparison opens, see `opening_differences`: nobody has named a second state yet."""
-MAX_CHARACTERS = 24_000  # characters: the longest text of a page, and the other knobs
+_MAX_CHARACTERS = 24_000  # characters: the longest text of a page, and the other knobs
 _QUOTED = {
     ord(character): f"%{ord(character):02X}" for character in "%&+"
 }  # the address quotes the rest, and this again
@@ -36,7 +36,7 @@ class _Query(Text):
 
 
 SECOND = Knob(
-    KEY, "", _Query(MAX_CHARACTERS), help="The differences of the second state, as a query string.", inline=True
+    KEY, "", _Query(_MAX_CHARACTERS), help="The differences of the second state, as a query string.", inline=True
 )
 
 
@@ -78,7 +78,7 @@ def unknown_key_notes(b: str) -> tuple[str, ...]:
 
 
 def _parse_entries(b: str) -> tuple[dict[str, str], list[str]]:
-    if len(b) > MAX_CHARACTERS or b == OPENING:
+    if len(b) > _MAX_CHARACTERS or b == OPENING:
         return {}, []
     entries = dict(parse_qsl(b, keep_blank_values=True, max_num_fields=None))
     known = _compared_keys()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 _PAD_TOKEN = ""  # a typed token is never empty
-MAX_TOKENS_ALL_HEADS = 1024  # for a longer text, one head at a time is computed
+_MAX_TOKENS_ALL_HEADS = 1024  # for a longer text, one head at a time is computed
 
 
 def _lines(text: str) -> list[str]:
@@ -81,7 +81,7 @@ class TypedText:
     def trace(self) -> Trace:
         """Every step from embedding to output, in float32.
 
-        For more than `MAX_TOKENS_ALL_HEADS` tokens, or if all heads would take more than `max_bytes`, the query × key matrices are computed
+        For more than `_MAX_TOKENS_ALL_HEADS` tokens, or if all heads would take more than `max_bytes`, the query × key matrices are computed
         lazily, one head at a time.
 
         Raises:
@@ -162,7 +162,7 @@ class TypedText:
             rotary=bool(POSITIONS[config.positions].rotary),
             additive=config.score == "additive",
         )
-        if max(n_queries, n_keys) <= MAX_TOKENS_ALL_HEADS and cost.nbytes <= self.max_bytes:
+        if max(n_queries, n_keys) <= _MAX_TOKENS_ALL_HEADS and cost.nbytes <= self.max_bytes:
             return cost
         return replace(cost, cached_heads=1)
 

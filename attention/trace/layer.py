@@ -45,64 +45,64 @@ if TYPE_CHECKING:
     from attention.formula.step import LayerView
 
 
-class TensorOf:
+class _TensorOf:
     """A descriptor: the tensor of the step or parameter of this name, for all heads; None if the layer does not have it."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
     @overload
-    def __get__(self, layer: None, owner: type) -> TensorOf: ...
+    def __get__(self, layer: None, owner: type) -> _TensorOf: ...
 
     @overload
     def __get__(self, layer: LayerView, owner: type) -> Tensor | None: ...
 
-    def __get__(self, layer: LayerView | None, owner: type) -> TensorOf | Tensor | None:
+    def __get__(self, layer: LayerView | None, owner: type) -> _TensorOf | Tensor | None:
         if layer is None:
             return self
         return layer[self.name] if layer.has(self.name) else None
 
 
-class Attributes:
+class _Attributes:
     """An attribute for each step, in the order of the formula, and for each parameter."""
 
-    embedding = TensorOf()
-    position = TensorOf()
-    input = TensorOf()
-    query = TensorOf()
-    memory = TensorOf()
-    key = TensorOf()
-    value = TensorOf()
-    rotated_query = TensorOf()
-    rotated_key = TensorOf()
-    scores = TensorOf()
-    scaled_scores = TensorOf()
-    capped_scores = TensorOf()
-    biased_scores = TensorOf()
-    masked_scores = TensorOf()
-    weights = TensorOf()
-    dropped_weights = TensorOf()
-    head_output = TensorOf()
-    patched_output = TensorOf()
-    output = TensorOf()
+    embedding = _TensorOf()
+    position = _TensorOf()
+    input = _TensorOf()
+    query = _TensorOf()
+    memory = _TensorOf()
+    key = _TensorOf()
+    value = _TensorOf()
+    rotated_query = _TensorOf()
+    rotated_key = _TensorOf()
+    scores = _TensorOf()
+    scaled_scores = _TensorOf()
+    capped_scores = _TensorOf()
+    biased_scores = _TensorOf()
+    masked_scores = _TensorOf()
+    weights = _TensorOf()
+    dropped_weights = _TensorOf()
+    head_output = _TensorOf()
+    patched_output = _TensorOf()
+    output = _TensorOf()
 
-    mask = TensorOf()
-    w_q = TensorOf()
-    w_k = TensorOf()
-    w_v = TensorOf()
-    w_o = TensorOf()
-    b_q = TensorOf()
-    b_k = TensorOf()
-    b_v = TensorOf()
-    b_o = TensorOf()
-    w_s = TensorOf()
-    bias = TensorOf()
-    sinks = TensorOf()
-    lambdas = TensorOf()
-    dropout_mask = TensorOf()
-    patched_weights = TensorOf()
-    patched_head_output = TensorOf()
-    bias_table = TensorOf()
+    mask = _TensorOf()
+    w_q = _TensorOf()
+    w_k = _TensorOf()
+    w_v = _TensorOf()
+    w_o = _TensorOf()
+    b_q = _TensorOf()
+    b_k = _TensorOf()
+    b_v = _TensorOf()
+    b_o = _TensorOf()
+    w_s = _TensorOf()
+    bias = _TensorOf()
+    sinks = _TensorOf()
+    lambdas = _TensorOf()
+    dropout_mask = _TensorOf()
+    patched_weights = _TensorOf()
+    patched_head_output = _TensorOf()
+    bias_table = _TensorOf()
 
 
 _ATTENTION = "attention"
@@ -123,7 +123,7 @@ class Recorded(dict[str, "Tensor"]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Layer(Attributes, Displayed):
+class Layer(_Attributes, Displayed):
     """One attention layer: the tensors that its source recorded, and the formula that computes the later steps.
 
     ``layer.weights`` is the tensor of a step or parameter for all heads, or None if the layer does not have it.

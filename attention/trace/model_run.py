@@ -112,7 +112,7 @@ class ModelRun(Protocol):
         """The readable form of some tokens of the vocabulary."""
 
 
-class ResidualStream:
+class _ResidualStream:
     """The residual stream of a trace: `residual[layer]` enters this layer, [query_pos d_model]; the last one leaves the last layer.
 
     The rows are `trace.input_tokens`: pieces, with special tokens, also where the trace shows words. In a model that normalizes
@@ -155,13 +155,13 @@ class ModelTensors:
     model_run: ModelRun | None
 
     @property
-    def residual(self) -> ResidualStream:
+    def residual(self) -> _ResidualStream:
         """The residual stream: `residual[layer]` enters this layer, [query_pos d_model].
 
         Raises:
             MissingError: the source has no model.
         """
-        return ResidualStream(self._run_of("residual stream"))
+        return _ResidualStream(self._run_of("residual stream"))
 
     @property
     def logits(self) -> Tensor:

@@ -35,7 +35,7 @@ class _FilmKey(NamedTuple):
     film: bool = True
 
 
-class Film:
+class _Film:
     """A running training and its snapshots so far; it runs while somebody watches."""
 
     def __init__(self, wanted: _FilmKey) -> None:
@@ -180,10 +180,10 @@ class Film:
 
 
 _CHANGE = Condition()
-_RUNNING: dict[_FilmKey, Film] = {}
+_RUNNING: dict[_FilmKey, _Film] = {}
 
 
-def get_film(plan: Plan, also: int = 0, film: bool = True) -> Film:
+def get_film(plan: Plan, also: int = 0, film: bool = True) -> _Film:
     """The training of a plan: cached, running, or new. The watcher of this thread watches it.
 
     A user who starts one training too many leaves the one that they looked at longest ago.
@@ -200,10 +200,10 @@ def get_film(plan: Plan, also: int = 0, film: bool = True) -> Film:
     wanted = _FilmKey(plan, also if film and also % plan.every and also != plan.steps else 0, film)
     watcher = current_watcher()
     with _CHANGE:
-        training: Film | None = CACHE.get(wanted) or _RUNNING.get(wanted)
+        training: _Film | None = CACHE.get(wanted) or _RUNNING.get(wanted)
         if training is None:
             _make_room(watcher)
-            training = _RUNNING[wanted] = Film(wanted)
+            training = _RUNNING[wanted] = _Film(wanted)
             training.watch()
             TRAINING_WORKER.add(training)
         training.watch()

@@ -154,11 +154,11 @@ def run_in_turn(work: Callable[[], T]) -> T:
 
 
 PROBES = 128  # held-out sequences for the measurements
-SECONDS = 60.0  # of work: the limit of one training
-GRADIENT_GRID = 2.0**20  # gradients are rounded to multiples of its inverse
+_SECONDS = 60.0  # of work: the limit of one training
+_GRADIENT_GRID = 2.0**20  # gradients are rounded to multiples of its inverse
 
 
-class Quality(NamedTuple):
+class _Quality(NamedTuple):
     """The quality of a model: mean loss in nats; fractions from 0 to 1 of right answers, of fully right sequences, and of weight on gold cells."""
 
     loss: float
@@ -227,7 +227,7 @@ def learn(
             )
         # Processors sum in different orders, and training amplifies any difference: rounding removes it, and the
         # operations below round alike everywhere (a float32 root taken in float64 is exact; lerp and addcmul are not).
-        gradient = ((gradient * GRADIENT_GRID).round() / GRADIENT_GRID).float()
+        gradient = ((gradient * _GRADIENT_GRID).round() / _GRADIENT_GRID).float()
         mean = mean * 0.9 + gradient * 0.1
         square = square * 0.98 + gradient * gradient * 0.02
         learning_rate = rate * min(1.0, (step + 1) / 20, 1 - 0.9 * (step - 20) / max(1, steps - 20))
@@ -237,13 +237,13 @@ def learn(
     yield steps
 
 
-def measure(row: Tensor, design: Design, probes: Batch, silent: Collection[tuple[str, int]] = ()) -> Quality:
+def measure(row: Tensor, design: Design, probes: Batch, silent: Collection[tuple[str, int]] = ()) -> _Quality:
     """The quality of a model on these sequences; `silent` heads, as (layer name, head), are ablated to zero."""
     with torch.no_grad():
         logits, activations = forward(named_parameters(row.double(), design), design, probes, silent)
         has_answer, right = probes.answers >= 0, logits.argmax(-1) == probes.answers
         whole = (right | ~has_answer).all(-1)
-        return Quality(
+        return _Quality(
             float(cross_entropy_loss(logits, probes)),
             float(right[has_answer].float().mean()),
             float(whole.float().mean()),
@@ -272,7 +272,7 @@ def snapshots(
         seconds: of work (processor time of its thread) after which it stops; None: `SECONDS`.
     """
     design, every, spent = plan.design, every or plan.every, 0.0
-    limit = SECONDS if seconds is None else seconds
+    limit = _SECONDS if seconds is None else seconds
 
     def begin() -> tuple[Tensor, Iterator[int], Batch]:
         row = initial_parameters(design, plan.seed)

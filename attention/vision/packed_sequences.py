@@ -30,7 +30,7 @@ _ONE_CALL_EACH = "cu_seqlens"
 
 
 @dataclass(eq=False)
-class Packing:
+class _Packing:
     """The sequences of one pass.
 
     Attributes:
@@ -66,7 +66,7 @@ class Packing:
             return self._run_in_turn(wrapper, call, self.in_turn[id(call.module)])
         if len(call.query) == self.n_texts:
             return wrapper(call)
-        attention, joined = PackedAttention.of([call], self.lengths, self)
+        attention, joined = _PackedAttention.of([call], self.lengths, self)
         return attention.split(wrapper(joined)[0], 1)[0], None
 
     def _run_in_turn(
@@ -81,20 +81,20 @@ class Packing:
             return output, None
         calls, outputs = zip(*self.waiting, strict=True)
         self.waiting.clear()
-        attention, joined = PackedAttention.of(calls, lengths[: len(lengths) // self.n_texts], self)
+        attention, joined = _PackedAttention.of(calls, lengths[: len(lengths) // self.n_texts], self)
         changed, _ = wrapper(joined)
         for own, new in zip(outputs, attention.split(changed, 1), strict=True):
             own.copy_(new)  # the module joins the outputs only after its last call
         return output, None
 
 
-_PACKING: ContextVar[Packing | None] = ContextVar("packing", default=None)
+_PACKING: ContextVar[_Packing | None] = ContextVar("packing", default=None)
 
 
 @contextmanager
 def packed(model: Module, n_texts: int, lengths: Sequence[int]) -> Iterator[None]:
     """A context in which the calls of this thread are those of a model that reads sequences of these lengths with each text."""
-    packing = Packing(n_texts, tuple(lengths))
+    packing = _Packing(n_texts, tuple(lengths))
     token = _PACKING.set(packing)
     with ExitStack() as hooks:
         hooks.callback(_PACKING.reset, token)
@@ -104,7 +104,7 @@ def packed(model: Module, n_texts: int, lengths: Sequence[int]) -> Iterator[None
         yield
 
 
-def current_packing() -> Packing | None:
+def current_packing() -> _Packing | None:
     """The packing of this thread; None where a model reads no pictures."""
     return _PACKING.get()
 
@@ -116,7 +116,7 @@ def _calls_for_each_sequence(forward: Callable[..., Any]) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class PackedAttention(OwnAttention):
+class _PackedAttention(OwnAttention):
     """The attention of a model for several sequences at once, as one attention in which each sequence sees itself only.
 
     Attributes:
@@ -133,7 +133,7 @@ class PackedAttention(OwnAttention):
     visible: Tensor | None = None
 
     @classmethod
-    def of(cls, calls: Sequence[ModelCall], lengths: tuple[int, ...], packing: Packing) -> tuple[Self, ModelCall]:
+    def of(cls, calls: Sequence[ModelCall], lengths: tuple[int, ...], packing: _Packing) -> tuple[Self, ModelCall]:
         """The attention of the calls of one module, a batch of all sequences or a call for each, and the call that has it."""
         first, is_batch = calls[0], len(calls) == 1
         parts = tuple((call.query, call.key, call.value) for call in calls)

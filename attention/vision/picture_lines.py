@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from attention.files.picture import Picture
 
 _MAX_EMBEDDED = 2**13
-"""The largest PNG in bytes that a program has in it; a larger picture without a file is read from `UNNAMED`."""
-UNNAMED = "picture.png"
+"""The largest PNG in bytes that a program has in it; a larger picture without a file is read from `_UNNAMED`."""
+_UNNAMED = "picture.png"
 """The file of a picture that was given without one."""
 
 _LINE = literals.WIDTH - 6
@@ -38,7 +38,7 @@ def read_lines(picture: Picture, variable: str) -> list[str]:
             f"{variable} = Image.open(io.BytesIO(base64.b64decode(packed)))",
         ]
     # A link may have any name: the program reads no other folder.
-    name = literals.text(picture.name.replace("\\", "/").rpartition("/")[2] or UNNAMED)
+    name = literals.text(picture.name.replace("\\", "/").rpartition("/")[2] or _UNNAMED)
     return [
         f"file = {name}  # {'the picture' if picture.name else 'save the picture under this name,'} in the folder of this program",
         "if not Path(file).is_file():",

@@ -114,5 +114,5 @@ def test_weights_and_missing_texts_are_not_aligned(tiny: TinyModels) -> None:
         circuits.which(circuits.patch_aligned(Model("GPT-2", SHORT), LONG), patch="weights")
     here, there = ("[CLS]", "the", "cat"), ("[CLS]", "a", "dog", "[SEP]")
     assert repeated_run._aligned_positions(here, there) == ((0,), (0,))
-    sentence = repeated_run.describe_alignment(here, there)
+    sentence = repeated_run._describe_alignment(here, there)
     assert sentence.endswith("(different texts, by the tokens they share); 1 the, 2 cat keep their own values.")

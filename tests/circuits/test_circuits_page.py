@@ -52,7 +52,7 @@ def test_both_maps_have_the_numbers_of_the_package(tiny: TinyModels) -> None:
     shown = np.isfinite(effects)
     np.testing.assert_allclose(effects[shown], circuits.writes(trace, 1, 2).numpy()[shown], rtol=1e-5, atol=1e-9)
     terms = circuits.score_terms(trace, 1, 2, 4, 2)
-    np.testing.assert_allclose(map_of(app, figures.STEP), terms.by_layer().values.numpy(), rtol=1e-6)
+    np.testing.assert_allclose(map_of(app, figures._STEP), terms.by_layer().values.numpy(), rtol=1e-6)
     assert terms.describe()[0].split(" wrote")[0] in words(app)
     assert "adds" in words(app)
 
@@ -68,9 +68,9 @@ def test_long_runs_wait_for_a_click(tiny: TinyModels, monkeypatch: pytest.Monkey
     app.button(key="circuits_ask").click().run()
     assert not app.exception
     assert map_of(app, "logit-effect") is not None
-    assert map_of(app, figures.STEP) is None
+    assert map_of(app, figures._STEP) is None
     app.button(key="circuits_terms_ask").click().run()
-    assert map_of(app, figures.STEP) is not None
+    assert map_of(app, figures._STEP) is not None
     assert map_of(app, "logit-effect") is not None  # the run is cached
 
 
@@ -131,7 +131,7 @@ def test_untrained_model_is_drawn_at_once() -> None:
     app = opened(PAGE, source="trained", task="induction", at="0", layer="1", q="20", k="7")
     trace = Trained("induction", at=0).trace()
     terms = circuits.score_terms(trace, 1, 0, 20, 7)
-    np.testing.assert_allclose(map_of(app, figures.STEP), terms.by_layer().values.numpy(), rtol=1e-6)
+    np.testing.assert_allclose(map_of(app, figures._STEP), terms.by_layer().values.numpy(), rtol=1e-6)
 
 
 def test_typed_text_leaves_circuits_for_a_model() -> None:

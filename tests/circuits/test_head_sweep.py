@@ -63,7 +63,7 @@ def sweep_of(source: Model, **more: Any) -> HeadSweep:
 def test_batched_patches_equal_single_interventions(
     tiny: TinyModels, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forward_pass, "BATCH_TOKENS", 9 * 4)
+    monkeypatch.setattr(forward_pass, "_BATCH_TOKENS", 9 * 4)
     source = pair(tiny, family)
     base = source.trace().predictions[-1]
     target, position = base.ids[0], base.position
@@ -103,13 +103,13 @@ def test_patch_sweep_keeps_existing_interventions(tiny: TinyModels) -> None:
     np.testing.assert_allclose(unchanged.change, sweep_of(pair(tiny, "Llama"), kind=QUERY, target=17).change, atol=1e-6)
 
 
-def gradients_of(source: Model, measurement: Measurement) -> Mapping[int, batched_heads.HeadGradients]:
+def gradients_of(source: Model, measurement: Measurement) -> Mapping[int, batched_heads._HeadGradients]:
     loaded, inputs = source.load_inputs()
     return batched_heads.run_with_gradients(loaded, inputs, measurement)[1]
 
 
 def part_of_the_way(
-    own: Mapping[int, batched_heads.HeadGradients], other: Mapping[int, Activations], step: str, share: float
+    own: Mapping[int, batched_heads._HeadGradients], other: Mapping[int, Activations], step: str, share: float
 ) -> dict[int, Activations]:
     """The other run's activations, moved to `share` of the way from this run's."""
     moved = {}

@@ -48,7 +48,7 @@ def ablation_sweep(source: Model, **more: Any) -> HeadSweep:
 def test_batched_ablations_equal_single_ablations(
     tiny: TinyModels, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forward_pass, "BATCH_TOKENS", 9 * 4)  # three heads a batch: the last one is not full
+    monkeypatch.setattr(forward_pass, "_BATCH_TOKENS", 9 * 4)  # three heads a batch: the last one is not full
     source = model(tiny, family)
     sweep = ablation_sweep(source, kind="mean")
     base = source.trace().predictions[-1]
@@ -160,7 +160,7 @@ CHANGES = {
 def test_ablation_sweep_keeps_existing_interventions(
     tiny: TinyModels, family: str, frozen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forward_pass, "BATCH_TOKENS", 9 * 4)
+    monkeypatch.setattr(forward_pass, "_BATCH_TOKENS", 9 * 4)
     plain = model(tiny, family)
     other = replace(plain, text="the moon asked the owl and the owl blinked")
     source = replace(plain, interventions=parse_codes(CHANGES[family]), frozen=frozen, other=other)
@@ -231,7 +231,7 @@ def test_joint_ablation_is_compared_with_random_heads_in_every_run(tiny: TinyMod
 
 def test_ablation_sweep_is_budgeted_interruptible_and_cached(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
     CACHE.reset(2**28)
-    monkeypatch.setattr(forward_pass, "BATCH_TOKENS", 9 * 3)
+    monkeypatch.setattr(forward_pass, "_BATCH_TOKENS", 9 * 3)
     source = model(tiny, "GPT-2")
     progress = sweep_heads(source)
     first, second = next(progress), next(progress)

@@ -101,7 +101,7 @@ def test_other_forward_passes_run_between_two_ablation_batches(
 ) -> None:
     tiny("GPT-2")
     loaded, started = LIBRARY.get("GPT-2"), threading.Event()
-    monkeypatch.setattr(forward_pass, "BATCH_TOKENS", 18)  # a head or two a batch
+    monkeypatch.setattr(forward_pass, "_BATCH_TOKENS", 18)  # a head or two a batch
 
     def on_pass(number: int) -> None:
         if number == 2:

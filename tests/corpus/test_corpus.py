@@ -326,20 +326,20 @@ def test_bad_options_and_models_are_refused(tiny: TinyModels) -> None:
     plan, _ = scan.make_plan(loaded, TEXTS)
     other = RunPlan(**{**plan.__dict__, "model_digest": "0" * 64})
     with pytest.raises(ModelError, match="not those of the plan"):
-        scan.scan_part("memory://other", other, next(scan.chunks(plan, TEXTS)))
+        scan.scan_part("memory://other", other, next(scan._chunks(plan, TEXTS)))
 
 
 def test_digest_of_a_model_has_its_files_alone(tiny: TinyModels, tmp_path: Path) -> None:
-    digest = scan.model_digest(tiny("GPT-2"))
+    digest = scan._model_digest(tiny("GPT-2"))
     copy = tmp_path / "copy"
     shutil.copytree(tiny("GPT-2"), copy)
     (copy / "a.json").mkdir()
     (copy / "b.json").symlink_to("/dev/zero")
     (copy / "c.json").symlink_to("gone")
-    assert scan.model_digest(copy) == digest
+    assert scan._model_digest(copy) == digest
     (tmp_path / "d.json").symlink_to("/proc/self/mem")
     with pytest.raises(ModelError, match=r"d.json cannot be read \("):
-        scan.model_digest(tmp_path)
+        scan._model_digest(tmp_path)
 
 
 def test_digest_survives_its_bytes_and_needs_the_same_heads(tiny: TinyModels, tmp_path: Path) -> None:

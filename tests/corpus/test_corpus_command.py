@@ -118,7 +118,7 @@ def test_command_plans_computes_and_names_the_strongest_heads(
     assert "9 of 9 texts in " in errors
     assert "Merging the parts" in errors
     plan, _ = scan.make_plan(LIBRARY.get(str(tiny("GPT-2"))), TEXTS, chunk_size=4, top=3)
-    assert scan.read_plan(PartsFolder(str(folder))) == plan
+    assert scan._read_plan(PartsFolder(str(folder))) == plan
     assert (LIBRARY.settings.hub, os.environ["HF_HUB_OFFLINE"]) == (False, "1")
 
 
@@ -146,11 +146,11 @@ def test_options_reach_the_plan_and_a_dry_run_computes_nothing(
     assert "shuffled" not in output
     assert not (tmp_path / "a").exists()
     assert command(*arguments)[0] == 0
-    plan = scan.read_plan(PartsFolder(str(tmp_path / "a")))
+    plan = scan._read_plan(PartsFolder(str(tmp_path / "a")))
     assert (plan.n_texts, plan.max_tokens, plan.top, plan.seed) == (6, 8, 2, 7)
     assert (plan.chunk_size, plan.controls, plan.finds) == (5, ("random",), ())
     code, output, _ = command(*arguments[:3], tmp_path / "b", "--control", "none", "--find", 'from "cat" to "the"')
-    plan = scan.read_plan(PartsFolder(str(tmp_path / "b")))
+    plan = scan._read_plan(PartsFolder(str(tmp_path / "b")))
     assert (code, plan.controls, plan.finds) == (0, (), ('from "cat" to "the"',))
     assert re.search(r'^from "cat" to "the" +L\d H\d', output, re.MULTILINE)
 
@@ -219,7 +219,7 @@ def test_any_order_shards_and_interruptions_give_the_same_bytes(
     """Chunks in any order, any shards in any order that stop after any part, any parts deleted and computed again."""
     folder = tmp_path_factory.mktemp("disturbed")
     plan, url = undisturbed.plan, str(folder)
-    chunks = list(scan.chunks(plan, TEXTS))
+    chunks = list(scan._chunks(plan, TEXTS))
     scan.hold_plan(PartsFolder(url), plan)
     for chunk in data.draw(st.permutations(chunks), "first by hand")[: data.draw(st.integers(0, len(chunks)))]:
         scan.scan_part(url, plan, chunk)

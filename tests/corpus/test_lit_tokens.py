@@ -8,8 +8,8 @@ import pytest
 
 from attention.corpus.chunk import Tokenizer
 from attention.corpus.examples import (
-    ExampleLink,
     _describe_example,
+    _ExampleLink,
     _lit_tokens_html,
     _read_text,
     _shown_positions,
@@ -43,7 +43,7 @@ def test_long_texts_show_their_query_and_keys_only() -> None:
 
 def test_tokens_texts_and_addresses_are_escaped() -> None:
     evil = ('<script>alert("1")</script>', "a&b", '"><img src=x>')
-    html = examples_html([example(evil, 1, 0)], [ExampleLink({"text": '"><script>', "q": "1"})])
+    html = examples_html([example(evil, 1, 0)], [_ExampleLink({"text": '"><script>', "q": "1"})])
     assert "<script" not in html
     assert "<img" not in html
     assert 'href="./?text=%22%3E%3Cscript%3E&amp;q=1"' in html
@@ -51,7 +51,7 @@ def test_tokens_texts_and_addresses_are_escaped() -> None:
 
 
 def test_example_without_a_link_says_why() -> None:
-    html = examples_html([example(("a", "b"), 1, 0)], [ExampleLink(None, "This server has no <model>.")])
+    html = examples_html([example(("a", "b"), 1, 0)], [_ExampleLink(None, "This server has no <model>.")])
     assert "<a" not in html
     assert html.count("This server has no &lt;model&gt;.") == 2
 

@@ -24,7 +24,7 @@ from attention.corpus.distribution_mosaic import HeadDistributions
 from attention.corpus.result import HeadsResult
 from attention.models.library import LIBRARY
 from pages.ui.corpus import chosen_result
-from pages.ui.corpus.chosen_result import UploadedResult
+from pages.ui.corpus.chosen_result import _UploadedResult
 from pages.ui.server import heavy, uploads
 from pages.ui.state.session import session
 
@@ -73,7 +73,7 @@ def test_example_shows_what_an_upload_of_it_shows(offered: Path) -> None:
     app = opened(PAGE, **MANY)
     app.button(key="heads_example").click().run()
     assert not app.exception
-    assert state_of_address(app)["heads_result"] == chosen_result.EXAMPLE
+    assert state_of_address(app)["heads_result"] == chosen_result._EXAMPLE
     (offered / "copy.parquet").write_bytes((result_of_runs.EXAMPLE / "heads.parquet").read_bytes())
     copy = opened(PAGE, **MANY, heads_result="copy")
     for shown, expected in zip(drawn(app), drawn(copy), strict=True):
@@ -314,7 +314,7 @@ def test_uploads_of_one_session_add_up() -> None:
     class Context:
         session_id = "visitor"
 
-    files = [UploadedResult("a", "0", bytes(10)), UploadedResult("b", "1", bytes(5))]
+    files = [_UploadedResult("a", "0", bytes(10)), _UploadedResult("b", "1", bytes(5))]
     uploads._session_files["visitor", "a"], uploads._session_files["visitor", "b"] = files
     assert uploads._session_file_sizes()["visitor"] == 15
     del files

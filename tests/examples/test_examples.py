@@ -11,7 +11,7 @@ from conftest import ROOT
 
 from attention import ConfigError, File, Trace, TypedText
 from attention.examples import EXAMPLES, Example
-from attention.examples.example import DATA, KIND, TRAINED, run, stored
+from attention.examples.example import _TRAINED, DATA, KIND, run, stored
 from attention.sources.second_state import compared_state
 from attention.sources.state import Go, Set, State, apply
 
@@ -80,7 +80,7 @@ def test_stored_layer_gives_the_same_numbers_without_its_matrices() -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_example_has_the_numbers_of_its_model(name: str) -> None:
     example = EXAMPLES[name]
-    if example.model != TRAINED and not (ROOT / "models" / example.model).is_dir():
+    if example.model != _TRAINED and not (ROOT / "models" / example.model).is_dir():
         pytest.skip("run make models ALL=1")
     found, computed = Example(name).trace().layers[0], run(example, ROOT / "models")
     layer = computed.layers[example.layer]

@@ -15,7 +15,7 @@ from pages.ui.server.assets import OPENING
 
 
 def test_packed_opening_is_what_the_page_computes() -> None:
-    packed, computed = (unpack_message(message)["screen"] for message in (OPENING.read_bytes(), opening.message()))
+    packed, computed = (unpack_message(message)["screen"] for message in (OPENING.read_bytes(), opening._message()))
     assert packed.keys() == computed.keys()
     for before, now in zip(packed["terms"], computed["terms"], strict=True):
         assert {name: before[name] for name in ("name", "step", "shown", "short")} == {
@@ -33,14 +33,14 @@ def test_typed_text_goes_to_the_source_or_to_its_model_or_to_random_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(explore, "MODELS", tmp_path)
-    assert explore.typed("a b", {}) == {"text": "a b"}
-    assert explore.typed("a b", {"source": "model", "model": "x"}) == {"text": "a b"}
+    assert explore._typed("a b", {}) == {"text": "a b"}
+    assert explore._typed("a b", {"source": "model", "model": "x"}) == {"text": "a b"}
     example = {"source": "example", "example": "copper"}
-    assert explore.typed("a b", example) == {"source": "typed text", "text": "a b"}
+    assert explore._typed("a b", example) == {"source": "typed text", "text": "a b"}
     (tmp_path / EXAMPLES["copper"].model).mkdir()
     of_model = {"source": "model", "model": EXAMPLES["copper"].model, "layer": 18, "head": 6, "text": "a b"}
-    assert explore.typed("a b", example) == of_model
-    assert explore.typed("a b", example, random=True) == {"source": "typed text", "text": "a b"}
+    assert explore._typed("a b", example) == of_model
+    assert explore._typed("a b", example, random=True) == {"source": "typed text", "text": "a b"}
 
 
 def test_a_slow_source_waits_and_a_locked_page_takes_no_text() -> None:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attention.explanation.alignment import Alignment, Group, align
+from attention.explanation.alignment import Alignment, _Group, align
 
 WORDS = st.lists(st.sampled_from(["the", "cat", "sat", "on", "[CLS]", "·owl", "##s", "Ü"]), min_size=1, max_size=8)
 
@@ -45,4 +45,4 @@ def test_alignment_contains_every_token_once_in_order_and_is_symmetric(a, b):
     for side, tokens in (("a", a), ("b", b)):
         assert [at for group in alignment.groups for at in range(*getattr(group, side))] == list(range(len(tokens)))
         assert all(alignment.group_index(side, at) < len(alignment.groups) for at in range(len(tokens)))
-    assert align(tuple(b), tuple(a)).groups == tuple(Group(group.b, group.a) for group in alignment.groups)
+    assert align(tuple(b), tuple(a)).groups == tuple(_Group(group.b, group.a) for group in alignment.groups)

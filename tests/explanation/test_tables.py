@@ -32,7 +32,7 @@ from attention.formula.steps import MAP_AXES, STEPS
 from attention.metrics import aggregates
 from attention.sources import link
 from pages.ui import process
-from pages.ui.exports.catalog import exports
+from pages.ui.exports.catalog import _exports
 from pages.ui.exports.request import Export
 from pages.ui.server.limits import LIMITS
 
@@ -263,7 +263,7 @@ OPENED_OTHERWISE = (
 )  # programs and pictures: their numbers are drawn, or computed again
 
 
-@pytest.mark.parametrize("export", exports(), ids=[export.name for export in exports()])
+@pytest.mark.parametrize("export", _exports(), ids=[export.name for export in _exports()])
 def test_every_file_of_the_lab_opens_or_says_why(client: TestClient, export: Export) -> None:
     if export.name.endswith(OPENED_OTHERWISE):
         with pytest.raises(FileError, match=r"ends in .npz, .*; got “"):

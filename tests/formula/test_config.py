@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attention import AttentionConfig, ConfigError
-from attention.formula.config import INITS, MASKS, POSITIONS, divisors
+from attention.formula.config import _POSITIONS, INITS, MASKS, divisors
 
 
 def refusal(**knobs):
@@ -93,7 +93,7 @@ def test_range_ends_are_valid(knob):
     assert getattr(AttentionConfig(**knob), name) == value
 
 
-@pytest.mark.parametrize(("name", "choices"), [("mask", MASKS), ("positions", POSITIONS), ("init", INITS)])
+@pytest.mark.parametrize(("name", "choices"), [("mask", MASKS), ("positions", _POSITIONS), ("init", INITS)])
 def test_every_offered_choice_is_accepted(name, choices):
     assert [getattr(AttentionConfig(**{name: choice}), name) for choice in choices] == list(choices)
 

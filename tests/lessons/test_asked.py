@@ -64,7 +64,7 @@ def test_lessons_survive_files_and_links() -> None:
     faults = []
     for lesson in PATH.values():
         linked = through_a_link(lesson)
-        if markdown.from_markdown(lesson.name, markdown.to_markdown(lesson)) != lesson:
+        if markdown._from_markdown(lesson.name, markdown.to_markdown(lesson)) != lesson:
             faults.append(f"{lesson.name}: its file gives another lesson")
         if not markdown.is_uploaded(linked.name) or replace(linked, name=lesson.name) != lesson:
             faults.append(f"{lesson.name}: its link gives another lesson")
@@ -258,7 +258,7 @@ def test_any_lesson_text_gives_a_question_or_a_sentence(piece: str) -> None:
                 assert len(message) < 900
                 continue
             assert not set("\0\x1b\u202e") & set("".join((lesson.title, lesson.text, lesson.question, lesson.state)))
-            assert markdown.from_markdown(lesson.name, markdown.to_markdown(lesson)) == lesson
+            assert markdown._from_markdown(lesson.name, markdown.to_markdown(lesson)) == lesson
             asks_or_says(lesson)
 
 
@@ -414,7 +414,7 @@ def test_question_stands_beside_the_maps_of_its_own_state() -> None:
 
 
 def test_cell_in_question_is_the_chosen_one_of_the_large_map() -> None:
-    lesson = replace(markdown.from_markdown("x", LESSON), kind="cell", options=(), replies=(), answer="given(4, 1)")
+    lesson = replace(markdown._from_markdown("x", LESSON), kind="cell", options=(), replies=(), answer="given(4, 1)")
     page = opened(
         "app.py", **lesson.query_before, ask=markdown.to_link(markdown.to_markdown(lesson)), q="3", k="2", lock="1"
     )

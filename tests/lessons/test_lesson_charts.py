@@ -5,7 +5,7 @@ import pytest
 
 from attention import AttentionConfig, TypedText
 from attention.lessons import softmax
-from attention.lessons.softmax import _DIVISORS, TEMPERATURES, measure, scaling_maps
+from attention.lessons.softmax import _DIVISORS, _TEMPERATURES, measure, scaling_maps
 
 SPREAD = softmax.spread((0.1, -0.2, -0.3, 0.5))
 SCALING = measure(TypedText("the owl <b>asked</b> the owl", AttentionConfig(mask="causal")))
@@ -40,8 +40,8 @@ def test_charts_fit_both_themes_ignore_clicks_and_have_alt_texts(figure: go.Figu
 
 def test_bars_are_the_weights_in_one_colour_per_temperature() -> None:
     bars = FIGURES["shares"].data
-    assert len(bars) == len(TEMPERATURES) == len({bar.marker.color for bar in bars})
-    for bar, temperature in zip(bars, TEMPERATURES, strict=True):
+    assert len(bars) == len(_TEMPERATURES) == len({bar.marker.color for bar in bars})
+    for bar, temperature in zip(bars, _TEMPERATURES, strict=True):
         np.testing.assert_array_equal(bar.y, SPREAD.shares[temperature])
         np.testing.assert_array_equal(bar.x, range(4))
     assert list(FIGURES["shares"].layout.xaxis.ticktext) == ["0.1", "-0.2", "-0.3", "0.5"]
@@ -54,10 +54,10 @@ def test_equal_numbers_are_separate_bars() -> None:
 
 def test_entropy_lines_mark_the_five_temperatures() -> None:
     line, marks = FIGURES["variance"].data
-    np.testing.assert_array_equal(marks.x, TEMPERATURES)
+    np.testing.assert_array_equal(marks.x, _TEMPERATURES)
     assert round(marks.y[2], 4) == 0.0091
     assert round(marks.y[0], 4) == 0.2218
-    assert set(TEMPERATURES) <= set(line.x)
+    assert set(_TEMPERATURES) <= set(line.x)
 
 
 def test_small_maps_lie_where_the_hover_says() -> None:

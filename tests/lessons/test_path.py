@@ -20,7 +20,7 @@ from attention import FileError, Model, explain
 from attention.lessons import grading
 from attention.lessons.answers import QuestionContext, evaluate, functions
 from attention.lessons.lesson import KINDS, MAX_WORDS, Lesson, select_reply
-from attention.lessons.markdown import builtin_lessons, from_markdown, read_many
+from attention.lessons.markdown import _from_markdown, builtin_lessons, read_many
 from attention.training import Trained
 from pages.ui.lessons.lesson import LessonsOfTab, context_of
 
@@ -303,9 +303,9 @@ GOOD = "---\ntitle: T\nstate: text=a b\nshow: weights\nkind: key\nquestion: Q?\n
     ],
 )
 def test_invalid_lesson_file_names_what_is_missing(old: str, new: str, says: str) -> None:
-    assert from_markdown("one", GOOD).title == "T"
+    assert _from_markdown("one", GOOD).title == "T"
     with pytest.raises(FileError, match=re.escape(says)):
-        from_markdown("one", GOOD.replace(old, new, 2))
+        _from_markdown("one", GOOD.replace(old, new, 2))
 
 
 @pytest.mark.whole

@@ -169,7 +169,7 @@ def test_metrics_of_heads_computed_singly_are_equal_and_uncached(
     config = AttentionConfig(mask="causal", n_heads=4, n_kv_heads=2, positions="rope")
     source = TypedText("the owl asked the moon and the moon blinked at the owl", config)
     complete = metrics.of(source.trace())
-    monkeypatch.setattr("attention.sources.typed_text.MAX_TOKENS_ALL_HEADS", 4)
+    monkeypatch.setattr("attention.sources.typed_text._MAX_TOKENS_ALL_HEADS", 4)
     monkeypatch.setattr(patterns, "BLOCK_CELLS", 40)  # a head in several blocks of rows
     layer = source.trace().layers[0]
     assert not layer.materialize_all_heads

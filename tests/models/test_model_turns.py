@@ -169,7 +169,7 @@ def test_two_models_run_side_by_side(tiny: TinyModels) -> None:
 
 
 def test_page_with_a_large_trace_waits_for_no_generation(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "LONGEST", 600.0)
+    monkeypatch.setattr(scheduler, "_LONGEST", 600.0)
     monkeypatch.setattr(traces, "_LARGE", 0)  # every trace counts as large: one run at a time may hold one
     tiny("GPT-2")
     loaded, started, drawn = LIBRARY.get("GPT-2"), threading.Event(), threading.Event()
@@ -229,7 +229,7 @@ def test_overlong_work_gets_one_sentence_and_no_forward_pass(
     tiny("GPT-2")
     passes = recorded_passes(LIBRARY.get("GPT-2"), lambda _: None)
     plain = Model("GPT-2", TEXT)
-    monkeypatch.setattr(forward_pass, "MAX_SECONDS", 0.001)
+    monkeypatch.setattr(forward_pass, "_MAX_SECONDS", 0.001)
     with pytest.raises(ConfigError, match=sentence) as error:
         replace(plain, **knobs).trace()
     assert str(error.value).count(": ") == 1

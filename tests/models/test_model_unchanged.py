@@ -325,7 +325,7 @@ def test_token_ids_move_to_the_device_of_the_model(tiny: TinyModels, tokenizer: 
     assert loaded.device == torch.device("cpu")
     loaded.model.transformer.wte.to("meta")  # no numbers, but a device other than the CPU
     assert loaded.device == torch.device("meta")
-    assert running.place_ids(loaded, inputs)["input_ids"].device == torch.device("meta")
+    assert running._place_ids(loaded, inputs)["input_ids"].device == torch.device("meta")
 
 
 @pytest.fixture(autouse=True)

@@ -74,7 +74,7 @@ def test_notebook_of_the_documents_runs(tiny: TinyModels, monkeypatch: pytest.Mo
     outputs = [result._repr_html_() for result in shown]
     assert len(outputs) >= 5
     assert all(outputs)
-    assert output.scripts_text()[:200] in outputs[0]
+    assert output._scripts_text()[:200] in outputs[0]
     assert max(map(len, outputs)) < 6e6
     (likely, before), (_, after) = results[9]
     assert before != after

@@ -67,17 +67,17 @@ def unpacked(content: bytes) -> dict[str, Any]:
 
 
 def test_scripts_take_less_than_700_kb() -> None:
-    assert len(output.packed_scripts()) < len(output.scripts_text()) < 700_000
-    assert len(set(output.ALPHABET)) == 85
-    assert not set(output.ALPHABET) & set("&<>\"'\\`~ ")
+    assert len(output.packed_scripts()) < len(output._scripts_text()) < 700_000
+    assert len(set(output._ALPHABET)) == 85
+    assert not set(output._ALPHABET) & set("&<>\"'\\`~ ")
 
 
 def test_first_output_of_a_session_alone_carries_the_scripts(causal: Trace) -> None:
     outputs = [shown._repr_html_() or "" for shown in (causal, causal.layers[0], causal.heads(), metrics.of(causal))]
-    assert [output.scripts_text() in unescape(text) for text in outputs] == [True, False, False, False]
+    assert [output._scripts_text() in unescape(text) for text in outputs] == [True, False, False, False]
     assert max(map(len, outputs[1:])) < 200_000
-    assert output.scripts_text() in unescape(show(causal, standalone=True)._repr_html_())
-    assert output.scripts_text() not in unescape(show(causal, standalone=False)._repr_html_())
+    assert output._scripts_text() in unescape(show(causal, standalone=True)._repr_html_())
+    assert output._scripts_text() not in unescape(show(causal, standalone=False)._repr_html_())
 
 
 @pytest.mark.parametrize("has_ids", [True, False])

@@ -21,7 +21,7 @@ from conftest import (
 from playwright.sync_api import Page, expect
 
 from attention import AttentionConfig, TypedText, explain
-from attention.pictures.look import COLORS
+from attention.pictures.look import _COLORS
 from pages.ui.address import menu
 
 pytestmark = pytest.mark.browser
@@ -83,7 +83,7 @@ def test_lab_maps_are_clickable_zoomable_and_readable_in_both_themes(open_page: 
         )
         assert abs(tick - ground) > 400
         scale = "document.querySelectorAll('.figures .js-plotly-plot')[1]._fullData[0].colorscale[0][1]"
-        assert page.evaluate(scale) == COLORS["zero"][scheme == "dark"]
+        assert page.evaluate(scale) == _COLORS["zero"][scheme == "dark"]
 
     # A click explains its cell, adds one history entry, and picks the step of its map.
     act_and_settle(page, lambda: click_cell(page, 1, row=4, column=2))

@@ -126,7 +126,7 @@ def test_every_page_works_under_the_policy_with_compressed_cached_scripts(replic
     assert not visitor.complaints
     # large scripts are compressed and cacheable
     (script,) = set(re.findall(r"/app/static/\w+/plotly\.js", replicas.log.read_text()))
-    size = len(assets.scripts()["plotly"])
+    size = len(assets._scripts()["plotly"])
     body, headers = replicas.get(script, **{"Accept-Encoding": "gzip"})
     assert headers["content-encoding"] == "gzip"
     assert len(body) < size / 2.5

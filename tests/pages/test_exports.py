@@ -41,7 +41,7 @@ from benchmarks.wire import http
 from pages.ui import process
 from pages.ui.exports import catalog, links, route
 from pages.ui.exports import request as production
-from pages.ui.exports.catalog import exports
+from pages.ui.exports.catalog import _exports
 from pages.ui.exports.links import Offer, Tab
 from pages.ui.exports.request import Export, ExportFile, Production
 from pages.ui.features import panels
@@ -102,7 +102,7 @@ def test_every_file_equals_the_library_and_is_reproducible(client: TestClient, t
         "attention_steps.ipynb": program.ipynb(SOURCE, trace, CELL),
     }
     of_features = {export.name for feature in panels() for export in feature.exports}
-    others = (export for export in exports() if export.name not in of_features | {"{step}.csv"})
+    others = (export for export in _exports() if export.name not in of_features | {"{step}.csv"})
     check_files(client, files, others)
 
 
@@ -436,7 +436,7 @@ def test_large_file_is_streamed_and_keeps_only_the_range() -> None:
 
 
 def test_client_that_reads_nothing_is_dropped(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(route, "PATIENCE", 0.05)
+    monkeypatch.setattr(route, "_PATIENCE", 0.05)
 
     async def use() -> None:
         client = Client("x.csv", making.offer("a", "x" * 10 * production._PIECE))
@@ -577,9 +577,9 @@ def test_documents_list_every_kind_of_file() -> None:
         for name in re.findall(r"`([^`=]+)`", row.split("|")[1]):
             stem = stem if name.startswith(".") else name.rpartition(".")[0]
             names.add(stem + name if name.startswith(".") else name)
-    assert names >= {export.name for export in exports()}
+    assert names >= {export.name for export in _exports()}
     is_whole = all(is_here(f"attention.{name}") for name in NAMES)
-    assert names == {export.name for export in exports()} or not is_whole
+    assert names == {export.name for export in _exports()} or not is_whole
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -30,7 +30,7 @@ from attention.pictures.heatmap import derived_map_json
 from attention.pictures.message import to_plotly, without_outlines
 from attention.pictures.message import to_plotly as as_plotly
 from attention.pictures.mosaic import layers_json
-from attention.pictures.scales import LEAST_SHARE, LOG_FLOOR, PROBABILITY, ZERO_COLOR
+from attention.pictures.scales import _LOG_FLOOR, _ZERO_COLOR, LEAST_SHARE, PROBABILITY
 from attention.pictures.steps_view import lab_maps
 from pages.ui.paper import PANELS
 
@@ -86,13 +86,13 @@ def test_logarithmic_colours_span_powers_of_ten_and_keep_the_numbers(draw, knobs
     assert figure.data[0].texttemplate == fixed.data[0].texttemplate
     scale, high = figure.data[0].colorscale, figure.data[0].zmax
     for share in np.linspace(0, 1, 101):
-        number = LOG_FLOOR * (high / LOG_FLOOR) ** share
+        number = _LOG_FLOOR * (high / _LOG_FLOOR) ** share
         [expected] = _colors_of(np.array([LEAST_SHARE + (1 - LEAST_SHARE) * share]), PROBABILITY, 0, 1)
         [drawn] = _colors_of(np.array([number]), scale, 0, high)
         assert max(abs(int(expected[i : i + 2], 16) - int(drawn[i : i + 2], 16)) for i in (1, 3, 5)) <= 1
     small, zero = _colors_of(np.array([1e-30, 0.0]), scale, 0, high)
     assert small == scale[1][1]  # values below the floor are drawn as the floor, but 0 is not
-    assert zero == ZERO_COLOR
+    assert zero == _ZERO_COLOR
 
     bar = figure.data[-1].marker
     assert not figure.data[0].showscale

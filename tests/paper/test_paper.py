@@ -22,8 +22,8 @@ from attention.lessons import mask_examples, softmax
 from attention.lessons.softmax import measure, scaling_maps
 from attention.paper import KINDS, picture
 from attention.paper.marks import (
-    MAX_CELLS,
-    MAX_CELLS_PER_SIDE,
+    _MAX_CELLS,
+    _MAX_CELLS_PER_SIDE,
     _block_size,
     _colors_of,
     visible_cells,
@@ -33,7 +33,7 @@ from attention.pictures.charts import POINT_COLOR
 from attention.pictures.downsample import pool_blocks
 from attention.pictures.drawing import ALLOWED_COLOR, HIDDEN_COLOR
 from attention.pictures.layout import CHOSEN_COLOR as CROSS
-from attention.pictures.look import contrast, text_color_on
+from attention.pictures.look import _contrast, text_color_on
 from attention.pictures.message import to_plotly as as_plotly
 from attention.pictures.message import without_outlines
 from attention.pictures.scales import PROBABILITY, SIGNED, _log_colorscale
@@ -636,9 +636,9 @@ def test_256_tokens_are_drawn_exactly_and_257_are_pooled():
 )
 def test_picture_never_has_more_cells_than_readers_open(rows, columns, heads):
     down, across = _block_size(rows, columns, heads)
-    assert -(-rows // down) <= MAX_CELLS_PER_SIDE
-    assert -(-columns // across) <= MAX_CELLS_PER_SIDE
-    assert heads * -(-rows // down) * -(-columns // across) <= MAX_CELLS
+    assert -(-rows // down) <= _MAX_CELLS_PER_SIDE
+    assert -(-columns // across) <= _MAX_CELLS_PER_SIDE
+    assert heads * -(-rows // down) * -(-columns // across) <= _MAX_CELLS
 
 
 def test_edge_blocks_are_smaller_and_only_full_gaps_are_gaps():
@@ -682,8 +682,8 @@ def test_pooling_keeps_outliers_and_separates_rows_from_columns():
 def test_numbers_in_cells_are_readable_on_every_colour(scale):
     for ground in {*_colors_of(np.linspace(0, 1, 4096), scale, 0, 1), *(color.lower() for _, color in scale)}:
         assert (
-            contrast(text_color_on(ground), ground)
-            == max(contrast(ink, ground) for ink in ("#ffffff", "#111111"))
+            _contrast(text_color_on(ground), ground)
+            == max(_contrast(ink, ground) for ink in ("#ffffff", "#111111"))
             >= 4.3
         )
 

@@ -10,7 +10,7 @@ from conftest import examples_of
 
 from attention import AttentionConfig, Cell, Source, Trace, TypedText, explain
 from attention.base.tokens import Generated, Patch, Piece
-from attention.pictures.first_screen import FEW, About, first_screen, term_steps
+from attention.pictures.first_screen import _FEW, About, _term_steps, first_screen
 from attention.pictures.message_contract import Screen
 from attention.sources.matrices import Matrices
 
@@ -51,7 +51,7 @@ def test_every_term_says_what_explain_says(name: str) -> None:
     trace = SOURCES[name].trace()
     cell, screen = screens(trace)
     layer = trace.layers[0]
-    assert {term["name"]: term["step"] for term in screen["terms"]} == term_steps(layer)
+    assert {term["name"]: term["step"] for term in screen["terms"]} == _term_steps(layer)
     for term in screen["terms"]:
         column = screen["column"] if term["name"] == "collect" else screen["k"]
         explanation = explain(trace, term["step"], 0, cell.head, screen["q"], column)
@@ -98,7 +98,7 @@ def test_a_cell_of_the_keys_keeps_the_chosen_query() -> None:
 def test_many_tokens_are_blocks_whose_numbers_are_in_the_matrix() -> None:
     trace = typed(LONG, mask="causal").trace()
     _, screen = screens(trace)
-    assert len(screen["queries"]) > FEW
+    assert len(screen["queries"]) > _FEW
     assert screen["hidden"] is None
     for term in screen["terms"]:
         matrix, (down, across) = trace.layers[0].matrix(term["step"], 3).numpy(), term["block"]

@@ -16,7 +16,7 @@ from attention.pictures.downsample import MAX_SENT_BLOCKS, pool_for_screen
 from attention.pictures.mosaic import heads_json
 from attention.pictures.scales import drawn_span
 from attention.sources import Configurable
-from attention.sources.typed_text import MAX_TOKENS_ALL_HEADS
+from attention.sources.typed_text import _MAX_TOKENS_ALL_HEADS
 from attention.trace import compute
 
 WORDS = " ".join(f"w{i % 190}" for i in range(300))
@@ -77,10 +77,10 @@ def test_whole_tensor_is_available_on_request():
 
 def test_heads_are_computed_singly_above_1024_tokens_or_memory_limits():
     short, long = (
-        TypedText("w " * MAX_TOKENS_ALL_HEADS),
-        TypedText("w " * (MAX_TOKENS_ALL_HEADS + 1), max_tokens=2048),
+        TypedText("w " * _MAX_TOKENS_ALL_HEADS),
+        TypedText("w " * (_MAX_TOKENS_ALL_HEADS + 1), max_tokens=2048),
     )
-    crossed = TypedText("a b", text2="w " * (MAX_TOKENS_ALL_HEADS + 1), max_tokens=2048)
+    crossed = TypedText("a b", text2="w " * (_MAX_TOKENS_ALL_HEADS + 1), max_tokens=2048)
     all_heads = [
         source.trace().layers[0].materialize_all_heads for source in (replace(short, max_tokens=2048), long, crossed)
     ]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attention.pictures.look import COLORS, contrast, mix
+from attention.pictures.look import _COLORS, _contrast, mix
 from attention.pictures.scales import PROBABILITY, SIGNED
 
 ROOT = Path(__file__).parents[2]
@@ -51,31 +51,31 @@ def lab(color: str, eyes: str) -> Any:
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_text_reads_and_lines_are_seen(theme: str) -> None:
-    color = {role: pair[THEMES[theme]] for role, pair in COLORS.items()}
+    color = {role: pair[THEMES[theme]] for role, pair in _COLORS.items()}
     for ground in ("ground", "panel"):
         for role in ("ink", "soft", *ROLES):
-            assert contrast(color[role], color[ground]) >= 4.5, role
+            assert _contrast(color[role], color[ground]) >= 4.5, role
         for role in ("edge", "point", "other-point", "chance", "yes", "no"):
-            assert contrast(color[role], color[ground]) >= 3, role
-    assert contrast(color["on-weight"], color["weight"]) >= 4.5
+            assert _contrast(color[role], color[ground]) >= 3, role
+    assert _contrast(color["on-weight"], color["weight"]) >= 4.5
 
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_the_chosen_cell_is_seen_on_every_color(theme: str) -> None:
-    color = {role: pair[THEMES[theme]] for role, pair in COLORS.items()}
+    color = {role: pair[THEMES[theme]] for role, pair in _COLORS.items()}
     ends = ("zero", "weight"), *itertools.pairwise(("most-negative", "negative", "zero", "positive", "most-positive"))
     for first, second in ends:
         for share in np.linspace(0, 1, 21):
             cell = mix(color[first], color[second], share)
             # One of the two lines of its outline stands out.
-            assert max(contrast(color[line], cell) for line in ("ink", "ground")) >= 3, (first, second, share)
+            assert max(_contrast(color[line], cell) for line in ("ink", "ground")) >= 3, (first, second, share)
 
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("eyes", EYES)
 def test_roles_are_told_apart_by_every_eye(theme: str, eyes: str) -> None:
     for one, other in itertools.combinations(ROLES, 2):
-        here = [lab(COLORS[role][THEMES[theme]], eyes) for role in (one, other)]
+        here = [lab(_COLORS[role][THEMES[theme]], eyes) for role in (one, other)]
         assert np.linalg.norm(here[0] - here[1]) >= 20, (one, other)
 
 
@@ -84,7 +84,7 @@ def test_theme_of_streamlit_has_our_colors() -> None:
     roles = {"primaryColor": "weight", "backgroundColor": "ground", "secondaryBackgroundColor": "panel", "textColor": "ink", "borderColor": "line"}  # fmt: skip
     for name, i in THEMES.items():
         assert {key: value for key, value in theme[name].items() if key in roles} == {
-            key: COLORS[role][i] for key, role in roles.items()
+            key: _COLORS[role][i] for key, role in roles.items()
         }
 
 
@@ -107,8 +107,8 @@ def test_maps_have_the_colors_of_the_page(theme: str, step: str, open_page: Any,
     plot = page.locator(".figures .js-plotly-plot").nth(int(step == "weights"))  # beside the scores
     drawn = plot.evaluate("({ data, layout }) => [data.map(({ colorscale }) => colorscale), layout.shapes.map(({ line }) => line.color)]")  # fmt: skip
     i = THEMES[theme]
-    here = {pair[0]: pair[i] for pair in COLORS.values()}
+    here = {pair[0]: pair[i] for pair in _COLORS.values()}
     scale = [[place, here[color]] for place, color in (PROBABILITY if step == "weights" else SIGNED)]
     assert drawn[0][0] == scale
     assert drawn[1]
-    assert set(drawn[1]) == {COLORS["ink"][i]}, "the chosen cell is outlined in ink"
+    assert set(drawn[1]) == {_COLORS["ink"][i]}, "the chosen cell is outlined in ink"

@@ -343,7 +343,7 @@ def test_program_reads_many_numbers_from_the_exported_file(
 def test_program_switches_to_the_file_at_the_documented_size() -> None:
     rows = numbers(25, 16)
     fits = Matrices(query=numbers(50, 16), key=rows, value=rows + rows[:0], w_o=())
-    assert sum(len(m) * len(m[0]) for m in (fits.query, fits.key, fits.value)) <= random_weights.MAX_INLINE_NUMBERS
+    assert sum(len(m) * len(m[0]) for m in (fits.query, fits.key, fits.value)) <= random_weights._MAX_INLINE_NUMBERS
     assert "np.load" not in python(fits)
     assert "np.load" in python(Matrices(query=numbers(76, 16), key=rows, value=rows))
 

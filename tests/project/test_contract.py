@@ -44,7 +44,7 @@ from attention.formula.explainer import E_co
 from attention.formula.formula import _CHECKS, Formula
 from attention.formula.normalizers import NORMALIZERS, Normalizer, _Softmax
 from attention.formula.positions import POSITIONS
-from attention.formula.score_steps import CAPPED_SCORES, MapStep
+from attention.formula.score_steps import CAPPED_SCORES, _MapStep
 from attention.formula.scores import BIASES, SCORES, Score
 from attention.formula.step import LayerView, ProgramWriter, StepContext, cells_of
 from attention.metrics.aggregates import AGGREGATES
@@ -60,7 +60,7 @@ from attention.sources.matrices import MATRIX_FIELDS
 from attention.sources.reader import Reader, SourceKind, Uploads
 from attention.sources.registry import source_kinds
 from attention.trace import layer as layers
-from attention.trace.layer import Attributes, TensorOf
+from attention.trace.layer import _Attributes, _TensorOf
 
 TEXT = "the owl asked the moon and the owl asked the"
 LIMITS = Limits(tokens=64, characters=2000, d_model=128, heads=16, trace_mb=256)
@@ -82,7 +82,7 @@ def test_step_keeps_the_contract(step: steps.Step) -> None:
 
 def test_names_and_attributes_are_those_of_steps_and_parameters() -> None:
     declared = [step.name for step in (*STEPS, *PARAMETERS)]
-    assert [name for name, value in vars(Attributes).items() if isinstance(value, TensorOf)] == declared
+    assert [name for name, value in vars(_Attributes).items() if isinstance(value, _TensorOf)] == declared
     assert [value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)] == [
         step.name for step in STEPS
     ]
@@ -225,7 +225,7 @@ def test_copied_notebook_contains_the_program() -> None:
 
 
 @dataclass(frozen=True, repr=False)
-class Doubled(MapStep):
+class Doubled(_MapStep):
     """A complete step between the cap and the bias: twice the score."""
 
     def compute_block(self, layer: LayerView, before: Tensor | None, heads: slice, rows: slice) -> Tensor:
@@ -262,7 +262,7 @@ class Miswritten(Doubled):
 
 
 class Uncomputed(Doubled):
-    compute_block = MapStep.compute_block
+    compute_block = _MapStep.compute_block
 
 
 DOUBLED = {
@@ -282,7 +282,7 @@ def registered(patch: pytest.MonkeyPatch, step: steps.Step) -> None:
     knob = replace(view.STEP, range=replace(view.STEP.range, options=tuple(entry.name for entry in table)))
     patch.setattr(contract, "STEP", knob)
     patch.setattr(names, step.name.upper(), step.name, raising=False)
-    tensor = TensorOf()
+    tensor = _TensorOf()
     tensor.__set_name__(Layer, step.name)
     patch.setattr(Layer, step.name, tensor, raising=False)
 

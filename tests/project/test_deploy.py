@@ -251,7 +251,7 @@ def test_hugging_face_space_uses_the_documented_port() -> None:
 
 
 def test_page_serves_plotly_js_in_the_version_of_its_package() -> None:
-    beginning = assets.scripts()["plotly"][:200].decode()
+    beginning = assets._scripts()["plotly"][:200].decode()
     assert f"plotly.js (cartesian - minified) v{get_plotlyjs_version()}\n" in beginning, "make plotly"
 
 

@@ -29,7 +29,7 @@ from rules import BACKEND, PAGES, Module
 
 import attention
 from attention import AttentionConfig, TypedText
-from attention.command import APP_PACKAGES
+from attention.command import _APP_PACKAGES
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
@@ -80,7 +80,7 @@ print(json.dumps({{
     "metrics": metrics.of(trace).values.shape,
     "lessons": len(markdown.builtin_lessons()),
     "demo": len(bundling.bundle("demo", demo.PAGE_DIR)),
-    "importable": [name for name in {[*APP_PACKAGES, "pages", "app", "tests", "conftest", "attention._app.tests"]!r} if find_spec(name)],
+    "importable": [name for name in {[*_APP_PACKAGES, "pages", "app", "tests", "conftest", "attention._app.tests"]!r} if find_spec(name)],
 }}))
 """
 
@@ -340,4 +340,4 @@ def test_command_names_the_packages_of_its_extra() -> None:
     lines: Any = [line for line in EXTRAS["app"] if not line.startswith(PROJECT["project"]["name"])]
     for part in Requirement(EXTRAS["app"][0]).extras:
         lines += EXTRAS[part]
-    assert {Requirement(line).name for line in lines} == set(APP_PACKAGES)
+    assert {Requirement(line).name for line in lines} == set(_APP_PACKAGES)

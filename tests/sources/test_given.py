@@ -12,13 +12,13 @@ import torch
 from attention import AttentionConfig, AttentionError, Layer, Matrices, TypedText
 from attention.files.matrix_text import format_matrix, parse_matrix, parse_text
 from attention.formula.formula import Formula
-from attention.sources.matrix_fields import LayerAsMatrices, describe_sizes, matrices_of_layer, resize_to_fit
+from attention.sources.matrix_fields import _LayerAsMatrices, describe_sizes, matrices_of_layer, resize_to_fit
 from attention.sources.split_heads import SYMBOLS
 
 CARRIED_STEPS = ("query", "key", "value", "scores", "scaled_scores", "masked_scores", "weights", "head_output")
 
 
-def continued(carried_over: LayerAsMatrices) -> Matrices:
+def continued(carried_over: _LayerAsMatrices) -> Matrices:
     """The source that a page creates from carried matrices: written as texts and parsed again."""
     fields = {
         name: parse_matrix(format_matrix(matrix), SYMBOLS[name]) for name, matrix in carried_over.matrices.items()

@@ -6,7 +6,7 @@ from attention.base.knobs import Limits, to_text
 from attention.sources import Intervenable, Patchable, registry
 from attention.sources.link import source_of
 from attention.sources.second_state import (
-    MAX_CHARACTERS,
+    _MAX_CHARACTERS,
     OPENING,
     SECOND,
     differences,
@@ -48,7 +48,7 @@ def test_comparison_of_a_text_opens_on_a_mask_also_where_its_source_is_named():
 
 
 def test_overlong_second_state_is_dropped_with_a_note():
-    long = "text=" + "a" * MAX_CHARACTERS
+    long = "text=" + "a" * _MAX_CHARACTERS
     assert second_state({"text": "b"}, long) == {"text": "b"}
     value, note = SECOND.read(long, SECOND.range, to_text(SECOND.default))
     assert value == OPENING

@@ -16,7 +16,7 @@ from attention import ConfigError
 from attention.base.progress import Watcher, watching
 from attention.training import Plan, learning
 from attention.training import jobs as films
-from attention.training.jobs import _RUNNING, Film, get_film
+from attention.training.jobs import _RUNNING, _Film, get_film
 from pages.ui.exports import route
 from pages.ui.server import scheduler
 
@@ -76,7 +76,7 @@ def person(key: Hashable, group: Hashable = "home", here: list[bool] | None = No
     return Watcher(key, group, lambda: here is None or here[0])
 
 
-def begin(watcher: Watcher, seed: int) -> Film:
+def begin(watcher: Watcher, seed: int) -> _Film:
     with watching(watcher):
         return get_film(Plan("reverse", seed, 20))
 
@@ -244,8 +244,8 @@ def test_training_for_a_file_ends_with_its_visitor(client: TestClient, monkeypat
     from attention.training import jobs
 
     watchers: list[Watcher] = []
-    wait = jobs.Film.wait
-    monkeypatch.setattr(jobs.Film, "wait", lambda self: (watchers.append(current_watcher()), wait(self))[1])
+    wait = jobs._Film.wait
+    monkeypatch.setattr(jobs._Film, "wait", lambda self: (watchers.append(current_watcher()), wait(self))[1])
     state = {"source": "trained", "task": "reverse", "steps": "40", "seed": "4711"}
     with TestClient(Starlette(routes=route.routes()), client=("203.0.113.9", 1)) as distant:
         assert distant.get("/export/weights.csv", params=state).status_code == 200

@@ -366,7 +366,7 @@ def test_export_of_an_upload_needs_its_open_tab(models: NamedModels, monkeypatch
     state = {"source": "model", "model": models("ViT"), "image": link_name(picture)}
 
     def found(**more: str) -> Any:
-        return route.find("weights.csv", urlencode({**state, **more}).encode())
+        return route._find("weights.csv", urlencode({**state, **more}).encode())
 
     _, *pieces = found(token="picture").pieces(Watcher("picture", ""))  # made in a job
     assert "".join(pieces) == "".join(tables.csv(Model(models("ViT"), image=picture).trace(), "weights"))

@@ -21,7 +21,7 @@ from attention.export.program import ipynb, python
 from attention.files.picture import Picture
 from attention.models import running
 from attention.patching.intervention import Intervention
-from attention.vision.picture_lines import _MAX_EMBEDDED, UNNAMED
+from attention.vision.picture_lines import _MAX_EMBEDDED, _UNNAMED
 
 TEXT = "the owl asked the moon"
 STEPS = ("query", "key", "value", "scores", "weights", "head_output")
@@ -129,11 +129,11 @@ def test_large_picture_without_a_file_is_read_from_one(models: TinyPictureModels
     model = source(models, "ViT", large)
     trace = model.trace()
     program = python(model, trace, Cell(1, "weights", 1, 2, 1))
-    assert f'file = "{UNNAMED}"  # save the picture under this name' in program
-    large.save(beside / UNNAMED)
+    assert f'file = "{_UNNAMED}"  # save the picture under this name' in program
+    large.save(beside / _UNNAMED)
     check_same(variables(program), trace, 1)
     small = python(source(models, "ViT", bright_patch(0, 1)))
-    assert UNNAMED not in small
+    assert _UNNAMED not in small
     assert len(small) < 2 * _MAX_EMBEDDED
 
 

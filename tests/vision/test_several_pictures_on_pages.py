@@ -218,7 +218,7 @@ def test_export_has_both_pictures_of_its_tab(models: NamedModels, monkeypatch: p
     pictures = {name(seed): Picture.of(png(seed), f"{seed}.png") for seed in (1, 2)}
     tab = links._TABS["pictures"] = Tab("session", "pictures", pictures=pictures)
     state = {"source": "model", "model": models("LLaVA"), "text": TEXT, "image": "/".join(pictures), "token": tab.token}
-    _, *pieces = route.find("weights.csv", urlencode(state).encode()).pieces(Watcher("pictures", ""))  # made in a job
+    _, *pieces = route._find("weights.csv", urlencode(state).encode()).pieces(Watcher("pictures", ""))  # made in a job
     trace = Model(models("LLaVA"), TEXT, image=[*pictures.values()]).trace()
     assert "".join(pieces) == "".join(tables.csv(trace, "weights"))
 

@@ -34,9 +34,9 @@ from pages.ui.state.notices import plain, show_error
 from pages.ui.state.session import session
 from pages.ui.state.widgets import Knobs
 
-OTHER = Knob("paths_other", "", Text(2000), "Run B: another text with as many tokens", "For example the same text with one name changed. Each part of the model in turn takes its output from this run.")  # fmt: skip
+_OTHER = Knob("paths_other", "", Text(2000), "Run B: another text with as many tokens", "For example the same text with one name changed. Each part of the model in turn takes its output from this run.")  # fmt: skip
 _RECEIVER = Knob("paths_receiver", "logits", Choice(RECEIVERS), "What receives it", "The logits of the prediction, or the query, key or value of a head: only it sees the other output.")  # fmt: skip
-HEADS = Knob("paths_heads", "chosen", Choice(("chosen", "all"), ("the chosen head", "every head")), "Of which head", "The receiving head; the chosen one is that of the map above.")  # fmt: skip
+_HEADS = Knob("paths_heads", "chosen", Choice(("chosen", "all"), ("the chosen head", "every head")), "Of which head", "The receiving head; the chosen one is that of the map above.")  # fmt: skip
 _MODE = Knob("paths_mode", "direct", Choice(tuple(MODES), ("nothing (direct)", "the MLPs", "everything (free)")), "What recomputes in between", "Direct: the change travels along the residual stream only. Heads keep their outputs in the first two.")  # fmt: skip
 _NAME = "paths"  # of the request
 _N_LARGEST = 3  # paths that are described in words
@@ -46,7 +46,7 @@ def paths_section(page: Page, knobs: Knobs) -> None:
     """Draws path patching, folded; nothing if the source has no model that can run again."""
     if not isinstance(page.source, Patchable) or not page.trace.predictions:
         return
-    has_other = bool(standing(OTHER.key))  # a link that names run B opens the panel
+    has_other = bool(standing(_OTHER.key))  # a link that names run B opens the panel
     with st.expander("Which paths matter? (path patching)", has_other, key="paths", on_change="rerun") as unfolded:
         if not unfolded.open:
             return
@@ -74,10 +74,10 @@ def _request(page: Page, knobs: Knobs) -> tuple[Patchable, Patchable, PathReques
     """Run A, run B and which paths, as the fields describe them; None until there is a run B."""
     source, prediction = page.source, shown_prediction(page.trace)
     assert isinstance(source, Patchable)
-    typed = str(knobs.value(OTHER)).strip()
+    typed = str(knobs.value(_OTHER)).strip()
     with st.container(horizontal=True, vertical_alignment="bottom"):
         receiver = knobs.value(_RECEIVER)
-        whose = "all" if receiver == "logits" else knobs.value(HEADS)
+        whose = "all" if receiver == "logits" else knobs.value(_HEADS)
         mode = knobs.value(_MODE)
     target, distractor = (token_field(source, prediction, knobs, knob) for knob in (TARGET, DISTRACTOR))
     a = _plain(source)

@@ -34,7 +34,7 @@ OVER = Knob("heads_over", _ONE, Choice((_ONE, MANY)), "Heads over", "This text: 
 RESULT = Knob("heads_result", "", Text(300), "Result", "A result of attention.corpus: a name on offer here, a path where paths are allowed, or an uploaded file as name:digest.", inline=True)  # fmt: skip
 OTHER = Knob("heads_result_b", "", Text(300), "Compared with", "A second result; changes are this one minus the first.", inline=True)  # fmt: skip
 
-EXAMPLE = "example"
+_EXAMPLE = "example"
 """The name of the result that comes with the package."""
 _TABLE = "heads.parquet"
 _MAX_BYTES = MAX_TRACE_MB * 2**20  # of one result: as many as a trace may have
@@ -49,7 +49,7 @@ def is_many() -> bool:
 
 
 @dataclass(frozen=True)
-class UploadedResult:
+class _UploadedResult:
     """An uploaded heads.parquet: the name of the file, a hash of its bytes, and these."""
 
     name: str
@@ -66,7 +66,7 @@ class UploadedResult:
 class Uploads:
     """What a tab keeps of uploads: the results by the key of their knob, and the error of the last one."""
 
-    results: dict[str, UploadedResult] = field(default_factory=dict)
+    results: dict[str, _UploadedResult] = field(default_factory=dict)
     problem: str = ""
 
 
@@ -127,14 +127,14 @@ def _uploaded(knob: Knob, key: str) -> None:
     except AttentionError as error:
         ours.problem = str(error)
         return
-    uploaded = ours.results[knob.key] = UploadedResult(name, digest, content)
+    uploaded = ours.results[knob.key] = _UploadedResult(name, digest, content)
     uploads.count_file(uploaded, knob.key)
     knob_state.hold({knob.key: uploaded.link_name, OVER.key: MANY})
 
 
 def open_example() -> None:
     """Opens the result that comes with the package."""
-    knob_state.hold({RESULT.key: EXAMPLE, OVER.key: MANY})
+    knob_state.hold({RESULT.key: _EXAMPLE, OVER.key: MANY})
 
 
 def missing_words(source: Source | None) -> str:
@@ -171,7 +171,7 @@ def _of_name(name: str) -> HeadsResult:
     if name in result_names():
         folder = RESULTS / name
         return _of_path(folder if folder.is_dir() else RESULTS / f"{name}.parquet", name)
-    if name == EXAMPLE:
+    if name == _EXAMPLE:
         from attention.corpus.result import EXAMPLE as FOLDER
 
         return _of_path(FOLDER, name)

@@ -92,7 +92,7 @@ def _once(make: Callable[[], bytes]) -> Iterable[bytes]:
 
 
 @cache
-def exports() -> tuple[Export, ...]:
+def _exports() -> tuple[Export, ...]:
     """Every kind of file: those of the trunk, and those of the features."""
     maps = (*aggregates.AGGREGATES, NORMS)
     of_features = (export for feature in panels() for export in feature.exports)
@@ -117,12 +117,12 @@ def find(name: str) -> tuple[Export, str]:
     Raises:
         MissingError: no kind of file has this name.
     """
-    for export in exports():
+    for export in _exports():
         if (step := export.step(name)) is not None:
             return export, step
-    of_steps = (export for export in exports() if export.name.startswith(STEP) and export.name.count("-") == 0)
+    of_steps = (export for export in _exports() if export.name.startswith(STEP) and export.name.count("-") == 0)
     extensions = ", ".join(f".{export.ending}" for export in of_steps)
-    others = ", ".join(export.name for export in exports() if STEP not in export.name)
+    others = ", ".join(export.name for export in _exports() if STEP not in export.name)
     raise MissingError(
         f"A file name is a step ({', '.join(step.name for step in STEPS)}) with {extensions}, or one of {others}; got “{name[:80]}”: choose one of these."
     )

@@ -40,7 +40,7 @@ from pages.ui.server.limits import LIMITS
 
 _MOST_PARAMETERS = 1000  # of a state; the knobs of all sources are a third of them
 _LONGEST_QUERY = 2**20  # bytes of a state in the body of a POST request, for states too long for a URL
-PATIENCE = 60.0  # seconds that a browser may be slower than `_PACE`
+_PATIENCE = 60.0  # seconds that a browser may be slower than `_PACE`
 _PACE = 2**17  # bytes a second
 _RETRY = {429: "5", 503: "20"}  # seconds
 _HEADERS = {
@@ -114,7 +114,7 @@ async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
     if query is None:
         raise SizeError(f"A state may have at most {_LONGEST_QUERY:,} bytes here; got more: choose a shorter text.")
     async with _reading:  # one after the other: long states hold the lock of the interpreter
-        wanted = await asyncio.to_thread(find, scope["path_params"]["name"], query)
+        wanted = await asyncio.to_thread(_find, scope["path_params"]["name"], query)
     known = {**_HEADERS, "Content-Type": wanted.media_type}
     if wanted.tag:
         known |= {"ETag": wanted.tag, "Accept-Ranges": "bytes"}
@@ -196,7 +196,7 @@ class _RequestedFile:
     tag: str = ""
 
 
-def find(name: str, query: bytes) -> _RequestedFile:
+def _find(name: str, query: bytes) -> _RequestedFile:
     """The requested file. Errors are raised here, before the request waits in a queue.
 
     Raises:
@@ -285,7 +285,7 @@ _productions = WeakSet[Production]()
 
 async def _send_file(send: Send, file: Production, status: int, headers: Mapping[str, str]) -> None:
     """Sends the headers and then the file piece by piece; a client that reads too slowly has left."""
-    clock, allowed = asyncio.get_running_loop().time, PATIENCE
+    clock, allowed = asyncio.get_running_loop().time, _PATIENCE
     await _begin_answer(send, status, headers)
     while piece := await file.take():
         began = clock()

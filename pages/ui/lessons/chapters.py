@@ -15,11 +15,11 @@ from pages.ui.server.traces import derived_of
 from pages.ui.state.notices import show_error
 from pages.ui.state.widgets import Knobs
 
-ROW = Knob(
+_ROW = Knob(
     "softmax_row", "0.1, -0.2, -0.3, 0.5", Text(1000), "A row of numbers",
     f"2 to {softmax.MAX_NUMBERS} numbers separated by commas. Think of them as the scores of one query.",
 )  # fmt: skip
-FACTOR = Knob(
+_FACTOR = Knob(
     "softmax_factor", 200, Choice(softmax.FACTORS, is_slider=True), "Multiply your numbers by",
     "The same as dividing the temperature by this factor.",
 )  # fmt: skip
@@ -39,7 +39,7 @@ def softmax_chapter(page: Page) -> None:
 
     st.markdown("## Your numbers at low and high temperature")
     knobs = Knobs(page.notes)
-    typed = knobs.value(ROW)
+    typed = knobs.value(_ROW)
     row: softmax.Row = ()
     try:
         row = softmax.parse_row(typed)
@@ -59,7 +59,7 @@ def softmax_chapter(page: Page) -> None:
     if row:
         st.markdown("## Why we subtract the maximum")
         st.latex(r"\frac{e^{x_i}}{\sum_j e^{x_j}} = \frac{e^{x_i - m}}{\sum_j e^{x_j - m}}, \quad m = \max_j x_j")
-        factor = knobs.value(FACTOR)
+        factor = knobs.value(_FACTOR)
         overflow = softmax.overflow(row, factor)
         (st.warning if overflow.failed else st.success)(overflow.words)
         st.dataframe(overflow.frame(), hide_index=True)

@@ -20,7 +20,7 @@ from pages.ui.state import control_row, knob_state
 if TYPE_CHECKING:
     from pages.ui.page.start import Page
 
-GRID_UP_TO = 128  # tokens; a larger grid takes too long to draw
+_GRID_UP_TO = 128  # tokens; a larger grid takes too long to draw
 
 
 def draw(page: Page) -> None:
@@ -67,14 +67,14 @@ def draw(page: Page) -> None:
         for feature in panels():
             feature.mask_fields(page)
         with st.expander("The mask as a grid, for keyboard use"):
-            if max(visible().shape) <= GRID_UP_TO:
+            if max(visible().shape) <= _GRID_UP_TO:
                 show.grid(
                     mask_examples.grid(page.trace, page.cell.layer, page.cell.head),
                     "masks_grid",
                     lambda ticks: knob_state.set_custom_mask(mask_examples.encode_table(ticks)),
                 )
             else:
-                st.caption(f"The grid has at most {GRID_UP_TO} tokens: shorten the text to use it.")
+                st.caption(f"The grid has at most {_GRID_UP_TO} tokens: shorten the text to use it.")
     elif not knob_state.is_locked():
         st.info(
             "This source has no mask to edit. Choose typed text or your own matrices as the source to build a mask by clicking."

@@ -48,7 +48,7 @@ def screen(
     show, kind = knob_state.current_value(SHOW.key), source_kinds()[knob_state.current_value(SOURCE.key, of)]
     locked, ours = knob_state.is_locked(), session()
     fields = fields or {key: field for key, field in ours.fields.items() if key in ours.read}
-    reads_text = SOURCE.key in typed("", state.texts) or kind.text in fields
+    reads_text = SOURCE.key in _typed("", state.texts) or kind.text in fields
     sentence = _sentence(trace, state, source) if reads_text and not locked else None
     pair = pair or (int(knob_state.current_value(QUERY.key)), int(knob_state.current_value(KEY.key)))
     computable = live["computable"] if live else ()
@@ -93,7 +93,7 @@ def change(label: str, before: Any, after: Any) -> Change:
 
 
 def _sentence(trace: Trace, state: State, source: str) -> Sentence:
-    goes_to = typed("", state.texts)
+    goes_to = _typed("", state.texts)
     kind = source_kinds()[goes_to.get(SOURCE.key, knob_state.current_value(SOURCE.key, state))]
     stays = SOURCE.key not in goes_to
     text = knob_state.current_value(kind.text, state) if stays else " ".join(trace.tokens).replace("·", "")
@@ -107,7 +107,7 @@ def _sentence(trace: Trace, state: State, source: str) -> Sentence:
     }
 
 
-def typed(text: str, texts: Texts, random: bool = False) -> Mapping[str, Any]:
+def _typed(text: str, texts: Texts, random: bool = False) -> Mapping[str, Any]:
     """The knobs that a typed sentence sets: the source's own text; or the same head of the model that it comes from, if that is here; or random weights."""
     kind = source_kinds()[texts.get(SOURCE.key, SOURCE.default)]
     if random:
@@ -127,7 +127,7 @@ def apply(values: Mapping[str, Any], to: Literal["A", "B", "both"] = "A") -> Non
     """Applies what the user did on the first screen: knobs, or a sentence; `to`: of which state, see `attention.sources.state.Set`."""
     if isinstance(text := values.get("typed"), str) and not knob_state.is_locked():
         state = session().state.other if to == "B" else session().state
-        knob_state.hold(typed(text, state.texts, bool(values.get("random"))), to)
+        knob_state.hold(_typed(text, state.texts, bool(values.get("random"))), to)
     elif SEQUENCE.key in values and not knob_state.is_locked():
         knob_state.hold({SEQUENCE.key: int(values[SEQUENCE.key])}, to)
     else:

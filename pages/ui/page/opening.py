@@ -15,7 +15,7 @@ from pages.ui.server.assets import OPENING
 from pages.ui.server.limits import LIMITS
 
 
-def message() -> bytes:
+def _message() -> bytes:
     """The message of the first screen on which the bare address opens, computed."""
     texts = {SOURCE.key: opening_source()}
     kind = source_kinds()[texts[SOURCE.key]]
@@ -27,4 +27,4 @@ def message() -> bytes:
 
 
 if __name__ == "__main__":
-    OPENING.write_bytes(message())
+    OPENING.write_bytes(_message())

@@ -142,7 +142,7 @@ def _token(source: Source, prediction: Prediction, text: str) -> tuple[int, str]
 def token_field(source: Source, prediction: Prediction, knobs: Knobs, knob: Knob) -> tuple[int, str] | None:
     """The token typed into a field, which one panel of a page draws; None if it is empty or, after an error message, not a token."""
     if knob.key in session().read:
-        return typed_token(source, prediction, knob)
+        return _typed_token(source, prediction, knob)
     labels = tuple(dict.fromkeys(label(token, escape=False) for token in prediction.tokens))
     typed = knobs.value(knob, NameOrText(40, options=labels))
     try:
@@ -152,7 +152,7 @@ def token_field(source: Source, prediction: Prediction, knobs: Knobs, knob: Knob
         return None
 
 
-def typed_token(source: Source, prediction: Prediction, knob: Knob) -> tuple[int, str] | None:
+def _typed_token(source: Source, prediction: Prediction, knob: Knob) -> tuple[int, str] | None:
     """The token in a field that another panel of the page draws; None if it is empty, or no token, as that panel says."""
     typed = knob_state.standing(knob.key)
     with suppress(TextError):

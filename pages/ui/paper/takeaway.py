@@ -60,12 +60,12 @@ def save_menu(files: Callable[[], Sequence[Spec]], key: str, export: str = "") -
         is_marked = any(map(_is_marked, chosen))
         cross = not is_marked or st.toggle("With the outlines (cross)", True, key=f"{key}_cross", help=help_)
         if export:
-            step = name_of(chosen[0]) if len(chosen) < len(specs) else _FIGURE.default
+            step = _name_of(chosen[0]) if len(chosen) < len(specs) else _FIGURE.default
             settings = ((_WIDTH, width), (_TITLES, titles), (_CROSS, cross), (_FIGURE, step))
             more = {knob.key: to_text(value) for knob, value in settings if value != knob.default}
             download_links(f"{key}_files", *(Link(kind.upper(), f"{export}.{kind}", more) for kind in MEDIA))
         else:
-            picture = Picture.of(chosen, width, titles, cross)
+            picture = _Picture.of(chosen, width, titles, cross)
             download_links(f"{key}_files", *(_link(picture, kind, key) for kind in MEDIA))
         st.caption(
             "SVG and PDF are vector graphics, sharp at any size. PNG has 300 dots per inch. HTML is one interactive file that works offline."
@@ -89,11 +89,11 @@ def maps_file(request: Request) -> ExportFile:
 
 def _picture(request: Request, specs: list[Spec], figure: str = "") -> ExportFile:
     width, titles, cross = map(request.value, (_WIDTH, _TITLES, _CROSS))
-    picture = Picture.of(specs, width, titles, cross, figure)
+    picture = _Picture.of(specs, width, titles, cross, figure)
     return ExportFile(f"{picture.file_name}.{request.kind}", [picture.content(request.kind)])
 
 
-def _link(picture: Picture, kind: str, key: str) -> Link:
+def _link(picture: _Picture, kind: str, key: str) -> Link:
     offer = Offer(MEDIA[kind], f"{picture.file_name}.{kind}", partial(picture.content, kind))
     return offer_link(kind.upper(), f"{key}.{kind}", offer)
 
@@ -106,7 +106,7 @@ def _is_marked(spec: Spec) -> bool:
 def _chosen_title(specs: Sequence[Spec], key: str) -> str:
     """The title of the figure to save, by default that of the chosen step; empty for all figures."""
     # By title and not by index, because the figures change with the source.
-    steps = {_title(spec): name_of(spec) for spec in specs}
+    steps = {_title(spec): _name_of(spec) for spec in specs}
     chosen = knob_state.current_value("step")
     default = next((name for name, step in steps.items() if step == chosen), next(iter(steps)))
     name = st.segmented_control("Figure", [*steps, _ALL], default=default, required=True, key=f"{key}_which")
@@ -114,7 +114,7 @@ def _chosen_title(specs: Sequence[Spec], key: str) -> str:
 
 
 @dataclass(frozen=True)
-class Picture:
+class _Picture:
     """Figures side by side, as one file."""
 
     figures: Sequence[go.Figure]
@@ -122,13 +122,13 @@ class Picture:
     titles: bool = True
 
     @classmethod
-    def of(cls, specs: Sequence[Spec], width: float, titles: bool, cross: bool, figure: str = "") -> Picture:
-        """The picture of all figures, or of the one with the name `figure`, see `name_of`.
+    def of(cls, specs: Sequence[Spec], width: float, titles: bool, cross: bool, figure: str = "") -> _Picture:
+        """The picture of all figures, or of the one with the name `figure`, see `_name_of`.
 
         Raises:
             PictureError: no figure has that name.
         """
-        names = [name_of(spec) for spec in specs]
+        names = [_name_of(spec) for spec in specs]
         if figure and figure not in names:
             known = ", ".join(names)
             raise PictureError(f"figure must be one of {known}; got “{figure}”: choose one, or omit it for all.")
@@ -157,7 +157,7 @@ class Picture:
         return "-".join(filter(None, [*steps, *(max(parts, key=len, default="") for parts in more)])) or "figure"
 
 
-def name_of(spec: Spec) -> str:
+def _name_of(spec: Spec) -> str:
     """A figure's name in links: its step, and whether it is drawn over the picture."""
     meta = spec["layout"]["meta"]
     return str(meta["step"]) + " over the picture" * ("grid" in meta)

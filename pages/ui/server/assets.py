@@ -46,7 +46,7 @@ _SIDEBAR_SPACE = """
 }
 """
 _ETAG = FileResponse(INDEX, stat_result=INDEX.stat()).headers["ETag"]
-HEAD = ("frame", "address")
+_HEAD = ("frame", "address")
 """Our scripts that run before Streamlit's own, as modules in this order (modules run in the order of the page)."""
 NO_SIDEBAR = "[data-testid=stSidebar], [data-testid=stExpandSidebarButton] { display: none; } .st-key-page_head.st-key-page_head { padding-left: 0; } .st-key-page_about_start { min-height: 0; }"
 """The styles of locked and embedded pages, which have no sidebar."""
@@ -54,30 +54,30 @@ _WIDE = ".stMain .block-container { max-width: initial; }"
 
 
 @cache
-def scripts() -> dict[str, bytes]:
+def _scripts() -> dict[str, bytes]:
     """All scripts by name."""
     files = {path.stem: path.read_bytes() for path in (*SCRIPTS_DIR.glob("*.js"), *_UI.glob("*/*.js"))}
     return {**files, "plotly": _PLOTLY.read_bytes()}
 
 
 @cache
-def version() -> str:
+def _version() -> str:
     """The name of the scripts' folder, a hash of their content."""
     digest = hashlib.blake2b(digest_size=6)
     opening = {OPENING.name: OPENING.read_bytes()} if OPENING.exists() else {}
-    for name, script in sorted((scripts() | opening).items()):
+    for name, script in sorted((_scripts() | opening).items()):
         digest.update(f"{name} {len(script)} ".encode() + script)
     return digest.hexdigest()
 
 
-def script(name: str) -> str:
+def _script(name: str) -> str:
     """The URL of a script, relative to the address of a page.
 
     All pages are at the same level (``/``, ``/heads``), so the URL is the same for all of them.
     """
-    if name not in scripts():
-        raise ValueError(f"expected one of the scripts {', '.join(sorted(scripts()))}; got {name!r}")
-    return f"./{_PATH}/{version()}/{name}.js"
+    if name not in _scripts():
+        raise ValueError(f"expected one of the scripts {', '.join(sorted(_scripts()))}; got {name!r}")
+    return f"./{_PATH}/{_version()}/{name}.js"
 
 
 def routes() -> list[Route]:
@@ -89,18 +89,18 @@ def routes() -> list[Route]:
 def _answer(request: Request) -> Response:
     folder, _, file = request.path_params["path"].partition("/")
     name = file.removesuffix(".js")
-    if folder == version() and file == OPENING.name and OPENING.exists():
+    if folder == _version() and file == OPENING.name and OPENING.exists():
         return Response(OPENING.read_bytes(), headers=_CACHE_FOREVER, media_type="application/octet-stream")
-    if folder != version() or file != f"{name}.js" or name not in scripts():
+    if folder != _version() or file != f"{name}.js" or name not in _scripts():
         return PlainTextResponse("Not found", 404)
     zipped = "gzip" in request.headers.get("Accept-Encoding", "")
     headers = {**_CACHE_FOREVER, "Vary": "Accept-Encoding", **({"Content-Encoding": "gzip"} if zipped else {})}
-    return Response(_gzipped(name) if zipped else scripts()[name], headers=headers, media_type="text/javascript")
+    return Response(_gzipped(name) if zipped else _scripts()[name], headers=headers, media_type="text/javascript")
 
 
 @cache
 def _gzipped(name: str) -> bytes:
-    return gzip.compress(scripts()[name], 6)
+    return gzip.compress(_scripts()[name], 6)
 
 
 @cache
@@ -112,7 +112,7 @@ def component(name: str, key: str, html: str, css: str | None = None) -> Any:
     if css is None:
         css = "".join(path.read_text(encoding="utf-8") for path in _UI.glob(f"*/{name}.css"))
     loader = f"""
-        const script = import(new URL({json.dumps(script(name))}, document.baseURI).href);
+        const script = import(new URL({json.dumps(_script(name))}, document.baseURI).href);
         export default (args) => {{ script.then((module) => module.default(args)); }};
     """
     return st.components.v2.component(key, html=html, css=css, js=loader, isolate_styles=False)
@@ -143,7 +143,9 @@ def _page(more: str, opens: bool) -> str:
     opening = (SCRIPTS_DIR / "screen.css").read_text(encoding="utf-8") if opens else ""
     styles = f"<style>{look.variables()}{STYLES}{_WIDE}{more}{opening}</style>"
     page = INDEX.read_text(encoding="utf-8").replace("</body>", f"{styles}</body>", 1)
-    scripts = "".join(f'<script type="module" src="{script(name)}"></script>' for name in (*HEAD, *["opening"] * opens))
+    scripts = "".join(
+        f'<script type="module" src="{_script(name)}"></script>' for name in (*_HEAD, *["opening"] * opens)
+    )
     return page.replace("<head>", f"<head>{scripts}", 1)
 
 

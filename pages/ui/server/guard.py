@@ -77,7 +77,7 @@ _HEADERS = {
 }
 
 # Lets a proxy route a visitor to the same one of several servers.
-REPLICA = {"Lab-Replica": limits.REPLICA} if limits.REPLICA else {}
+_REPLICA = {"Lab-Replica": limits.REPLICA} if limits.REPLICA else {}
 
 
 async def backpressure(app: ASGIApp, scope: Scope, receive: Receive, send: Send, budget: Budget = BUDGET) -> None:
@@ -246,7 +246,7 @@ async def with_headers(app: ASGIApp, scope: Scope, receive: Receive, send: Send)
     async def send_with_headers(message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.accept"):
             headers = MutableHeaders(scope=message)
-            headers.update(_HEADERS | REPLICA)
+            headers.update(_HEADERS | _REPLICA)
             if headers.get("Location", "").startswith("/") and scope["path"].endswith("/"):
                 headers["Location"] = _relative_location(scope["path"], headers["Location"])
         await send(message)

@@ -41,7 +41,7 @@ def trace_mb(available: int | None, cache_mb: int | None = None) -> int:
     return budget if cache_mb is None else max(1, min(budget, cache_mb // 2))
 
 
-def available(root: Path = Path("/")) -> int | None:
+def _available(root: Path = Path("/")) -> int | None:
     """The available bytes, at most the limit of the control group (v1 or v2); None if unknown.
 
     Args:
@@ -177,7 +177,7 @@ def _limit(name: str, default: int, low: int, high: int, other: str = "") -> int
 
 
 MAX_TOKENS = _limit("MAX_TOKENS", 2048, 1, 4096)  # of a text; a longer one is cut, and the page says so
-MAX_CHARACTERS = _limit("MAX_CHARACTERS", 20_000, 10, 200_000)  # of a text
+_MAX_CHARACTERS = _limit("MAX_CHARACTERS", 20_000, 10, 200_000)  # of a text
 MAX_D_MODEL = _limit("MAX_D_MODEL", 1024, 1, 4096)  # and of d_k and d_v
 MAX_HEADS = _limit("MAX_HEADS", 32, 1, 128)
 
@@ -187,11 +187,11 @@ def _trace_mb() -> int:
     if _variable("MAX_TRACE_MB", "") != "auto":  # `make run` says auto
         return _limit("MAX_TRACE_MB", 128, 1, 65_536, "auto, or ")
     cache = _limit("TRACE_CACHE_MB", 2 * _SMALLEST_MB, 2, 131_072) if "LAB_TRACE_CACHE_MB" in os.environ else None
-    return trace_mb(available(), cache)
+    return trace_mb(_available(), cache)
 
 
 MAX_TRACE_MB = _trace_mb()  # all steps of one text; larger traces are refused with an error
-LIMITS = Limits(MAX_TOKENS, MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_TRACE_MB)
+LIMITS = Limits(MAX_TOKENS, _MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_TRACE_MB)
 TRACE_CACHE_MB = _limit("TRACE_CACHE_MB", 2 * MAX_TRACE_MB, 2, 131_072)  # of the traces cached for all sessions
 if TRACE_CACHE_MB < 2 * MAX_TRACE_MB:
     raise SystemExit(

@@ -24,7 +24,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from attention.base.progress import Watcher
 from pages.ui.server import limits
 
-LONGEST = 0.3  # seconds; a typical run takes a sixth of it. A longer run does not block the next one
+_LONGEST = 0.3  # seconds; a typical run takes a sixth of it. A longer run does not block the next one
 _NETWORK = 64  # bits of the IPv6 network of one customer
 
 _queue = threading.Lock()  # new runs wait here in order
@@ -46,7 +46,7 @@ class _Turn(ExitStack):
 
 def _begin(me: object) -> None:
     with _change:
-        _change.wait_for(lambda: not _active, timeout=LONGEST)
+        _change.wait_for(lambda: not _active, timeout=_LONGEST)
         _active[:] = [me]
 
 
@@ -60,7 +60,7 @@ def _end(me: object) -> None:
 
 @contextmanager
 def turn() -> Iterator[None]:
-    """Waits for this thread's turn and holds it; the next run waits at most `LONGEST` for it."""
+    """Waits for this thread's turn and holds it; the next run waits at most `_LONGEST` for it."""
     me = _Turn()
     with _queue:  # runs that return from `without_turn` skip the queue and wait for at most one other
         _begin(me)

@@ -44,7 +44,7 @@ _LOCKS: dict[str, Lock] = {}  # one computation at a time for each kind of sourc
 
 FORKER_BYTES = 2**28
 """The bytes of the process that forks jobs, with the modules of pages and files."""
-LIMIT, _ = limits.process_memory(limits.MEMORY_MB)
+_LIMIT, _ = limits.process_memory(limits.MEMORY_MB)
 """The memory limit of this process in bytes; None if unknown."""
 
 
@@ -52,7 +52,7 @@ def room() -> int:
     """The bytes that are free for jobs beside this process and the one that forks them; many without a limit."""
     forker = 0 if jobs.forker() is None else resident_bytes(process=jobs.forker() or 0) or 0
     held = resident_bytes()
-    return 2**40 if LIMIT is None or held is None else LIMIT - held - forker - _RESERVE
+    return 2**40 if _LIMIT is None or held is None else _LIMIT - held - forker - _RESERVE
 
 
 def make_room(needs: int) -> int:

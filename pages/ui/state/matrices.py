@@ -115,7 +115,7 @@ def _matrix_tab(name: str, matrix: Matrix | Stack, problem: AttentionError | Non
             f"Upload {symbol} ({', '.join(EXTENSIONS)})",
             key=f"matrices_file_{name}",
             type=[ending.removeprefix(".") for ending in EXTENSIONS],
-            on_change=upload,
+            on_change=_upload,
             args=(name,),
         )
 
@@ -156,7 +156,7 @@ def _field(name: str) -> None:
     if name not in session().drawn or st.session_state.get(name) != text:
         st.session_state[name] = text
     session().drawn[name] = Drawn(name, "", text, str(knob.default), (), session().runs)
-    st.text_area(key=name, on_change=paste, args=(name,), **arguments)
+    st.text_area(key=name, on_change=_paste, args=(name,), **arguments)
     if too_long(name):
         st.caption(
             f"{SYMBOLS[name]} has {len(text):,} characters, too many for the link. The link has only its size; a state file has all of it."
@@ -205,7 +205,7 @@ def _paste_again(name: str) -> None:
     store(name, str(text))
 
 
-def paste(name: str) -> None:
+def _paste(name: str) -> None:
     """Stores pasted text in the short notation if it can be parsed; otherwise unchanged, and its tab shows the error."""
     value = st.session_state.get(name)
     if value is None or is_late(name, str(value)):
@@ -219,7 +219,7 @@ def paste(name: str) -> None:
         store(name, text if text.strip() else "")
 
 
-def upload(name: str) -> None:
+def _upload(name: str) -> None:
     """Reads the uploaded file of a matrix. An error is stored for its tab."""
     count_action()
     file = st.session_state.get(f"matrices_file_{name}")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _KEY = "session"
 _Slot = TypeVar("_Slot")
-Handlers = tuple[Callable[[str, int, int], None] | None, Callable[[dict[str, Any]], None] | None]
+_Handlers = tuple[Callable[[str, int, int], None] | None, Callable[[dict[str, Any]], None] | None]
 """The callbacks for a clicked cell (step, x, y) and for changed controls."""
 
 
@@ -75,7 +75,7 @@ class Session:
     server_actions: int = 0
     applying_action: bool = False  # whether a numbered action is being applied
     answers_sent: int = 0  # the number of answers sent to the page
-    handlers: dict[str, Handlers] = field(default_factory=dict)  # the callbacks of each figure component, by its key
+    handlers: dict[str, _Handlers] = field(default_factory=dict)  # the callbacks of each figure component, by its key
     replaced_in: int = 0  # the number of the answer that the page must have seen
     defaults: dict[str, str] = field(default_factory=dict)  # the default of every knob drawn so far, as in the URL
     fields: dict[str, Field] = field(default_factory=dict)  # every knob as it was read last

@@ -70,15 +70,15 @@ def machine(root: Path, files: dict[str, str]) -> Path:
     ],
 )  # fmt: skip
 def test_available_memory_respects_the_control_group(files: dict[str, str], available: int, tmp_path: Path) -> None:
-    assert limits.available(machine(tmp_path, files)) == available
+    assert limits._available(machine(tmp_path, files)) == available
 
 
 def test_half_of_the_installed_memory_counts_without_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"SC_PHYS_PAGES": 2**20, "SC_PAGE_SIZE": 4096}
     monkeypatch.setattr(limits.os, "sysconf", sizes.__getitem__, raising=False)
-    assert limits.available(tmp_path) == 2 * GB
+    assert limits._available(tmp_path) == 2 * GB
     monkeypatch.delattr(limits.os, "sysconf")  # as on Windows
-    assert limits.available(tmp_path) is None
+    assert limits._available(tmp_path) is None
 
 
 def starts(**environment: str) -> str:

@@ -93,7 +93,7 @@ def weighing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]
     """Makes the process appear to use this many bytes beside the cache, within 1 GB."""
 
     def weigh(nbytes: int) -> None:
-        monkeypatch.setattr(traces, "LIMIT", GB)
+        monkeypatch.setattr(traces, "_LIMIT", GB)
         monkeypatch.setattr(traces, "resident_bytes", lambda: nbytes + int(CACHE.cache.currsize))
         monkeypatch.setattr(jobs, "forker", lambda: None)
 
@@ -220,7 +220,7 @@ def test_process_without_models_or_memory_imports_nothing(monkeypatch: pytest.Mo
     assert importing(monkeypatch) == []
     monkeypatch.setattr(preload, "missing_bytes", lambda: 80 * MB)
     monkeypatch.setattr(traces, "resident_bytes", lambda **_: GB)
-    monkeypatch.setattr(traces, "LIMIT", GB)
+    monkeypatch.setattr(traces, "_LIMIT", GB)
     assert importing(monkeypatch, hub=True) == []
 
 

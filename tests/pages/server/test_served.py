@@ -31,11 +31,11 @@ def base_path() -> Iterator[None]:
 @pytest.fixture
 def edited(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Scripts with changed content and an empty cache of their version."""
-    scripts = {**assets.scripts(), "figure": b"// edited"}
-    monkeypatch.setattr(assets, "scripts", lambda: scripts)
-    assets.version.cache_clear()
+    scripts = {**assets._scripts(), "figure": b"// edited"}
+    monkeypatch.setattr(assets, "_scripts", lambda: scripts)
+    assets._version.cache_clear()
     yield
-    assets.version.cache_clear()
+    assets._version.cache_clear()
 
 
 def client() -> TestClient:
@@ -44,52 +44,52 @@ def client() -> TestClient:
 
 @pytest.mark.parametrize("page", ["/", "/heads", "/teaching/lab/", "/~/+/", "/~/+/heads"])
 def test_page_finds_scripts_below_its_own_folder(page: str) -> None:
-    address = urljoin(f"{SERVER}{page}?text=a/b", assets.script("figure"))
-    assert address == f"{SERVER}{page.rpartition('/')[0]}/app/static/{assets.version()}/figure.js"
+    address = urljoin(f"{SERVER}{page}?text=a/b", assets._script("figure"))
+    assert address == f"{SERVER}{page.rpartition('/')[0]}/app/static/{assets._version()}/figure.js"
 
 
 def test_every_script_is_served_and_cacheable_for_ever() -> None:
     server = client()
-    for name, content in assets.scripts().items():
-        answer = server.get(assets.script(name).removeprefix("."))
+    for name, content in assets._scripts().items():
+        answer = server.get(assets._script(name).removeprefix("."))
         assert answer.content == content
         assert answer.headers["cache-control"] == assets._CACHE_FOREVER["Cache-Control"]
         assert answer.headers["content-type"].startswith("text/javascript")
         imported = [] if name == "plotly" else re.findall(r'(?:from|import\(?|URL\() ?"\./(\w+)\.js"', content.decode())
-        assert set(imported) <= set(assets.scripts()), name
-    assert set(re.findall(r"\./(\w+)\.js", assets.scripts()["message"].decode())) >= {"plotly"}
+        assert set(imported) <= set(assets._scripts()), name
+    assert set(re.findall(r"\./(\w+)\.js", assets._scripts()["message"].decode())) >= {"plotly"}
 
 
 def test_scripts_are_served_below_the_base_path_only(base_path: None) -> None:
-    server, path = client(), assets.script("figure").removeprefix(".")
-    assert server.get(f"/teaching/lab{path}").content == assets.scripts()["figure"]
+    server, path = client(), assets._script("figure").removeprefix(".")
+    assert server.get(f"/teaching/lab{path}").content == assets._scripts()["figure"]
     assert server.get(path).status_code == 404
 
 
 def test_compressed_scripts_go_to_browsers_that_accept_them() -> None:
-    path = assets.script("plotly").removeprefix(".")
+    path = assets._script("plotly").removeprefix(".")
     with client().stream("GET", path, headers={"Accept-Encoding": "br, gzip"}) as answer:
         assert (answer.headers["content-encoding"], answer.headers["vary"]) == ("gzip", "Accept-Encoding")
         sent = b"".join(answer.iter_raw())
-    assert gzip.decompress(sent) == assets.scripts()["plotly"]
-    assert len(sent) < len(assets.scripts()["plotly"]) / 2.5
+    assert gzip.decompress(sent) == assets._scripts()["plotly"]
+    assert len(sent) < len(assets._scripts()["plotly"]) / 2.5
 
 
 @pytest.mark.parametrize("path", ["other/figure.js", "{}/none.js", "{}/figure", "{}/", "{}/../figure.js", "figure.js"])
 def test_wrong_folder_or_name_is_not_found(path: str) -> None:
-    answer = client().get(f"/app/static/{path.format(assets.version())}")
+    answer = client().get(f"/app/static/{path.format(assets._version())}")
     assert (answer.status_code, "cache-control" in answer.headers) == (404, False)
 
 
 def test_changed_contents_get_another_address(edited: None) -> None:
-    address = assets.script("figure")
-    assets.version.cache_clear()
+    address = assets._script("figure")
+    assets._version.cache_clear()
     assert client().get(address.removeprefix(".")).content == b"// edited"
 
 
 def test_unknown_script_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="got 'none'"):
-        assets.script("none")
+        assets._script("none")
 
 
 def test_no_address_of_ours_begins_at_the_server_root() -> None:

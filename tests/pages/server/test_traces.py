@@ -24,7 +24,7 @@ MANY = 30
 
 @pytest.fixture(autouse=True)
 def empty_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(scheduler, "LONGEST", 600.0)  # no run loses its turn on a slow machine
+    monkeypatch.setattr(scheduler, "_LONGEST", 600.0)  # no run loses its turn on a slow machine
     monkeypatch.setattr(
         gc, "collect", lambda: 0
     )  # a collection takes a third of a second with the imports of the tests

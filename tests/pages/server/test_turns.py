@@ -24,7 +24,7 @@ from pages.ui.server import scheduler
 @pytest.fixture(autouse=True)
 def nobody_loses_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may run no Python for 0.3 s; only tests of losing the turn set a short limit."""
-    monkeypatch.setattr(scheduler, "LONGEST", 600.0)
+    monkeypatch.setattr(scheduler, "_LONGEST", 600.0)
 
 
 def in_threads(*works: Callable[[], None]) -> None:
@@ -106,7 +106,7 @@ def test_turn_ends_with_its_error_even_from_aside() -> None:
 
 
 def test_overlong_script_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "LONGEST", 0.05)
+    monkeypatch.setattr(scheduler, "_LONGEST", 0.05)
     entered, done, messages = threading.Event(), threading.Event(), []
 
     def endless() -> None:

@@ -249,9 +249,9 @@ def call_back_for_fields_that_are_gone() -> None:
     from pages.ui.state.session import session
 
     for change in (
-        matrices.paste,
+        matrices._paste,
         matrices._paste_again,
-        matrices.upload,
+        matrices._upload,
         matrices._answer_question,
     ):
         change("x")
