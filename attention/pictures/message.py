@@ -128,7 +128,9 @@ def pack(
         images = [{**image, "source": sources.setdefault(image["source"], len(sources))} for image in layout["images"]]
         return {**layout, "images": images}
 
-    computable = live["computable"] if live else ()
+    # Of two states, the first screen alone follows a knob: the maps show both.
+    compares = surroundings.screen is not None and "compared" in surroundings.screen
+    computable = live["computable"] if live and not compares else ()
     screen = append_arrays(surroundings.screen)
     sent_live = append_arrays(live)  # before the maps, which share the remaining bytes
     # Bytes left for maps that the page cannot compute: five bytes a number, with its offset in its block.

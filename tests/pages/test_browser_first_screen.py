@@ -188,7 +188,7 @@ def test_a_moving_knob_repaints_and_says_what_changed(open_page: Open, server: s
     )
     page.locator(".tools .changed").click()
     changes = page.locator(".tools .changes")
-    assert "Temperature: 1.0 → 100.0" in changes.inner_text()
+    assert "Temperature 1.0 → 100.0" in changes.inner_text()
     act_and_settle(page, changes.get_by_role("button").click)
     assert "temperature" not in query(page)
 

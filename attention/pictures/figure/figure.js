@@ -132,10 +132,8 @@ async function animate(state, knobs) {
       await paint(state, picture);
       if (isOutput) Object.assign(outputs, { duration: performance.now() - began, ended: performance.now() });
     }
-    const { chosen, liveLayer } = state;
-    if (chosen && liveLayer.canCompute(chosen.step)) {
-      state.showNumber(liveLayer.numberAt(chosen.step, chosen.row, chosen.column));
-    }
+    const { line, liveLayer } = state;
+    if (line && liveLayer.canCompute(line.step)) state.showNumber(liveLayer.numberAt(line.step, ...line.sides.map(({ value }) => value)));
     state.frames += 1;
   }
   state.animating = false;
@@ -203,7 +201,7 @@ export default function render(message, host) {
   for (const name of ["strip", "controls", "answer-line"]) part(name).classList.toggle("large", sent.large);
   state.figures = sent.figures;
   state.liveLayer = sent.live ? new LiveLayer(sent.live, state.liveLayer) : null;
-  state.chosen = sent.line?.at;
+  state.line = sent.line;
   state.showNumber = (number) => showLiveNumber(part("answer-line"), number);
   reserveSpace(state);
   dropUnusedZooms(state);

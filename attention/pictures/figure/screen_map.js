@@ -25,7 +25,7 @@ function strips(numbers, term) {
   const rows = (name, { strip, rows: all }) => ({ rows: strip ?? all, limit: numbers.stripLimit(name) });
   if (term === "collect") {
     return {
-      left: { role: "weight", symbol: "A", does: "shares", rows: numbers.has("share") ? numbers.matrix("share") : null, isShare: numbers.isShare("share"), limit: numbers.has("share") && numbers.limit("share") },
+      left: { role: "weight", symbol: numbers.sent.compared ? "" : "A", does: "shares", rows: numbers.has("share") ? numbers.matrix("share") : null, isShare: numbers.isShare("share"), limit: numbers.has("share") && numbers.limit("share") },
       top: { role: "value", symbol: "V", does: "carries", ...(value ? rows("value", value) : {}), across: true },
     };
   }
@@ -208,7 +208,7 @@ export class LargeMap {
     const { keys, sent: { queries } } = numbers;
     const [row, column] = cell.row === null || cell.column === null || g.isOutput && g.down === 1
       ? [cell.row, cell.column] : numbers.cellOfBlock(term, cell.row, cell.column);
-    const quoted = (text) => `“${escape(text)}”`;
+    const quoted = (text) => `“<bdi>${escape(text)}</bdi>”`;
     const block = g.down * g.across > 1 ? `<small>largest of ${g.down} × ${g.across}</small>` : "";
     tip.innerHTML = (() => {
       if (row === null) return g.isOutput ? `number ${column} of every value` : `${quoted(keys[column * g.across])} as key`;
