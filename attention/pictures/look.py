@@ -7,7 +7,7 @@ from __future__ import annotations
 
 TYPE = {"axis": 12, "label": 14, "text": 16, "word": 20, "headline": 28}
 """The five sizes of type, in pixels."""
-_PROJECTED = {"axis": 24, "label": 24, "text": 26, "word": 34, "headline": 46}
+PROJECTED = {"axis": 24, "label": 24, "text": 26, "word": 34, "headline": 46}
 """The same for a projector."""
 
 _COLORS = {
@@ -77,6 +77,6 @@ def variables() -> str:
     """The sizes and colours as CSS variables; a page that is dark sets `color-scheme`."""
     sizes = "".join(f"--lab-{name}-size: {pixels}px; " for name, pixels in TYPE.items())
     colors = "".join(f"--lab-{name}: light-dark({light}, {dark}); " for name, (light, dark) in _COLORS.items())
-    projected = "".join(f"--lab-{name}-size: {pixels}px; " for name, pixels in _PROJECTED.items())
+    projected = "".join(f"--lab-{name}-size: {pixels}px; " for name, pixels in PROJECTED.items())
     roles = f"--lab-roles: {' '.join(_COLORS)}; "  # which the scripts read, too
     return f":root {{ {sizes}{roles}{colors}}}\n.projected {{ {projected}}}\n"

@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 
 from attention.pictures.downsample import MAX_SENT_BLOCKS, MAX_SIDE, keep_only_gaps, pool_for_screen
 from attention.pictures.layout import CHOSEN_COLOR, Spec
+from attention.pictures.look import PROJECTED, TYPE
 from attention.pictures.message_contract import Control, Line, Live, Message, OverrideNote, Screen, StepTab
 
 SCRIPTS_DIR = Path(__file__).parent / "figure"
@@ -190,7 +191,7 @@ def _compact_labels(alias: dict[str, str]) -> dict[str, Any]:
     return {"words": list(words), "index": struct.pack(f"<{len(index)}H", *index)}
 
 
-def _enlarge(spec: Spec, by: float = 1.3) -> Spec:
+def _enlarge(spec: Spec, by: float = PROJECTED["axis"] / TYPE["axis"]) -> Spec:
     """Returns a figure for a projector: letters and the space that they need are `by` times as large."""
 
     def scale(value: Any, key: str = "") -> Any:

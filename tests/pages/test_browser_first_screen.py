@@ -288,6 +288,16 @@ def test_projected_map_has_large_digits_and_words(
 
 
 @pytest.mark.skipif(opening_source() == "typed text", reason="there are no examples")
+def test_projected_opening_has_the_digits_of_its_row(open_page: Open, server: str) -> None:
+    link = "source=example&head=4&q=13&k=1&present=temperature"
+    page = open_page(f"{server}/?{link}", viewport={"width": 1280, "height": 720})
+    digits = page.locator(".screen .over g text")
+    shares = page.locator(".screen .token .share").all_inner_texts()
+    assert [text for text in digits.all_text_contents() if text] == [share[:-2] for share in shares if share]
+    assert set(digits.evaluate_all("(all) => all.map((text) => getComputedStyle(text).fontSize)")) == {"24px"}
+
+
+@pytest.mark.skipif(opening_source() == "typed text", reason="there are no examples")
 def test_bare_address_opens_on_an_example_and_draws_it_before_the_page(open_page: Open, server: str) -> None:
     page = open_page(server, figure=False, sidebar=False)
     at_once = page.locator("#opening .headline")
