@@ -12,12 +12,12 @@ from attention.explanation import tables
 from attention.pictures import steps_view
 from attention.pictures.steps_view import derived_view, lab_maps
 from attention.pictures.view import PAIR, has_patches, overview_steps
+from attention.sources.state import START
 from pages.ui import application
 from pages.ui.features import panels
 from pages.ui.page import explore, predictions_panel, show
 from pages.ui.page.start import start
 from pages.ui.state import knob_state
-from pages.ui.state.knob_state import START
 from pages.ui.state.notices import plain
 from pages.ui.state.session import session
 

@@ -79,4 +79,5 @@ def variables() -> str:
     colors = "".join(f"--lab-{name}: light-dark({light}, {dark}); " for name, (light, dark) in _COLORS.items())
     projected = "".join(f"--lab-{name}-size: {pixels}px; " for name, pixels in PROJECTED.items())
     roles = f"--lab-roles: {' '.join(_COLORS)}; "  # which the scripts read, too
-    return f":root {{ {sizes}{roles}{colors}}}\n.projected {{ {projected}}}\n"
+    paper = "@media print { :root, .stApp { color-scheme: light !important; } }\n"
+    return f":root {{ {sizes}{roles}{colors}}}\n.projected {{ {projected}}}\n{paper}"

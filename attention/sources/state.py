@@ -19,6 +19,8 @@ from attention.sources.second_state import (
     second_state,
 )
 
+START = "Explore"
+"""The title of the start page, which alone draws two states."""
 Texts = Mapping[str, str]
 """Texts of knobs by key, as in a link. An absent key stands for the default."""
 LONGEST_IN_LINK = 500  # characters of one matrix; five such matrices already make a long link
@@ -59,7 +61,7 @@ class State:
     @property
     def compares(self) -> bool:
         """Whether the page draws a second state beside the first: Explore does, as long as one is there."""
-        return self.page == "Explore" and bool(self.texts.get(KEY))
+        return self.page == START and bool(self.texts.get(KEY))
 
     @property
     def differences(self) -> str:

@@ -112,3 +112,10 @@ def test_maps_have_the_colors_of_the_page(theme: str, step: str, open_page: Any,
     assert drawn[0][0] == scale
     assert drawn[1]
     assert set(drawn[1]) == {_COLORS["ink"][i]}, "the chosen cell is outlined in ink"
+    outlined = "([plot, ink]) => plot.layout.shapes.every(({ line }) => line.color === ink)"
+    other = [*THEMES][1 - i]
+    page.emulate_media(color_scheme=other)
+    page.wait_for_function(outlined, arg=[plot.element_handle(), _COLORS["ink"][1 - i]])
+    page.emulate_media(media="print", color_scheme="dark")
+    page.wait_for_function(outlined, arg=[plot.element_handle(), _COLORS["ink"][0]])
+    page.emulate_media(media="screen", color_scheme=theme)

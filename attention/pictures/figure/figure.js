@@ -163,6 +163,14 @@ function requestRest(state, host) {
   }, REST_DELAY);
 }
 
+// Draws everything on the page again in the colours that it has now.
+function repaintAll() {
+  for (const { figureState: state } of document.querySelectorAll(".figures")) state?.pictures.forEach((picture) => picture.figure && paint(state, picture));
+  for (const { firstScreen } of document.querySelectorAll(".screen")) firstScreen?.layout();
+}
+matchMedia("print").addEventListener("change", repaintAll); // paper is light
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => setTimeout(repaintAll, 60)); // after Streamlit's own theme
+
 /**
  * The environment of the figure.
  * @typedef {object} Host

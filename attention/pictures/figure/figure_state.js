@@ -66,7 +66,7 @@ export class FigureState {
   session = "";
   /** Computes matrices in the page; null where Python computes them all. @type {import("./live_layer.js").LiveLayer} */
   liveLayer = null;
-  /** The line of the chosen cell, if any. @type {?import("./message.js").Line} */
+  /** The line of the chosen cell; null where there is none. @type {import("./message.js").Line} */
   line = null;
   /** Writes a number into the line of the chosen cell. */
   showNumber = null;

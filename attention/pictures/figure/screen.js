@@ -86,7 +86,6 @@ export class FirstScreen {
     const resized = () => { clearTimeout(timer); timer = setTimeout(() => { if (this.sent) this.layout(); }, 60); };
     new ResizeObserver(resized).observe(root);
     addEventListener("resize", resized);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", resized);
   }
 
   /** Shows a message of Python's; `live` computes in the page, and `over` is the layout of its figure over a picture. */

@@ -20,14 +20,23 @@ from attention.sources.registry import SOURCE, opening_source
 from attention.sources.second_state import EQUAL as NO_DIFFERENCE
 from attention.sources.second_state import KEY, OPENING, compared_state, differences
 from attention.sources.split_heads import SYMBOLS, Shape
-from attention.sources.state import DISPLAY, LONGEST_IN_LINK, Action, Go, Open, Restore, Set, Settle, State, apply
+from attention.sources.state import (
+    DISPLAY,
+    LONGEST_IN_LINK,
+    START,
+    Action,
+    Go,
+    Open,
+    Restore,
+    Set,
+    Settle,
+    State,
+    apply,
+)
 from pages.ui.server.limits import LIMITS
 from pages.ui.state.knob_table import COLORS, COMPARE_KEYS, COMPARING, DEFAULTS, INLINE_KEYS, KNOBS, knobs_of
 from pages.ui.state.notices import Notes
 from pages.ui.state.session import count_action, session
-
-START = "Explore"
-"""The title of the start page."""
 
 
 def act(action: Action) -> None:
@@ -274,7 +283,7 @@ def open_last_change() -> None:
     before, after = session().recent_states
     shown = shown_texts(early=True)
     display = {key: text for key, text in shown.items() if key in KNOBS and key not in compared_state(shown)}
-    open_page({**display, **before, KEY: differences(before, after) or NO_DIFFERENCE}, "Explore")
+    open_page({**display, **before, KEY: differences(before, after) or NO_DIFFERENCE}, START)
 
 
 # A run.
