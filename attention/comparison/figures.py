@@ -18,11 +18,11 @@ from attention.explanation.alignment import consecutive_ranges, position_labels,
 from attention.formula.names import QUERY, Cell
 from attention.formula.steps import Step
 from attention.pictures import scales
-from attention.pictures.drawing import HIDDEN_COLOR, HIDDEN_TRACE, layer_label
-from attention.pictures.heatmap import cell_outlines, heatmap_json, numbers_in_cells, with_chosen_cell
+from attention.pictures.drawing import layer_label, numbers_in_cells
+from attention.pictures.heatmap import cell_outlines, heatmap_json, with_chosen_cell
 from attention.pictures.layout import axis_title, map_layout, short_axis_name
 from attention.pictures.look import LIGHT
-from attention.pictures.marks import Panel, Spec
+from attention.pictures.marks import HIDDEN_COLOR, Mark, Panel, Spec, cells, draw, ground, rule
 from attention.pictures.message_contract import NO_TOKEN, Meta
 from attention.pictures.steps_view import OverPicture, maps_over_picture
 from attention.trace.layer import Layer
@@ -180,22 +180,15 @@ def _difference_map(difference: Difference, cell: Cell, fit: bool) -> Spec:
     layout = map_layout(layer, (step.row_axis, step.column_axis), [panel], heading, facts, meta, (rows, columns))
     for axis, names in labels.items():
         layout[axis]["labelalias"] = names
-    hatches = _hatch_lines(unmatched[0], unmatched[1], rows, columns)
-    layout["shapes"] = [*hatches, *cell_outlines(rows, columns, row, column)]
-    data = _difference_data(difference, matrix, unmatched, high)
-    return with_chosen_cell({"data": data, "layout": layout}, row, column)
+    marks = [*_hatch(unmatched[0], unmatched[1], (rows, columns)), *cell_outlines(rows, columns, row, column)]
+    return with_chosen_cell(draw(layout, *_difference_cells(difference, matrix, unmatched, high), *marks), row, column)
 
 
-def _difference_data(
-    difference: Difference, matrix: Any, unmatched: list[list[int]], high: float
-) -> list[dict[str, Any]]:
+def _difference_cells(difference: Difference, matrix: Any, unmatched: list[list[int]], high: float) -> list[Mark]:
     step = difference.step
     hover = f"{step.name}, B − A<br>{short_axis_name(step.row_axis)} %{{y}}<br>{short_axis_name(step.column_axis)} %{{x}}<br>"
     color_keys, _ = scales.color_keys(replace(step, kind="signed"), -high, high, "fixed")
-    data: list[dict[str, Any]] = [{
-        "type": "heatmap", "z": matrix, **color_keys, "colorscale": scales.SIGNED, "hoverongaps": False,
-        "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>", **numbers_in_cells(*matrix.shape),
-    }]  # fmt: skip
+    drawn = [cells(matrix, f"{hover}<b>%{{z:.9g}}</b>", color_keys, **numbers_in_cells(matrix.shape))]
     gaps = np.isnan(matrix)
     if gaps.any():
         unmatched_cells = np.zeros_like(gaps)
@@ -203,13 +196,8 @@ def _difference_data(
         hidden = np.zeros_like(gaps) if difference.hidden is None else difference.hidden.numpy() & ~unmatched_cells
         # A token that is several pieces in the other state has no number where these cannot be merged.
         reasons = ("hidden by the mask", hidden, HIDDEN_COLOR), ("no partner", gaps & ~hidden, _UNMATCHED_COLOR)
-        for reason, cells, color in reasons:
-            if cells.any():
-                data.append({
-                    **HIDDEN_TRACE, "colorscale": [[0, color], [1, color]], "hovertemplate": f"{hover}<b>{reason}</b><extra></extra>",
-                    "z": np.where(cells, np.float32(1), np.float32(np.nan)),
-                })  # fmt: skip
-    return data
+        drawn += [ground(where, f"{hover}<b>{reason}</b>", color) for reason, where, color in reasons if where.any()]
+    return drawn
 
 
 def _count(indices: list[int], noun: str) -> str:
@@ -232,10 +220,9 @@ def _axis_labels(difference: Difference) -> tuple[Layer, dict[str, dict[str, str
     return Layer(tokens=queries or keys, key_tokens=keys or queries), labels
 
 
-def _hatch_lines(
-    unmatched_rows: list[int], unmatched_columns: list[int], rows: int, columns: int
-) -> list[dict[str, Any]]:
+def _hatch(unmatched_rows: list[int], unmatched_columns: list[int], shape: tuple[int, int]) -> list[Mark]:
     """Returns the lines of hatches over the unmatched rows and columns of a map [rows columns]; where two hatches cross, their lines coincide."""
+    rows, columns = shape
     bands = [(-0.5, columns - 0.5, low - 0.5, high - 0.5) for low, high in consecutive_ranges(unmatched_rows)]
     bands += [(low - 0.5, high - 0.5, -0.5, rows - 0.5) for low, high in consecutive_ranges(unmatched_columns)]
     if not bands:
@@ -246,14 +233,13 @@ def _hatch_lines(
     return [line for band in bands for line in _lines_in_box(*band, spacing)][:_MAX_HATCH_LINES]
 
 
-def _lines_in_box(x0: float, x1: float, y0: float, y1: float, apart: float) -> Iterator[dict[str, Any]]:
+def _lines_in_box(x0: float, x1: float, y0: float, y1: float, apart: float) -> Iterator[Mark]:
     """The lines x + y = a multiple of `apart`, as much of each as lies in a box."""
     first, last = int(np.ceil((x0 + y0) / apart)), int(np.floor((x1 + y1) / apart))
     for total in (number * apart for number in range(first, last + 1)):
         left, right = max(x0, total - y1), min(x1, total - y0)
         if left < right:
-            ends = {"x0": left, "y0": total - left, "x1": right, "y1": total - right}
-            yield {"type": "line", **ends, "line": {"color": _HATCH_COLOR, "width": 1}}
+            yield rule((left, right), (total - left, total - right), _HATCH_COLOR)
 
 
 def _align_margins(maps: list[Spec]) -> list[Spec]:

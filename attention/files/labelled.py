@@ -4,18 +4,16 @@ A table is a map of weights or of scores, whose labels are its tokens: CSV, TSV 
 The text is converted row by row, so that it takes eight bytes a number.
 
 Alignments of words are soft (a weight for each source word) or hard (links), as translation programs print them: those of Marian
-(`das ist ||| 0.9,0.1 0.2,0.8`, also in n-best lists), of fairseq's `--print-alignment` (lines S-, T-, H-, A-), links of fast_align,
-awesome-align, SimAlign and OpenNMT (`0-0 1-2`), and GIZA++'s A3 files. Rows are the words of the target, columns those of the source.
+(`das ist ||| 0.9,0.1 0.2,0.8`, also in n-best lists), and links of fast_align, awesome-align, SimAlign and OpenNMT (`0-0 1-2`). Rows are the words of the target, columns those of the source.
 Source: Och & Ney 2003, "A systematic comparison of various statistical alignment models" (links); the programs' own printers.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from io import StringIO
@@ -25,8 +23,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.base.errors import ConfigError, FileError, MatrixError
 from attention.files import archives
-from attention.files.archives import DOUBLE, MAX_JSON_LISTS, MAX_JSON_NUMBERS, Archive, Entry, format_shape, quote
-from attention.files.cells import AXES, Labels, as_tokens, counts_from_zero, find_labels, is_number, parse_number, split
+from attention.files.archives import DOUBLE, Archive, Entry, format_shape, json_archive, quote, read_json
+from attention.files.cells import (
+    AXES,
+    Labels,
+    as_tokens,
+    counts_from_zero,
+    decode,
+    find_labels,
+    is_number,
+    parse_row,
+    split,
+)
 from attention.files.matrix import as_stack
 from attention.formula.names import KEY, MASKED_SCORES, QUERY, SCORES, WEIGHTS
 from attention.formula.steps import MAP_AXES, find_step, is_step
@@ -47,12 +55,7 @@ MEANINGS = ("numbers", WEIGHTS, SCORES)
 _MAX_NUMBERS = 2**22  # 2,048 × 2,048; a text of so many takes a second
 _MAX_CELLS = 2**14  # in a line, and lines
 _SAMPLE = 64  # rows that decide what is a heading
-_LABELLED_JSON = re.compile(
-    rb'(?:\xef\xbb\xbf)?\s*(?:\[\s*\{|\{\s*"(?:columns|index|data|schema)"|\{\s*"[^"]*"\s*:\s*\{)'
-)
-_LOOKED_AT = 2000  # bytes
 _STEP = re.compile(r"[a-z]+(?:_[a-z]+)*")
-_TRUTH = {"True": 1.0, "False": 0.0}
 _PLACES = ("picture", "row", "column")  # of a patch, in a long table
 _NO_MAPS = {
     "-B-minus-A": "is the difference of two states: open the state of each, or a table of each, and compare them on Explore",
@@ -81,7 +84,11 @@ def open_file(name: str, content: bytes) -> Archive:
         )
     if ending not in archives.EXTENSIONS:
         return _read_table(quote(name), name, content)
-    return (_read_json(content) if ending == ".json" else None) or archives.open_archive(name, content)
+    if ending == ".json":
+        document, is_lines = read_json(quote(name), content)
+        table = None if is_lines else _json_table(document)
+        return table or json_archive(quote(name), document, is_lines)
+    return archives.open_archive(name, content)
 
 
 def as_meant(archive: Archive, means: str, axes: str) -> Archive:
@@ -116,7 +123,7 @@ class _Table(NamedTuple):
 
 def _read_table(name: str, file_name: str, content: bytes) -> Archive:
     """The map of a table, or of each sentence of alignments; of prints of NumPy, torch and others as in a pasted matrix. The name is quoted."""
-    text = _decode(content)
+    text = decode(content)
     if (archive := _read_alignments(text, name)) is not None:
         return archive
     if reason := next((reason for part, reason in _NO_MAPS.items() if part in file_name), ""):
@@ -125,15 +132,6 @@ def _read_table(name: str, file_name: str, content: bytes) -> Archive:
         return _archive(_read(text, name), _step_of(file_name))
     except MatrixError as error:
         raise FileError(str(error)) from None
-
-
-def _decode(content: bytes) -> str:
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return content.decode("utf-16", errors="replace")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return content.decode("cp1252", errors="replace")
 
 
 def _step_of(file_name: str) -> str:
@@ -145,7 +143,7 @@ def _read(text: str, name: str) -> _Table:
     """The maps of a text: a table, whose rows are read one by one, or a print, which is read like a pasted matrix."""
     lines = (line for line in StringIO(text, newline="") if not line.isspace())
     sample = list(islice(lines, _SAMPLE))
-    if sample and (sample[0].startswith("sep=") or _is_comment(sample)):
+    if sample and sample[0].startswith(("sep=", "# ")):  # of a spreadsheet; of `numpy.savetxt`
         sample.pop(0)
     rows, mark = split(chain(sample, lines), sample, name, _MAX_CELLS)
     head = list(islice(rows, _SAMPLE))
@@ -171,13 +169,6 @@ def _read(text: str, name: str) -> _Table:
         raise problem from None
 
 
-def _is_comment(sample: Sequence[str]) -> bool:
-    """Whether the first line is a comment above numbers, as `numpy.savetxt` writes it."""
-    return (
-        sample[0].startswith("# ") and len(sample) > 1 and all(map(is_number, re.split(r"[\s,;]+", sample[1].strip())))
-    )
-
-
 def _read_wide(rows: Iterator[list[str]], labels: Labels, name: str) -> _Table:
     if labels.corner in AXES and counts_from_zero(labels.columns):
         raise FileError(_FEATURES.format(name))
@@ -197,7 +188,7 @@ def _read_wide(rows: Iterator[list[str]], labels: Labels, name: str) -> _Table:
                 f"{name} needs rows of equal length; row {height} has {len(values):,} numbers, the first has {width:,}: "
                 "save the complete table, with quotation marks around labels."
             )
-        numbers.extend(_numbers(values, comma, name, height))
+        numbers.extend(parse_row(values, comma, name, height))
         height += 1
     if not numbers:
         raise MatrixError(
@@ -206,19 +197,6 @@ def _read_wide(rows: Iterator[list[str]], labels: Labels, name: str) -> _Table:
     if not labels.has_heading and height == width + 1 and numbers[:width].tolist() == list(range(width)):
         numbers, height = numbers[width:], height - 1  # pandas' numbers of the columns
     return _Table({"": (numbers, (height, width))}, names, labels.columns, has_sums=labels.numbers.stop == -1)
-
-
-def _numbers(cells: Sequence[str], comma: bool, name: str, row: int) -> Iterable[float]:
-    joined = "".join(cells)
-    if not comma and joined.isascii() and "_" not in joined:  # float reads underscores and other digits
-        try:
-            return list(map(float, cells))
-        except ValueError:
-            pass
-    return [
-        _TRUTH[cell] if cell in _TRUTH else parse_number(cell.replace("−", "-"), comma, name, row, column)
-        for column, cell in enumerate(cells)
-    ]
 
 
 def _read_long(columns: Sequence[str], rows: Iterable[list[str]], name: str) -> _Table:
@@ -242,7 +220,7 @@ def _read_long(columns: Sequence[str], rows: Iterable[list[str]], name: str) -> 
         for known, place in zip(labels, axes, strict=True):
             cells.append(known.setdefault(row[place], len(known)))
         for value, place in zip(numbers, places, strict=True):
-            value.extend(_numbers((row[place],), "," in row[place], name, number))
+            value.extend(parse_row((row[place],), "," in row[place], name, number))
         if number >= _MAX_NUMBERS:
             raise FileError(f"{name} may have {_MAX_NUMBERS:,} rows; got more: save it as .npz or .safetensors.")
     shape = tuple(map(len, labels))
@@ -296,51 +274,28 @@ def _read_print(text: str, name: str) -> _Table:
     return _Table({"": (numbers, shape)}, reading.names, reading.columns, reading.notes)
 
 
-def _read_json(content: bytes) -> Archive | None:
-    """The map of a table that pandas' `to_json` wrote, in any of its forms with labels, or of a list of records; None for any other file."""
-    if (
-        not _LABELLED_JSON.match(content[:_LOOKED_AT])
-        or content.count(b",") > MAX_JSON_NUMBERS
-        or content.count(b"{") > MAX_JSON_LISTS
-    ):
-        return None
-    try:
-        document, key = _without_schema(json.loads(content.decode("utf-8-sig")))
-    except (ValueError, RecursionError):
-        return None
+def _json_table(document: Any) -> Archive | None:
+    """The map of a table that pandas' `to_json` wrote with labels, or of a list of records; None for any other document."""
+    rows: Any = ()
     if isinstance(document, dict) and {"columns", "index", "data"} <= document.keys():
-        columns, rows, cells = document["columns"], document["index"], document["data"]
-    elif isinstance(document, list) and document and all(isinstance(row, dict) for row in document):
-        rows = [row[key] for row in document if key in row]
-        columns = [column for column in document[0] if not rows or column != key]
-        cells = [[row.get(column) for column in columns] for row in document]
-    elif isinstance(document, dict) and document and all(isinstance(column, dict) for column in document.values()):
-        columns, rows = list(document), list(next(iter(document.values())))  # {column: {row: number}}
-        cells = [[column.get(row) for column in document.values()] for row in rows]
-        by_index = [list(column.values()) for column in document.values()]
-        if not _are_weights(cells) and _are_weights(by_index):  # orient="index"
-            columns, rows, cells = rows, columns, by_index
+        columns, rows, cells = (document[key] for key in ("columns", "index", "data"))
     else:
+        is_records = isinstance(document, list)
+        parts: Any = document if is_records else list(document.values()) if isinstance(document, dict) else []
+        if not parts or not all(isinstance(part, dict) and part.keys() == parts[0].keys() for part in parts):
+            return None
+        rows = [part["index"] for part in parts if "index" in part] if is_records else list(document)
+        columns = [key for key in parts[0] if not is_records or key != "index"]
+        cells = [[part[key] for key in columns] for part in parts]
+        if not is_records and (not _are_weights(cells) or _are_weights(list(zip(*cells, strict=True)))):
+            rows, columns, cells = columns, rows, list(map(list, zip(*cells, strict=True)))  # {column: {row: number}}
+    lists = all(isinstance(axis, list) and axis for axis in (columns, cells)) and isinstance(rows, list | tuple)
+    if not lists or not all(isinstance(row, list) and len(row) == len(columns) and {*map(type, row)} <= {int, float} for row in cells):  # fmt: skip
         return None
-    is_table = all(isinstance(axis, list) and axis for axis in (columns, cells)) and all(
-        isinstance(row, list) and len(row) == len(columns) and all(type(cell) in (int, float) for cell in row)
-        for row in cells
-    )
-    if not is_table:
-        return None
-    labels = [tuple(map(str, axis)) if isinstance(axis, list) else () for axis in (rows, columns)]
+    row_labels, column_labels = (tuple(map(str, axis)) for axis in (rows, columns))
     numbers = array("d", chain.from_iterable(cells))
-    return _archive(_Table({"": (numbers, (len(cells), len(columns)))}, labels[0], labels[1]), "")
-
-
-def _without_schema(document: Any) -> tuple[Any, str]:
-    """The rows of orient="table", and the key of the names of the rows; another document unchanged."""
-    if not (isinstance(document, dict) and isinstance(document.get("schema"), dict) and "data" in document):
-        return document, "index"
-    match document["schema"].get("primaryKey"):
-        case [str(key)]:
-            return document["data"], key
-    return document["data"], "index"
+    table = _Table({"": (numbers, (len(cells), len(columns)))}, row_labels, column_labels)
+    return _archive(table, "")
 
 
 def _are_weights(rows: Sequence[Sequence[Any]]) -> bool:
@@ -407,8 +362,6 @@ _ROW = rf"{_WEIGHT}(?:,{_WEIGHT})*+"
 _SOFT = re.compile(rf"\s*+{_ROW}(?:\s++{_ROW})*+\s*+", re.ASCII)
 _LINK = r"\d{1,5}[-p]\d{1,5}(?::[\d.]{1,20})?"  # p: possible, in gold alignments
 _HARD = re.compile(rf"\s*+{_LINK}(?:\s++{_LINK})*+\s*+", re.ASCII)
-_LINE = re.compile(r"([STHA])-(\d+)\t(.*)")  # of fairseq
-_GIZA = re.compile(r"(\S+) \(\{((?: \d{1,5})*) \}\)", re.ASCII)
 _END = "</s>"
 _MAX_SENTENCES = 2**12
 _MAX_LINE = 2**22  # characters
@@ -417,12 +370,7 @@ _MAX_LINE = 2**22  # characters
 def _read_alignments(text: str, name: str) -> Archive | None:
     """Each sentence of a text of alignments as an array of its own, of which the user chooses one; None if it is in none of the formats, by its first lines."""
     first = [line for line in text[:50_000].splitlines()[:20] if line.strip()]
-    read: Callable[[list[str]], Iterator[_Part]] = partial(_of_lines, name=name)
-    if any(line.startswith("A-") and _LINE.fullmatch(line) for line in first):
-        read = _of_fairseq
-    elif len(first) > 2 and _GIZA.match(first[2]):
-        read = _of_giza
-    elif not first or not (
+    if not first or not (
         all(map(_HARD.fullmatch, first))
         or any(" ||| " in line and any(map(_is_cells, line.split("|||")[1:])) for line in first)
     ):
@@ -432,7 +380,7 @@ def _read_alignments(text: str, name: str) -> Archive | None:
         raise _too_many(name, f"{_MAX_LINE:,} characters in a line")
     entries, tokens, key_tokens = list[Entry](), list[list[str]](), list[list[str]]()
     most, cells_are = _MAX_NUMBERS, ""
-    for cells, target, source in read(lines):
+    for cells, target, source in _of_lines(lines, name):
         rows, is_soft = _matrix(cells, target, source, name, most)
         cells_are = cells_are or ("their weights" if is_soft else "1 for a link and 0 for none")
         shape = len(rows), len(rows[0])
@@ -442,8 +390,6 @@ def _read_alignments(text: str, name: str) -> Archive | None:
         key_tokens.append(_fitting(source, shape[1], "k"))
         if len(entries) > _MAX_SENTENCES:
             raise _too_many(name, f"{_MAX_SENTENCES:,} sentences")
-    if not entries:
-        return None
     note = f"The text is read as an alignment: rows are the words of the target, columns those of the source, cells {cells_are}."
     if len(entries) == 1:
         metadata: dict[str, Any] = {"tokens": tokens[0], "key_tokens": key_tokens[0]}
@@ -456,12 +402,8 @@ def _is_cells(field: str) -> bool:
     return bool(_SOFT.fullmatch(field) and "," in field) or _HARD.fullmatch(field) is not None
 
 
-_Part = tuple[str, list[str], list[str]]
-"""The printed cells, the words of the target and those of the source."""
-
-
-def _of_lines(lines: list[str], name: str) -> Iterator[_Part]:
-    """Lines of links alone, or with texts before them: `target ||| cells`, `source ||| target ||| cells`, an n-best list."""
+def _of_lines(lines: list[str], name: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    """The printed cells of each line, and the words of the target and of the source before them: `target ||| cells`, `source ||| target ||| cells`, an n-best list."""
     for number, line in enumerate(lines):
         fields = line.split("|||")
         at = next((i for i, field in enumerate(fields) if _HARD.fullmatch(field) or (i and _is_cells(field))), None)
@@ -475,58 +417,31 @@ def _of_lines(lines: list[str], name: str) -> Iterator[_Part]:
         yield fields[at], texts[-1].split() if texts else [], texts[0].split() if len(texts) > 1 else []
 
 
-def _of_fairseq(lines: list[str]) -> Iterator[_Part]:
-    """The lines A-, each with the words of its S- and of the last H- (or T-) before it."""
-    texts: dict[tuple[str, str], list[str]] = {}
-    for match in filter(None, map(_LINE.fullmatch, lines)):
-        kind, number, rest = match.groups()
-        if kind == "A":
-            target = texts.get(("H", number)) or texts.get(("T", number), [])
-            yield rest, target, texts.get(("S", number), [])
-        else:
-            texts[kind, number] = rest.rpartition("\t")[2].split()
-
-
-def _of_giza(lines: list[str]) -> Iterator[_Part]:
-    """Three lines for each sentence: a comment, the target, and each word of the source with the positions of its targets, from 1."""
-    for target, source in zip(lines[1::3], lines[2::3], strict=False):
-        words = _GIZA.findall(source)
-        first = int(bool(words) and words[0][0] == "NULL")
-        links = (f"{i}-{int(at) - 1}" for i, (_, ats) in enumerate(words[first:]) for at in ats.split() if int(at))
-        yield " ".join(links), target.split(), [word for word, _ in words[first:]]
-
-
 def _matrix(cells: str, target: list[str], source: list[str], name: str, most: int) -> tuple[list[list[float]], bool]:
-    """The matrix of printed cells, and whether it is soft."""
+    """The matrix of printed cells, and whether these are weights."""
     pieces = cells.split(None, _MAX_CELLS)
     if len(pieces) > _MAX_CELLS:
         raise _too_many(name, f"{_MAX_CELLS:,} words or links in a line")
-    if pieces and not _HARD.fullmatch(cells):
-        if not _SOFT.fullmatch(cells):
-            raise FileError(
-                f"{name} needs weights such as “0.9,0.1 0.2,0.8” or links such as “0-0 1-2”; got {cells.strip()[:40]!r}: save the file again."
-            )
-        if cells.count(",") + len(pieces) > most:
-            raise _too_many(name, f"{most:,} numbers")
-        rows = [list(map(float, piece.split(","))) for piece in pieces]
-        widths = {len(row) for row in rows}
-        if len(widths) > 1:
-            raise FileError(
-                f"{name} needs a weight for each source word in every row; got rows of {min(widths)} and {max(widths)} weights: save the complete lines."
-            )
-        return rows, True
-    links = [re.split("[-p:]", piece) for piece in pieces]
-    width, height = (
-        max([len(words), *(int(link[side]) + 1 for link in links)]) for side, words in enumerate((source, target))
-    )
-    if width * height > most:
+    if is_soft := _HARD.fullmatch(cells) is None:
+        size = cells.count(",") + len(pieces)
+    else:
+        links = [re.split("[-p:]", piece) for piece in pieces]
+        ends = ((len(words), *(int(link[side]) + 1 for link in links)) for side, words in enumerate((source, target)))
+        width, height = map(max, ends)
+        size = width * height
+    if size > most:
         raise _too_many(name, f"{most:,} numbers")
-    if not width * height:
-        raise FileError(f"{name} has a sentence without a link and without words: delete its line.")
-    rows = [[0.0] * width for _ in range(height)]
-    for link in links:
-        rows[int(link[1])][int(link[0])] = float(link[2]) if len(link) > 2 else 1.0
-    return rows, False
+    if not is_soft:
+        rows = [[0.0] * width for _ in range(height)]
+        for link in links:
+            rows[int(link[1])][int(link[0])] = float(link[2]) if len(link) > 2 else 1.0
+        return rows, False
+    rows = [list(map(float, piece.split(","))) for piece in pieces]
+    if len(widths := {len(row) for row in rows}) > 1:
+        raise FileError(
+            f"{name} needs a weight for each source word in every row; got rows of {min(widths)} and {max(widths)} weights: save the complete lines."
+        )
+    return rows, True
 
 
 def _fitting(words: list[str], size: int, letter: str) -> list[str]:

@@ -14,8 +14,8 @@ from attention.formula.names import KEY, QUERY, WEIGHTS, Cell
 from attention.formula.steps import Step, find_step
 from attention.lessons.answers import QuestionContext, evaluate
 from attention.lessons.lesson import KINDS, PREDICTION, Answer, Lesson, Part, select_reply
-from attention.pictures.drawing import HIDDEN_COLOR
 from attention.pictures.layout import short_axis_name
+from attention.pictures.marks import HIDDEN_COLOR
 from attention.pictures.scales import color_at, scale_range
 from attention.vision.over_picture import TokenGrid, image_source
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,8 @@ from attention.formula.names import Cell
 from attention.formula.steps import MAP_AXES, Step, find_step
 from attention.pictures import scales
 from attention.pictures.layout import axis_title, map_layout, short_axis_name
-from attention.pictures.look import LIGHT
-from attention.pictures.marks import Panel, Spec
+from attention.pictures.look import TYPE
+from attention.pictures.marks import Mark, Panel, Spec, cells, draw, ground
 from attention.pictures.message_contract import Meta
 from attention.trace.layer import Layer
 from attention.trace.stats import StepStats, finite_range
@@ -26,99 +26,132 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _MAX_LAYER_NAME = 14  # characters of a layer's name beside its index
-HIDDEN_COLOR, ALLOWED_COLOR = LIGHT["line"], LIGHT["yes"]
+MAX_SIDE_WITH_NUMBERS = 24  # rows or columns; above this, numbers in cells are unreadable
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a map shows: the numbers of a step of one layer, in one panel or in one for each head.
+
+    Attributes:
+        colors: one of `scales.COLORS`.
+        tensor: the numbers, where `step` is no step of the layer, such as a parameter.
+        span: the range of the colours, if it exceeds that of the numbers.
+    """
+
+    trace: Trace
+    step: Step
+    layer: int
+    panels: Sequence[Panel]
+    colors: str = "fixed"
+    tensor: Tensor | None = None
+    span: tuple[float, float] | None = None
+
+    @property
+    def of_layer(self) -> Layer:
+        """The layer; of one panel, as its head has it."""
+        layer = self.trace.layer(self.layer)
+        return layer if self.is_many else layer.for_head(self.panels[0].head)
+
+    @property
+    def is_many(self) -> bool:
+        """Whether there are panels of several heads."""
+        return len(self.panels) > 1
+
+    @property
+    def stats(self) -> StepStats:
+        """What is known about the numbers that the colours cover."""
+        if self.tensor is not None:
+            return StepStats(*finite_range(self.tensor) or ())
+        return scales.drawn_stats(
+            self.trace.layer(self.layer), self.step.name, None if self.is_many else self.panels[0].head
+        )
+
+    @property
+    def hover(self) -> str:
+        """The text under the pointer, up to the number."""
+        step, head = self.step, "%{customdata}" if self.is_many else self.panels[0].head
+        name = f"{step.name} L{self.layer}{f' H{head}' if step.per_head else ''}"
+        return f"{name}<br>{short_axis_name(step.row_axis)} %{{y}}<br>{short_axis_name(step.column_axis)} %{{x}}<br>"
+
+    def words(self, n_blind: int) -> tuple[str, ...]:
+        """The formula, where the numbers are of, their shape, and further facts."""
+        layer, block = self.trace.layer(self.layer), self.panels[0].block
+        shape = layer.shape(self.step.name) if self.tensor is None else self.tensor.shape
+        where = f"{layer_label(layer, self.layer)}{_heads(layer, self.step, self.panels)}"
+        facts = [f"each cell the largest of {block} × {block}"] * (block > 1) + ["model changed"] * bool(
+            self.trace.changes
+        )
+        facts += describe_blind_queries(n_blind)
+        return self.of_layer.formula_of(self.step), where, " × ".join(map(str, shape[-2:])), *facts
+
+    def alt(self, n_blind: int, colors: str) -> str:
+        """The alternative text, with what is said about the colours."""
+        (formula, where, shape, *_), step = self.words(n_blind), self.step
+        layer = self.trace.layer(self.layer)
+        span = layer.finite_range(step.name) if self.tensor is None else finite_range(self.tensor)
+        parts = [axis_title(step.row_axis) + " by " + axis_title(step.column_axis), describe_range(span)]
+        parts += describe_blind_queries(n_blind, "row sees", "rows see")
+        if self.tensor is None and step.kind == "probability" and not n_blind:
+            sums = layer.stats(step.name)
+            sum_to_1 = 0.999 < (sums.min_row_sum or 0) <= (sums.max_row_sum or 0) < 1.001 and not sums.zero_rows
+            parts += ["every row sums to 1"] * sum_to_1
+        parts += [colors] * bool(colors)
+        return f"Heatmap of {step.name} ({step.symbol} = {formula}), {where}, {shape}: {', '.join(parts)}."
 
 
 def build_map(
-    trace: Trace,
-    step: Step,
-    layer: int,
-    matrix: NDArray[Any],
-    hidden: NDArray[Any] | None,
-    panels: list[Panel],
-    colors: str,
-    heat: dict[str, Any] | None = None,
-    tensor: Tensor | None = None,
-    span: tuple[float, float] | None = None,
-    **layout: Any,
+    drawn: Drawn, matrix: NDArray[Any], hidden: NDArray[np.bool_] | None, *marks: Mark, numbers: bool = False
 ) -> Spec:
-    """Returns a map of `matrix` [row column] with titles, colours, hover texts and alternative text; `hidden` cells have a neutral background.
+    """Returns a map of `matrix` [row column] with titles, colours, hover texts and alternative text, and further `marks` on it.
 
-    `heat` is added to the heatmap, and `layout` to the layout. Pass `tensor` where `step` is not a step of the layer, such as a
-    parameter; pass `span`, the range of the colours, if it exceeds that of the matrix.
+    `hidden` cells have a neutral background; `numbers` are written into the cells of a small map.
     """
-    finite, drawn_layer = np.isfinite(matrix), trace.layer(layer)
-    value_range = drawn_layer.finite_range(step.name) if tensor is None else finite_range(tensor)
-    head_drawn = panels[0].head if len(panels) == 1 else None
-    stats = scales.drawn_stats(drawn_layer, step.name, head_drawn) if tensor is None else StepStats(*value_range or ())
-    low, high = scales.scale_range(step, span or stats.drawn_range(drawn_layer.hides_keys), colors)
+    step, panels, colors = drawn.step, drawn.panels, drawn.colors
+    layer, stats = drawn.trace.layer(drawn.layer), drawn.stats
+    low, high = scales.scale_range(step, drawn.span or stats.drawn_range(layer.hides_keys), colors)
     largest = max(-stats.low, stats.high) if stats.low is not None and stats.high is not None else 0.0
-    shape = " × ".join(map(str, (drawn_layer.shape(step.name) if tensor is None else tensor.shape)[-2:]))
-    where = f"{layer_label(drawn_layer, layer)}{_heads(drawn_layer, step, panels)}"
-    panel_layer = drawn_layer.for_head(panels[0].head) if len(panels) == 1 else drawn_layer
-    formula = panel_layer.formula_of(step)
-    facts = [formula, where, shape]
-    if panels[0].block > 1:
-        facts.append(f"each cell the largest of {panels[0].block} × {panels[0].block}")
-    if trace.changes:
-        facts.append("model changed")
-    mask = panel_layer.mask
-    n_blind = int((~mask.any(dim=1)).sum()) if mask is not None and hidden is not None else 0
-    facts += describe_blind_queries(n_blind)
-
-    rows, columns = matrix.shape
-    many = len(panels) > 1
-    head_data: dict[str, Any] = {}  # the head of each cell; with one panel it is in the hover text
-    if many:
-        head_data["customdata"] = head_of_cell = np.zeros((rows, columns), dtype=np.uint16)
+    color_keys, extra_marks = scales.color_keys(step, low, high, colors, drawn.is_many)
+    if step.kind == "signed" and largest > high:
+        color_keys["meta"] = {"colors": "cut"}  # the page keeps this end while a knob changes
+    heads: dict[str, Any] = {}  # the head of each cell; with one panel it is in the hover text
+    if drawn.is_many:
+        heads["customdata"] = head_of_cell = np.zeros(matrix.shape, dtype=np.uint16)
         for panel in panels:
             head_of_cell[panel.area] = panel.head
-    head = f" H{'%{customdata}' if many else panels[0].head}" if step.per_head else ""
-    hover = f"{step.name} L{layer}{head}<br>{short_axis_name(step.row_axis)} %{{y}}<br>{short_axis_name(step.column_axis)} %{{x}}<br>"
-    color_keys, extra_traces = scales.color_keys(step, low, high, colors, many)
-    z = matrix if finite.all() else np.where(finite, matrix, np.nan).astype(matrix.dtype)
-    heatmap: dict[str, Any] = {
-        "type": "heatmap", "z": z, **head_data, **color_keys, "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>",
-        "hoverongaps": False,  # no hover between panels; hidden cells have a separate trace
-        **(heat or {}),
-    }  # fmt: skip
-    if step.kind == "signed" and largest > high:
-        heatmap["meta"] = {"colors": "cut"}  # the page keeps this end while a knob changes
-    data = [heatmap]
-    hidden_trace = make_hidden_trace(hover, "0" if step.kind == "probability" else "−∞")
-    if hidden is not None and hidden.any():
-        data.append({**hidden_trace, "z": np.where(hidden, np.float32(1), np.float32(np.nan)), **head_data})
-    data += extra_traces
-    color_text = scales.describe_colors(step, low, high, colors)
-    sums = drawn_layer.stats(step.name) if tensor is None and step.kind == "probability" else None
-    file_heads = "-heads" if many else f"-H{panels[0].head}" if step.per_head else ""
+    mask = drawn.of_layer.mask
+    n_blind = int((~mask.any(dim=1)).sum()) if mask is not None and hidden is not None else 0
+    file_heads = "-heads" if drawn.is_many else f"-H{panels[0].head}" if step.per_head else ""
     meta: Meta = {
-        "alt": _alt(step, formula, sums, where, shape, n_blind, value_range, color_text),
+        "alt": drawn.alt(n_blind, scales.describe_colors(step, low, high, colors)),
         "step": step.name,
-        "layer": layer,
-        "panels": [asdict(panel) | {"layer": layer} for panel in panels],
+        "layer": drawn.layer,
+        "panels": [asdict(panel) | {"layer": drawn.layer} for panel in panels],
         "axes": [short_axis_name(step.row_axis), short_axis_name(step.column_axis)],
-        "file": [step.name, f"L{layer}{file_heads}"],
+        "file": [step.name, f"L{drawn.layer}{file_heads}"],
     }
     if step.axes == MAP_AXES:
-        meta["hidden_trace"] = hidden_trace
-    heading = f"<b>{step.symbol}</b>  {step.name}"
-    base = map_layout(drawn_layer, (step.row_axis, step.column_axis), panels, heading, facts, meta, (rows, columns))
-    base["margin"] |= layout.pop("margin", {})
-    if beside_bar := scales.scale_note(step, high, colors, many, largest):
-        layout["annotations"] = [*layout.get("annotations", []), *beside_bar]
-    return {"data": data, "layout": base | layout}
+        meta["hidden_trace"] = hidden_ground(step, drawn.hover)
+    heading, facts = f"<b>{step.symbol}</b>  {step.name}", [*drawn.words(n_blind)]
+    return draw(
+        map_layout(layer, (step.row_axis, step.column_axis), panels, heading, facts, meta, matrix.shape),
+        cells(matrix, f"{drawn.hover}<b>%{{z:.9g}}</b>", color_keys, **heads, **(numbers_in_cells(matrix.shape) if numbers else {})),
+        None if hidden is None or not hidden.any() else hidden_ground(step, drawn.hover, hidden, **heads),
+        *extra_marks, *marks, *scales.scale_note(step, high, colors, drawn.is_many, largest),
+    )  # fmt: skip
 
 
-HIDDEN_TRACE = {
-    "type": "heatmap", "colorscale": [[0, HIDDEN_COLOR], [1, HIDDEN_COLOR]], "showscale": False, "hoverongaps": False,
-}  # fmt: skip
-"""A heatmap trace for hidden cells, without their positions."""
+def numbers_in_cells(shape: tuple[int, ...]) -> dict[str, Any]:
+    """Returns the keys that write numbers into cells, if a map of this shape is small enough."""
+    if max(shape) > MAX_SIDE_WITH_NUMBERS:
+        return {}
+    return {"texttemplate": "%{z:.2f}", "textfont": {"size": TYPE["axis"]}}
 
 
-def make_hidden_trace(hover: str, number: str) -> dict[str, Any]:
-    """Returns the trace of hidden cells, whose hover text shows `number`."""
-    return {**HIDDEN_TRACE, "hovertemplate": f"{hover}<b>{number}</b>, hidden by the mask<extra></extra>"}
+def hidden_ground(step: Step, hover: str, hidden: NDArray[np.bool_] | None = None, **more: Any) -> Mark:
+    """Returns the ground of hidden cells, whose text under the pointer ends with the number that a step has there; without `hidden`, the page fills in which."""
+    number = "0" if step.kind == "probability" else "−∞"
+    return ground(hidden, f"{hover}<b>{number}</b>, hidden by the mask", **more)
 
 
 def hidden_cells(trace: Trace, step: Step, layer: int, head: int | None = None) -> NDArray[np.bool_] | None:
@@ -143,22 +176,6 @@ def why_hidden(trace: Trace, cell: Cell) -> str:
         return ""
     formula = trace.layer(cell.layer).for_head(cell.head).formula
     return formula.mask.why_hidden(cell.row, cell.column) if formula and formula.mask else "the mask"
-
-
-def _alt(
-    step: Step, formula: str, facts: StepStats | None, where: str, shape: str, blind: int, span: tuple[float, float] | None, colors: str
-) -> str:  # fmt: skip
-    parts = [axis_title(step.row_axis) + " by " + axis_title(step.column_axis), describe_range(span)]
-    parts += describe_blind_queries(blind, "row sees", "rows see")
-    if (
-        not blind
-        and facts is not None
-        and 0.999 < (facts.min_row_sum or 0) <= (facts.max_row_sum or 0) < 1.001
-        and not facts.zero_rows
-    ):
-        parts.append("every row sums to 1")
-    parts += filter(None, [colors])
-    return f"Heatmap of {step.name} ({step.symbol} = {formula}), {where}, {shape}: {', '.join(parts)}."
 
 
 def describe_range(span: tuple[float, float] | None) -> str:

@@ -6,6 +6,7 @@ see `message_contract.Meta`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,10 +15,10 @@ import numpy as np
 from attention.explanation.derived import DerivedMap
 from attention.formula.names import OUTPUT, WEIGHTS, Cell
 from attention.formula.steps import Step, find_step
-from attention.pictures.drawing import ALLOWED_COLOR, HIDDEN_COLOR, build_map, describe_blind_queries, hidden_cells
+from attention.pictures.drawing import MAX_SIDE_WITH_NUMBERS, Drawn, build_map, describe_blind_queries, hidden_cells
 from attention.pictures.layout import AXIS_TITLES, map_layout
-from attention.pictures.look import TYPE
-from attention.pictures.marks import Panel, Spec, note, outline
+from attention.pictures.look import LIGHT
+from attention.pictures.marks import HIDDEN_COLOR, Mark, Panel, Spec, cells, draw, note, outline
 from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import Meta
 from attention.pictures.mosaic import cell_at, heads, heads_json
@@ -26,7 +27,7 @@ from attention.trace.trace import Trace
 
 __all__ = ["COLORS", "cell_at", "heads", "heads_json", "heatmap", "heatmap_json", "mask_map"]
 
-_MAX_SIDE_WITH_NUMBERS = 24  # rows or columns; above this, numbers in cells are unreadable
+_ALLOWED_COLOR = LIGHT["yes"]
 _SMALLEST_PRINTED = 0.05  # of a derived map's largest number; smaller ones would all be printed as 0.00
 
 
@@ -55,20 +56,23 @@ def heatmap_json(
     rows, columns = matrix.shape
     panel, hidden = Panel(head, 0, 0, rows, columns), hidden_cells(trace, declaration, layer, head)
     row, column = chosen_position(declaration, chosen)
-    options: dict[str, Any] = {
-        "shapes": cell_outlines(rows, columns, row, column),
-        "heat": numbers_in_cells(rows, columns),
-    }
-    if declaration.kind == "probability" and rows <= _MAX_SIDE_WITH_NUMBERS:
-        position: dict[str, Any] = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 4}
-        sees_none = [False] * rows if hidden is None else [bool(row.all()) for row in hidden]
-        totals = zip(sees_none, matrix.sum(dim=-1).tolist(), strict=True)
-        sums = ["no key" if is_blind else f"{total:.2f}" for is_blind, total in totals]
-        options["margin"] = {"r": 40 if any(sees_none) else 32}
-        header = note("Σ", y=-0.5, yanchor="bottom", **position | {"xshift": 14})  # beside the last number of the bar
-        options["annotations"] = [header, *(note(text, y=row, **position) for row, text in enumerate(sums))]
-    figure = build_map(trace, declaration, layer, matrix.numpy(), hidden, [panel], colors, span=span, **options)
+    sees_none = [False] * rows if hidden is None else [bool(row.all()) for row in hidden]
+    has_sums = declaration.kind == "probability" and rows <= MAX_SIDE_WITH_NUMBERS
+    sums = _row_sums(matrix.sum(dim=-1).tolist(), sees_none) if has_sums else []
+    drawn = Drawn(trace, declaration, layer, [panel], colors, span=span)
+    outlines = cell_outlines(rows, columns, row, column)
+    figure = build_map(drawn, matrix.numpy(), hidden, *outlines, *sums, numbers=True)
+    if has_sums:
+        figure["layout"]["margin"]["r"] = 40 if any(sees_none) else 32
     return with_chosen_cell(figure, row, column)
+
+
+def _row_sums(totals: Sequence[float], sees_none: Sequence[bool]) -> list[Mark]:
+    """The sums of the rows beside a map."""
+    position: dict[str, Any] = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 4}
+    header = note("Σ", y=-0.5, yanchor="bottom", **position | {"xshift": 14})  # beside the last number of the bar
+    texts = ["no key" if is_blind else f"{total:.2f}" for is_blind, total in zip(sees_none, totals, strict=True)]
+    return [header, *(note(text, y=row, **position) for row, text in enumerate(texts))]
 
 
 def with_chosen_cell(figure: Spec, row: int | None, column: int | None) -> Spec:
@@ -78,12 +82,6 @@ def with_chosen_cell(figure: Spec, row: int | None, column: int | None) -> Spec:
     cell = "-".join(f"{side}{index}" for side, index in (("q", row), ("k", column)) if index is not None)
     meta["file"] = [*meta["file"], cell]
     return figure
-
-
-def numbers_in_cells(rows: int, columns: int) -> dict[str, Any]:
-    """Returns the heatmap keys that write numbers into cells, if the map is small enough."""
-    small = max(rows, columns) <= _MAX_SIDE_WITH_NUMBERS
-    return {"texttemplate": "%{z:.2f}", "textfont": {"size": TYPE["axis"]}} if small else {}
 
 
 def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> Spec:
@@ -96,13 +94,6 @@ def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> S
     head_layer = drawn_layer.for_head(chosen.head if chosen else 0)
     mask, rows, columns = head_layer.mask, len(drawn_layer.tokens), len(drawn_layer.key_tokens)
     visible = np.ones((rows, columns), dtype=bool) if mask is None else mask.numpy()
-    gap = 1 if max(rows, columns) <= _MAX_SIDE_WITH_NUMBERS else 0
-    scale = [[0, HIDDEN_COLOR], [0.5, HIDDEN_COLOR], [0.5, ALLOWED_COLOR], [1, ALLOWED_COLOR]]
-    heat = {
-        "type": "heatmap", "z": visible.astype(np.float32), "zmin": 0, "zmax": 1, "colorscale": scale, "showscale": False,
-        "xgap": gap, "ygap": gap,
-        "hovertemplate": "query %{y}<br>key %{x}<br>1 = may attend, 0 = hidden: <b>%{z}</b><extra></extra>",
-    }  # fmt: skip
     allowed = f"{int(visible.sum())} of {visible.size} cells may attend"
     n_blind = int((~visible.any(axis=1)).sum())
     facts = [allowed, *([f"L{layer} H{chosen.head} alone"] if chosen and head_layer is not drawn_layer else [])]
@@ -114,8 +105,16 @@ def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> S
     layout = map_layout(drawn_layer, ("query_pos", "key_pos"), [panel], heading, facts, meta, (rows, columns))
     layout["title"]["pad"]["b"] = 60  # level with neighbouring maps, whose colour bar needs space
     row, column = chosen_position(find_step(WEIGHTS), chosen)
-    layout["shapes"] = cell_outlines(rows, columns, row, column)
-    return with_chosen_cell({"data": [heat], "layout": layout}, row, column)
+    scale = [[0, HIDDEN_COLOR], [0.5, HIDDEN_COLOR], [0.5, _ALLOWED_COLOR], [1, _ALLOWED_COLOR]]
+    figure = draw(
+        layout,
+        cells(
+            visible.astype(np.float32), "query %{y}<br>key %{x}<br>1 = may attend, 0 = hidden: <b>%{z}</b>",
+            {"zmin": 0, "zmax": 1, "colorscale": scale, "showscale": False}, 1 if max(rows, columns) <= MAX_SIDE_WITH_NUMBERS else 0,
+        ),
+        *cell_outlines(rows, columns, row, column),
+    )  # fmt: skip
+    return with_chosen_cell(figure, row, column)
 
 
 heatmap, mask_map = plotly_variant(heatmap_json), plotly_variant(mask_map_json)
@@ -134,14 +133,12 @@ def derived_map_json(trace: Trace, reading: DerivedMap, cell: Cell, colors: str 
     matrix = reading.matrix(trace, cell.layer, cell.head)
     rows, columns = matrix.shape
     is_readable = float(matrix.abs().max()) >= _SMALLEST_PRINTED
-    figure = build_map(
-        trace, reading.step, cell.layer, matrix.numpy(), hidden_cells(trace, reading.step, cell.layer),
-        [Panel(cell.head, 0, 0, rows, columns)], "stretched" if reading.per_head and colors == "fixed" else colors,
-        heat=numbers_in_cells(rows, columns) if is_readable else None, tensor=matrix,
-    )  # fmt: skip
-    figure["layout"]["meta"].pop("hidden_trace", None)  # the page does not recompute derived maps
     position = (cell.row, cell.column) if cell.row < rows and cell.column < columns else (None, None)
-    figure["layout"]["shapes"] = cell_outlines(rows, columns, *position)
+    scale = "stretched" if reading.per_head and colors == "fixed" else colors
+    drawn = Drawn(trace, reading.step, cell.layer, [Panel(cell.head, 0, 0, rows, columns)], scale, matrix)
+    hidden, outlines = hidden_cells(trace, reading.step, cell.layer), cell_outlines(rows, columns, *position)
+    figure = build_map(drawn, matrix.numpy(), hidden, *outlines, numbers=is_readable)
+    figure["layout"]["meta"].pop("hidden_trace", None)  # the page does not recompute derived maps
     return with_chosen_cell(figure, *position)
 
 
@@ -156,7 +153,7 @@ def averaging_json(trace: Trace, name: str) -> Spec:
     return figure
 
 
-def cell_outlines(rows: int, columns: int, row: int | None, *outlined_columns: int | None) -> list[dict[str, Any]]:
+def cell_outlines(rows: int, columns: int, row: int | None, *outlined_columns: int | None) -> list[Mark]:
     """Returns the outlines of a row, of columns, and of the cells where they meet, on a map of `rows` × `columns` cells."""
     present = [column for column in outlined_columns if column is not None]
     across = [] if row is None else [outline(0, row, columns, 1, 1)]

@@ -29,11 +29,11 @@ AXIS_TITLES = {"query_pos": "query (attends from)", "key_pos": "key (attends to)
 def map_layout(
     layer: Layer,
     axes: tuple[str, str],
-    panels: list[Panel],
+    panels: Sequence[Panel],
     heading: str,
     facts: list[str],
     meta: Meta,
-    shape: tuple[int, int],
+    shape: tuple[int, ...],
 ) -> dict[str, Any]:
     """Returns the layout of a map of `shape` cells and `axes` (row, column): title, tokens, margins, and the metadata for the page."""
     row_axis, column_axis = axes

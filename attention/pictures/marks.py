@@ -108,9 +108,10 @@ def axis(
 
 
 def cells(numbers: NDArray[Any], hover: str, colors: Mapping[str, Any], gap: int = 0, **more: Any) -> Mark:
-    """A cell for each number [row column], NaN is a gap; `colors` are of `scales`, and `hover` is the text under the pointer, with %{x}, %{y} and %{z}."""
-    gaps = {"xgap": gap, "ygap": gap} if gap else {}
-    return {"type": "heatmap", "z": numbers, **colors, **gaps, "hoverongaps": False, **_hover(hover, "none"), **more}
+    """A cell for each number [row column], a gap where it is not finite; `colors` are of `scales`, `hover` is the text under the pointer, with %{x}, %{y} and %{z}."""
+    finite, gaps = np.isfinite(numbers), {"xgap": gap, "ygap": gap} if gap else {}
+    z = numbers if finite.all() else np.where(finite, numbers, np.nan).astype(numbers.dtype)
+    return {"type": "heatmap", "z": z, **colors, **gaps, "hoverongaps": False, **_hover(hover, "none"), **more}
 
 
 def ground(where: NDArray[np.bool_] | None = None, hover: str = "", color: str = HIDDEN_COLOR, **more: Any) -> Mark:

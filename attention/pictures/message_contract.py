@@ -67,7 +67,7 @@ class Meta(TypedDict):
         alt: the text for screen readers.
         step: the step, parameter or "mask" that is shown; empty for a chart.
         layer: the index of its layer.
-        panels: where the matrix of each head lies, see `layout.Panel`; empty for a chart, which is not clickable.
+        panels: where the matrix of each head lies, see `marks.Panel`; empty for a chart, which is not clickable.
         axes: the names of its rows and columns.
         file: the parts of the name of a saved file.
         chosen: the row and column where keyboard navigation starts.

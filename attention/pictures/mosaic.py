@@ -14,17 +14,17 @@ import plotly.graph_objects as go
 
 from attention.base import cache
 from attention.base.errors import MissingError
-from attention.base.printed import format_number
+from attention.base.printed import format_number, plural
 from attention.formula.config import divisors
 from attention.formula.names import QUERY, Cell
 from attention.formula.steps import MAP_AXES, Step, find_step
 from attention.metrics.patterns import BLOCK_CELLS
 from attention.pictures import scales
 from attention.pictures.downsample import MAX_SIDE, block_offsets, pool_blocks
-from attention.pictures.drawing import HIDDEN_TRACE, build_map, describe_range, hidden_cells, layer_label
+from attention.pictures.drawing import Drawn, build_map, describe_range, hidden_cells, layer_label
 from attention.pictures.layout import AXIS_TITLES, base_layout, hover_labels, panel_ticks
 from attention.pictures.look import TYPE
-from attention.pictures.marks import Panel, Spec, note, outline, panel_label
+from attention.pictures.marks import Mark, Panel, Spec, cells, draw, ground, note, outline, panel_label
 from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import NO_TOKEN, Meta
 from attention.trace.layer import Layer
@@ -90,10 +90,9 @@ def heads_json(
         if chosen is not None and chosen.step == step:
             frames.append(outline(panel.x + chosen.column // block, panel.y + chosen.row // block, 1, 1, 2))
     height = 100 + min(1700, max(280, min(480, 14 * rows)) * panels_down)
-    hidden_ground = canvas.hidden if hidden is not None else None
-    figure = build_map(
-        trace, declaration, layer, canvas.numbers, hidden_ground, panels, colors, height=height, annotations=labels, shapes=frames
-    )  # fmt: skip
+    drawn = Drawn(trace, declaration, layer, panels, colors)
+    figure = build_map(drawn, canvas.numbers, None if hidden is None else canvas.hidden, *labels, *frames)
+    figure["layout"]["height"] = height
     if block > 1:
         meta: Meta = figure["layout"]["meta"]
         meta["offsets"] = canvas.offsets.astype(np.min_scalar_type(block * block - 1))
@@ -150,21 +149,22 @@ def layers_json(
     tiles = _arrange(heads, order, all(name == f"L{i}" for i, name in zip(present, names, strict=True)))
     if tiles.label and not on_screen:
         tiles = tiles._replace(label=2 * _LABEL_LINE)
-    panel_width = columns + max(1, round(columns * tiles.gap / tiles.side))
-    panel_height = rows + max(1, round(rows * (tiles.gap + tiles.label) / tiles.side))
-    panels = []
-    for (i, head), (row, column) in sorted(tiles.places.items()):
-        sides = [-(-side // block) for side in shapes[i]]
-        panels.append(Panel(head, column * panel_width, row * panel_height, sides[0], sides[1], block, i))
+    pitch = tiles.pitch((rows, columns))
+    panels = [
+        Panel(head, column * pitch[1], row * pitch[0], -(-shapes[i][0] // block), -(-shapes[i][1] // block), block, i)
+        for (i, head), (row, column) in sorted(tiles.places.items())
+    ]
     canvas = _Canvas(panels)
     pooled = {i: _pool_heads(trace.layers[i], step, block) for i in present}
     hidden = {i: hidden_cells(trace, declaration, i) for i in present}
     for panel in panels:
         canvas.put(panel, pooled[panel.layer], hidden[panel.layer])
     facts = reduce(StepStats.merge, (heads.facts for heads in pooled.values()))
-    n_heads_text = f"{len(present)} {'layer' if len(present) == 1 else 'layers'}, {len(panels)} heads"
-    shape_text = " × ".join(map(str, shapes[present[0]])) if len(set(shapes.values())) == 1 else "of several sizes"
-    subtitle = [trace.layers[present[0]].formula_of(declaration), n_heads_text, shape_text]
+    subtitle = [
+        trace.layers[present[0]].formula_of(declaration),
+        f"{plural(len(present), 'layer')}, {len(panels)} heads",
+    ]
+    subtitle += [" × ".join(map(str, shapes[present[0]])) if len(set(shapes.values())) == 1 else "of several sizes"]
     subtitle += [f"each cell the largest of {block} × {block}"] * (block > 1)
     subtitle += [f"sorted by {by}, the largest first"] * bool(order)
     low, high = scales.scale_range(
@@ -186,20 +186,15 @@ def layers_json(
         "columns": {"labelalias": hovers[1]},
         "design_width": _SCREEN[0],
     }
-    measures = (panel_height, panel_width), (rows, columns)
+    measures = pitch, (rows, columns)
     layout = base_layout(tiles.shape(*measures), f"<b>{declaration.symbol}</b>  {step}", subtitle, meta)
     _lay_out_tiles(layout, tiles, *measures, names)
-    layout["shapes"] = outline_head(panels, chosen)
-    if order:
-        layout["annotations"] = [_tile_label(panel, values.get((panel.layer, panel.head))) for panel in panels]
-    if beside_bar := scales.scale_note(declaration, high, colors, True, facts.high or 0):
-        layout["annotations"] = [*layout.get("annotations", []), *beside_bar]
-    shown = np.where(canvas.hidden, np.nan, canvas.numbers).astype(
-        canvas.numbers.dtype
-    )  # nothing shines through the hidden cells
-    numbers, *grounds = cell_traces(shown, canvas.hidden, color_keys)
-    faint = [{**ground, "opacity": _HIDDEN_OPACITY} for ground in grounds]
-    return {"data": [numbers, *faint, *extra_traces], "layout": layout}
+    shown = np.where(canvas.hidden, np.nan, canvas.numbers).astype(canvas.numbers.dtype)  # nothing shines through
+    labels = [_tile_label(panel, values.get((panel.layer, panel.head))) for panel in panels] if order else []
+    return draw(
+        layout, *cell_traces(shown, canvas.hidden, color_keys, {"opacity": _HIDDEN_OPACITY}), *extra_traces, *outline_head(panels, chosen),
+        *labels, *scales.scale_note(declaration, high, colors, True, facts.high or 0),
+    )  # fmt: skip
 
 
 def _lay_out_tiles(
@@ -225,14 +220,14 @@ def _lay_out_tiles(
     layout["height"] = top + 4 + round(down / across * width * cells[1] / cells[0])
 
 
-def outline_head(panels: Sequence[Panel], chosen: Cell | None) -> list[dict[str, Any]]:
+def outline_head(panels: Sequence[Panel], chosen: Cell | None) -> list[Mark]:
     """Returns the outline of the panel of the chosen head; none if there is no such panel."""
     own = [panel for panel in panels if chosen and (panel.layer, panel.head) == (chosen.layer, chosen.head)]
     return [outline(panel.x, panel.y, panel.columns, panel.rows, 3) for panel in own]
 
 
-def panel_labels(panels: Sequence[Panel], across: int) -> list[dict[str, Any]]:
-    """Returns the name of each head above its panel; smaller for many panels `across`."""
+def panel_labels(panels: Sequence[Panel]) -> list[Mark]:
+    """Returns the name of each head above its panel."""
     style = {"borderpad": 0, "font": {"size": TYPE["axis"]}}
     return [panel_label(f"L{panel.layer} H{panel.head}", panel, **style) for panel in panels]
 
@@ -379,13 +374,10 @@ def filled_canvas(panels: list[Panel], number: np.generic) -> NDArray[Any]:
 
 
 def cell_traces(
-    numbers: NDArray[Any], hidden: NDArray[np.bool_], color_keys: dict[str, Any], **more: Any
-) -> list[dict[str, Any]]:
-    """Returns the heatmap of the numbers of all panels, and the trace of hidden cells; the page finds the head and cell of a position."""
-    finite = np.where(np.isfinite(numbers), numbers, np.nan).astype(numbers.dtype)
-    cells = {"type": "heatmap", "z": finite, **color_keys, **more, "hoverongaps": False, "hoverinfo": "none"}
-    ground = np.where(hidden, np.float32(1), np.float32(np.nan))
-    return [cells, {**HIDDEN_TRACE, "z": ground, **more, "hoverinfo": "none"}] if hidden.any() else [cells]
+    numbers: NDArray[Any], hidden: NDArray[np.bool_], colors: dict[str, Any], of_hidden: dict[str, Any]
+) -> list[Mark]:
+    """Returns the cells of all panels, and the ground of hidden ones with its keys `of_hidden`; the page finds the head and cell of a position."""
+    return [cells(numbers, "", colors), *([ground(hidden, **of_hidden)] if hidden.any() else [])]
 
 
 def _block(trace: Trace, step: str, cells: int) -> int:
@@ -412,6 +404,12 @@ class _Tiles(NamedTuple):
     @property
     def across(self) -> int:
         return 1 + max(column for _, column in self.places.values())
+
+    def pitch(self, cells: tuple[int, int]) -> tuple[int, int]:
+        """The rows and columns from tile to tile, of tiles of so many rows and columns."""
+        rows, columns = cells
+        below = max(1, round(rows * (self.gap + self.label) / self.side))
+        return rows + below, columns + max(1, round(columns * self.gap / self.side))
 
     def shape(self, pitch: tuple[int, int], cells: tuple[int, int]) -> tuple[int, int]:
         """The rows and columns of the map: with the labels of the last tiles, and with free space beside the tiles where these could not be larger."""
@@ -451,7 +449,7 @@ def _side(across: int, down: int, gap: int, label: int) -> float:
     return min(_TILES[1], max(_TILES[0], min((width + gap) / across - gap, height / down - gap - label)))
 
 
-def _tile_label(panel: Panel, value: float | None) -> dict[str, Any]:
+def _tile_label(panel: Panel, value: float | None) -> Mark:
     """Returns the name of a head under its tile, and the value that sorts it; the page leaves out what does not fit."""
     text = f"L{panel.layer} H{panel.head}"
     if value is not None:

@@ -18,13 +18,12 @@ from attention.formula.names import HEAD_OUTPUT, SCORES, WEIGHTS, Cell
 from attention.formula.positions import paired_column
 from attention.formula.steps import MAP_AXES, Factor, Step, declared, find_step, is_step
 from attention.pictures import scales
-from attention.pictures.drawing import build_map, why_hidden
+from attention.pictures.drawing import Drawn, build_map, why_hidden
 from attention.pictures.heatmap import (
     cell_outlines,
     derived_map_json,
     heatmap_json,
     mask_map_json,
-    numbers_in_cells,
     with_chosen_cell,
 )
 from attention.pictures.layout import HEIGHT, short_axis_name
@@ -133,15 +132,20 @@ def factor_maps(trace: Trace, cell: Cell, colors: str = "fixed") -> list[Spec]:
     layer = trace.layer(cell.layer)
     step = find_step(cell.step)
     factors = layer.factors(step)
-    of_product = [name for _, name in factors if step.name == SCORES and name != "mask"]  # Q and K, on one scale
-    span = scales.joined_span([scales.drawn_span(layer, name) for name in of_product if is_step(name)])
-    spans = dict.fromkeys(of_product, span)
+    spans = factor_spans(layer, step)
     maps = [factor_map(trace, factor, name, cell, colors, spans.get(name)) for factor, name in factors]
     result = heatmap_json(trace, cell.step, cell.layer, cell.head, cell, colors)
     if maps:
         title = result["layout"]["title"]
         title["text"] = f"= {title['text']}"
     return [*maps, result]
+
+
+def factor_spans(layer: Layer, step: Step) -> dict[str, tuple[float, float] | None]:
+    """The numbers that the colours of a step's factors cover: Q and K of the scores share one scale; other factors have their own."""
+    names = [name for _, name in layer.factors(step) if step.name == SCORES and is_step(name)]
+    span = scales.joined_span([scales.drawn_span(layer, name) for name in names])
+    return dict.fromkeys(names, span)
 
 
 def cell_of_click(trace: Trace, chosen: Cell, name: str, row: int, column: int) -> Cell:
@@ -181,13 +185,14 @@ def factor_map(
     step, tensor = _declared(trace.layer(layer), name, factor)
     matrix = tensor if factor.concatenated else trace.layer(layer).matrix(name, cell.head)
     rows, columns = matrix.shape
+    pair = [paired_column(cell.column, columns)] if factor.column == "pair" else []
+    outlines = cell_outlines(rows, columns, row, column, *pair)
     if is_step(name) and not factor.concatenated:
         spec = heatmap_json(trace, name, layer, cell.head, None, colors, span)
+        spec["layout"]["shapes"] = outlines
     else:
-        panels, heat = [Panel(cell.head, 0, 0, rows, columns)], numbers_in_cells(rows, columns)
-        spec = build_map(trace, step, layer, matrix.numpy(), None, panels, colors, heat, tensor)
-    pair = [paired_column(cell.column, columns)] if factor.column == "pair" else []
-    spec["layout"]["shapes"] = cell_outlines(rows, columns, row, column, *pair)
+        drawn = Drawn(trace, step, layer, [Panel(cell.head, 0, 0, rows, columns)], colors, tensor)
+        spec = build_map(drawn, matrix.numpy(), None, *outlines, numbers=True)
     spec["layout"]["meta"]["file"] = spec["layout"]["meta"]["file"][:2]
     return with_chosen_cell(spec, row, column)
 

@@ -141,7 +141,11 @@ def curves(runs: Mapping[str, Sequence[Snapshot]], steps: int, at: int) -> Spec:
         if not visible:
             continue
         at_steps = [snapshot.step for snapshot in visible]
-        style: dict[str, Any] = {"width": 1.5 if number else 3, "dash": "dot" if number else "solid", "showlegend": number == 0}
+        style: dict[str, Any] = {
+            "width": 1.5 if number else 3,
+            "dash": "dot" if number else "solid",
+            "showlegend": number == 0,
+        }
         suffix = f" · {name}" if number else ""
         for field, color, words in _LINES:
             ys, hover = (

@@ -20,7 +20,7 @@ from attention.pictures import scales
 from attention.pictures.downsample import block_offsets, pool_blocks
 from attention.pictures.drawing import describe_range, hidden_cells, layer_label
 from attention.pictures.layout import base_layout, hover_labels, panel_ticks, position_name
-from attention.pictures.marks import Panel, Spec, outline
+from attention.pictures.marks import Mark, Panel, Spec, draw, outline
 from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import Meta
 from attention.pictures.mosaic import (
@@ -130,16 +130,18 @@ def heads_over_picture_json(
     layout["xaxis"] |= {**panel_ticks(()), "side": "top", "constrain": "domain"}
     square_cells = {"scaleanchor": "x", "constrain": "domain", "constraintoward": "top"}
     layout["yaxis"] |= panel_ticks(()) | square_cells
-    layout["images"] = images
-    layout["shapes"] = _edges(grid, tiles.panels) + outline_head(tiles.panels, chosen if declaration.per_head else None)
+    labels = []
     if tiles.has_rows:
         first = tiles.panels[0]
         columns = [(i * tiles.width, first.columns, f"H{i}") for i in range(tiles.across)]
         rows = [(i * tiles.height, first.rows, layer_label(trace.layers[at], at)) for i, at in enumerate(present)]
         label_lines(layout, rows, columns if declaration.per_head else ())
     elif declaration.per_head:
-        layout["annotations"] = panel_labels(tiles.panels, tiles.across)
-    return {"data": [*cell_traces(z, hidden, color_keys, opacity=opacity), *extra_traces], "layout": layout}
+        labels = panel_labels(tiles.panels)
+    return draw(
+        layout, *cell_traces(z, hidden, {**color_keys, "opacity": opacity}, {"opacity": opacity}), *extra_traces, *images, *_edges(grid, tiles.panels),
+        *outline_head(tiles.panels, chosen if declaration.per_head else None), *labels,
+    )  # fmt: skip
 
 
 heads_over_picture = plotly_variant(heads_over_picture_json)
@@ -171,18 +173,18 @@ def _fill(
     return z, offsets, hidden
 
 
-def _edges(grid: TokenGrid, panels: Sequence[Panel]) -> list[dict[str, Any]]:
+def _edges(grid: TokenGrid, panels: Sequence[Panel]) -> list[Mark]:
     """Returns the edges of the boxes of other tokens, which touch each other; none in a figure of many, where they would hide the boxes."""
     if len(grid.others) < 2 or len(grid.others) * len(panels) > _MAX_EDGES or panels[0].block > 1:
         return []
     return [
-        outline(panel.x + token.x, panel.y + token.y, token.columns, 1, 1) | {"line": EDGE}
+        outline(panel.x + token.x, panel.y + token.y, token.columns, 1, **EDGE)
         for panel in panels
         for token in grid.others
     ]
 
 
-def _images(grid: TokenGrid, trace: Trace, panels: Sequence[Panel]) -> list[dict[str, Any]]:
+def _images(grid: TokenGrid, trace: Trace, panels: Sequence[Panel]) -> list[Mark]:
     """Returns the pictures of the grid in every panel, as the ``images`` of a Plotly layout; all panels share the text of a source. None in a figure of too many."""
     if len(grid.pictures) * len(panels) > _MAX_IMAGES:
         return []

@@ -16,10 +16,10 @@ from attention.base.tokens import NEWLINE, Patch, label, place_label, shows_seve
 from attention.formula.names import KEY, QUERY
 from attention.formula.steps import Step, find_step
 from attention.pictures import scales
-from attention.pictures.drawing import hidden_cells, layer_label, make_hidden_trace
+from attention.pictures.drawing import hidden_cells, hidden_ground, layer_label
 from attention.pictures.layout import AXIS_TITLES, axis_noun, base_layout, position_name, short_axis_name
 from attention.pictures.look import TYPE
-from attention.pictures.marks import CHOSEN_COLOR, Spec, note, outline
+from attention.pictures.marks import Mark, Spec, cells, draw, image, note, outline, rule
 from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import NO_TOKEN, Meta
 from attention.trace.stats import finite_range
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _MAX_SIDE = 1024
 """The largest height and width in pixels of a picture in a figure."""
-EDGE = {"color": "rgba(128,128,128,0.55)", "width": 1}  # visible on dark and on bright pictures
+EDGE: dict[str, Any] = {"color": "rgba(128,128,128,0.55)", "width": 1}  # visible on dark and on bright pictures
 """The line between patches and around other tokens."""
 _MAX_LINES = 6
 """The largest number of lines of other tokens; the grid leaves out the tokens after them."""
@@ -115,10 +115,6 @@ def over_picture_json(
     hover = f"{step} L{layer}{where}<br>{own_name}<br>{axis_noun(axis)} %{{text}}<br>"
     several = shows_several_pictures(tokens)
     texts = [["" if at == NO_TOKEN else f"{at} {place_label(tokens[at], several)}" for at in row] for row in grid.positions]  # fmt: skip
-    heat = {
-        "type": "heatmap", "z": grid.fill(shown), "text": texts, **color_keys, "opacity": opacity, "hoverongaps": False,
-        "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>",
-    }  # fmt: skip
     facts = [own_name, f"{layer_label(drawn_layer, layer)}{where}", *_shares(grid, numbers, declaration.kind, axis)]
     facts += [f"{grid.n_left_out} more tokens are not drawn"] * bool(grid.n_left_out)
     seen = ", ".join(f"{placed.rows} rows and {placed.columns} columns of patches" for placed in grid.pictures)
@@ -127,7 +123,7 @@ def over_picture_json(
         "alt": f"{step} over the picture, {', '.join(facts)}: {seen}.",
         "step": step, "layer": layer, "panels": [], "axes": [short_axis_name(each) for each in (declaration.row_axis, declaration.column_axis)],
         "file": [step, f"L{layer}{where.replace(' ', '-')}", f"over-picture-{fixed}"],
-        "hidden_trace": make_hidden_trace(hover, "0" if declaration.kind == "probability" else "−∞") | {"opacity": opacity},
+        "hidden_trace": hidden_ground(declaration, hover, opacity=opacity),
         "grid": {
             "positions": grid.positions.astype(np.int32), "top": grid.pictures[0].y, "reads": KEY if query is None else QUERY,
             "at": fixed, "same": is_same,
@@ -136,32 +132,29 @@ def over_picture_json(
     layout = base_layout(grid.positions.shape, f"<b>{declaration.symbol}</b>  {step} over the picture", facts, meta)
     height = min(_HEIGHTS[1], max(_HEIGHTS[0], _CELL * grid.positions.shape[0]))
     layout |= {
-        "height": height + _FRAME, "margin": {"l": 12, "r": 22, "t": 78, "b": 18},  # right: half of a number of the bar
-        "images": layout_images(grid, trace, exact),
-    }  # fmt: skip
+        "height": height + _FRAME,
+        "margin": {"l": 12, "r": 22, "t": 78, "b": 18},
+    }  # right: half of a number of the bar
     layout["xaxis"] |= {"showticklabels": False, "constrain": "domain"}
     layout["yaxis"] |= {"showticklabels": False, "scaleanchor": "x", "constrain": "domain"}  # square cells
-    layout["annotations"] = [
-        note(escape(token.text, quote=False), x=token.x + (token.columns - 1) / 2, y=token.y, bgcolor="rgba(255,255,255,0.8)", font={"size": TYPE["axis"], "color": "#111111"})
-        for token in grid.others
-    ]  # fmt: skip
     own_box, chosen_box = grid.box(fixed) if is_same else None, None if chosen is None else grid.box(chosen)
     meta["chosen"] = None if chosen_box is None else [chosen_box[1], chosen_box[0]]
-    layout["shapes"] = _edges(grid)
-    layout["shapes"] += (
-        [outline(*own_box, 3) | {"line": {"color": CHOSEN_COLOR, "width": 3, "dash": "dot"}}] if own_box else []
-    )
-    layout["shapes"] += [outline(*chosen_box, 3)] if chosen_box else []
-    gray = grid.fill(np.where(hidden, np.float32(1), np.float32(np.nan)))
-    hidden_traces = [meta["hidden_trace"] | {"z": gray, "text": texts}] if hidden.any() else []
-    return {"data": [heat, *hidden_traces, *extra_traces], "layout": layout}
+    return draw(
+        layout,
+        cells(grid.fill(shown), f"{hover}<b>%{{z:.9g}}</b>", color_keys, text=texts, opacity=opacity),
+        hidden_ground(declaration, hover, np.isfinite(grid.fill(np.where(hidden, 1, np.nan))), text=texts, opacity=opacity) if hidden.any() else None,
+        *extra_traces, *layout_images(grid, trace, exact), *_edges(grid),
+        outline(*own_box, 3, dash="dot") if own_box else None,
+        outline(*chosen_box, 3) if chosen_box else None,
+        *(_token_label(token) for token in grid.others),
+    )  # fmt: skip
 
 
 over_picture = plotly_variant(over_picture_json)
 """`over_picture_json` as a Plotly figure."""
 
 
-def layout_images(grid: TokenGrid, trace: Trace, exact: bool = True, max_side: int = _MAX_SIDE) -> list[dict[str, Any]]:
+def layout_images(grid: TokenGrid, trace: Trace, exact: bool = True, max_side: int = _MAX_SIDE) -> list[Mark]:
     """Returns what the model saw of each picture of a grid, at the place of its patches, as the ``images`` of a Plotly layout."""
     images = []
     for placed in grid.pictures:
@@ -170,10 +163,7 @@ def layout_images(grid: TokenGrid, trace: Trace, exact: bool = True, max_side: i
         seen, (height, width) = trace.pictures[placed.picture], placed.patch_size
         # The pixels that fill no whole patch are cut, so that the patches lie on the pixels that they were made of.
         source = image_source(seen, placed.rows * height, placed.columns * width, exact, max_side)
-        images.append({
-            "source": source, "xref": "x", "yref": "y", "x": placed.x - 0.5, "y": placed.y - 0.5, "sizex": placed.columns,
-            "sizey": placed.rows, "xanchor": "left", "yanchor": "top", "sizing": "stretch", "layer": "below",
-        })  # fmt: skip
+        images.append(image(source, placed.x, placed.y, placed.columns, placed.rows))
     return images
 
 
@@ -210,16 +200,20 @@ def span_of(numbers: NDArray[Any]) -> tuple[float, float] | None:
     return (float(finite.min()), float(finite.max())) if finite.size else None
 
 
-def _edges(grid: TokenGrid) -> list[dict[str, Any]]:
+def _token_label(token: _PlacedToken) -> Mark:
+    place = {"x": token.x + (token.columns - 1) / 2, "y": token.y}
+    return note(escape(token.text, quote=False), **place, bgcolor="rgba(255,255,255,0.8)", font={"size": TYPE["axis"], "color": "#111111"})  # fmt: skip
+
+
+def _edges(grid: TokenGrid) -> list[Mark]:
     """Returns the edges between patches as lines, and those of the boxes of other tokens, which lines do not cross."""
     lines = []
     for placed in grid.pictures:
         left, top = placed.x - 0.5, placed.y - 0.5
         right, bottom = left + placed.columns, top + placed.rows
-        lines += [(left + i, top, left + i, bottom) for i in range(placed.columns + 1)]
-        lines += [(left, top + i, right, top + i) for i in range(placed.rows + 1)]
-    drawn = [{"type": "line", "x0": x0, "y0": y0, "x1": x1, "y1": y1, "line": EDGE} for x0, y0, x1, y1 in lines]
-    return drawn + [outline(token.x, token.y, token.columns, 1, 1) | {"line": EDGE} for token in grid.others]
+        lines += [rule((left + i, left + i), (top, bottom), **EDGE) for i in range(placed.columns + 1)]
+        lines += [rule((left, right), (top + i, top + i), **EDGE) for i in range(placed.rows + 1)]
+    return lines + [outline(token.x, token.y, token.columns, 1, **EDGE) for token in grid.others]
 
 
 def _shares(grid: TokenGrid, numbers: np.ndarray[Any, Any], kind: str, axis: str) -> list[str]:

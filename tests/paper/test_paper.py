@@ -31,9 +31,10 @@ from attention.paper.marks import (
 from attention.pictures import heatmap
 from attention.pictures.charts import POINT_COLOR
 from attention.pictures.downsample import pool_blocks
-from attention.pictures.drawing import ALLOWED_COLOR, HIDDEN_COLOR
-from attention.pictures.layout import CHOSEN_COLOR as CROSS
+from attention.pictures.heatmap import _ALLOWED_COLOR as ALLOWED_COLOR
 from attention.pictures.look import _contrast, text_color_on
+from attention.pictures.marks import CHOSEN_COLOR as CROSS
+from attention.pictures.marks import HIDDEN_COLOR
 from attention.pictures.message import to_plotly as as_plotly
 from attention.pictures.message import without_outlines
 from attention.pictures.scales import PROBABILITY, SIGNED, _log_colorscale

@@ -10,7 +10,7 @@ from attention import Cell, metrics
 from attention.explanation.derived import NORMS
 from attention.formula.steps import Factor, find_step
 from attention.pictures import charts, heatmap, mosaic, steps_view
-from attention.pictures.drawing import build_map
+from attention.pictures.drawing import Drawn, build_map
 from attention.pictures.marks import Panel, axis, draw, frame
 
 TRACE = make_trace()
@@ -24,7 +24,7 @@ METRICS = metrics.of(TRACE)
 
 def _map() -> object:
     numbers_of_head = TRACE.layers[0].matrix("output").numpy()
-    return build_map(TRACE, find_step("output"), 0, numbers_of_head, None, [Panel(0, 0, 0, 4, 4)], "fixed")
+    return build_map(Drawn(TRACE, find_step("output"), 0, [Panel(0, 0, 0, 4, 4)]), numbers_of_head, None)
 
 
 def _chart() -> object:

@@ -156,7 +156,7 @@ def test_too_many_pictures_under_heads_are_left_out(
     trace = trace_of(picture_models, "ViT")
     monkeypatch.setattr("attention.vision.heads_over_picture._MAX_IMAGES", 7)
     figure = heads_over_picture_json(trace, "weights")
-    assert not figure["layout"]["images"]
+    assert "images" not in figure["layout"]
     assert "without the pictures" in figure["layout"]["title"]["subtitle"]["text"]
     one_layer = heads_over_picture_json(trace, "weights", all_layers=False)
     assert len(one_layer["layout"]["images"]) == 4
