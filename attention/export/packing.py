@@ -306,9 +306,9 @@ class _LayerPacker:
         layer = self.layer
         figures = _Figures(self)
         views = {f"{FACTORS} {name}": self._factors_view(name, figures) for name in self.names}
-        sides = [chosen_position(find_step(step), Cell(0, step, 0, 0, 1)) for step in self.overview]
         maps = [[figures.map(step, head) for step in self.overview] for head in self.heads]
         for name in self.overview:
+            sides = [chosen_position(find_step(step), Cell(0, name, 0, 0, 1)) for step in self.overview]
             views[f"{OVERVIEW} {name}"] = self._view(OVERVIEW, name, sides, maps, figures.over_picture(name))
         if view == _HEADS:
             every_head = [[figures.of_head(WEIGHTS, head) for head in self.heads]] * len(self.heads)
@@ -358,7 +358,7 @@ class _LayerPacker:
         """The steps and parameters whose numbers the page reads, apart from those that figures draw: where Python writes the lines, it reads none."""
         over_picture = self.names if self.whole.over_pictures.grids else ()
         read = [name for name in self.names if name not in self.line_names]
-        factors = [name for step in self.explained for _, name in self.factors[step] if name != "mask"]
+        factors = [name for step in self.explained for _, name in self.factors[step] if name not in ("mask", "w_o")]
         return [name for name in dict.fromkeys([*read, *factors, *over_picture]) if not self._is_computed_only(name)]
 
     def _is_computed_only(self, name: str) -> bool:

@@ -4,7 +4,8 @@ A table is a map of weights or of scores, whose labels are its tokens: CSV, TSV 
 The text is converted row by row, so that it takes eight bytes a number.
 
 Alignments of words are soft (a weight for each source word) or hard (links), as translation programs print them: those of Marian
-(`das ist ||| 0.9,0.1 0.2,0.8`, also in n-best lists), and links of fast_align, awesome-align, SimAlign and OpenNMT (`0-0 1-2`). Rows are the words of the target, columns those of the source.
+(`das ist ||| 0.9,0.1 0.2,0.8`, also in n-best lists), of fairseq's `--print-alignment` (lines S-, T-, H-, A-), links of fast_align,
+awesome-align, SimAlign and OpenNMT (`0-0 1-2`), and GIZA++'s A3 files. Rows are the words of the target, columns those of the source.
 Source: Och & Ney 2003, "A systematic comparison of various statistical alignment models" (links); the programs' own printers.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from io import StringIO
@@ -277,6 +278,8 @@ def _read_print(text: str, name: str) -> _Table:
 def _json_table(document: Any) -> Archive | None:
     """The map of a table that pandas' `to_json` wrote with labels, or of a list of records; None for any other document."""
     rows: Any = ()
+    if isinstance(document, dict) and "schema" in document:  # orient="table"
+        document = document.get("data")
     if isinstance(document, dict) and {"columns", "index", "data"} <= document.keys():
         columns, rows, cells = (document[key] for key in ("columns", "index", "data"))
     else:
@@ -362,6 +365,8 @@ _ROW = rf"{_WEIGHT}(?:,{_WEIGHT})*+"
 _SOFT = re.compile(rf"\s*+{_ROW}(?:\s++{_ROW})*+\s*+", re.ASCII)
 _LINK = r"\d{1,5}[-p]\d{1,5}(?::[\d.]{1,20})?"  # p: possible, in gold alignments
 _HARD = re.compile(rf"\s*+{_LINK}(?:\s++{_LINK})*+\s*+", re.ASCII)
+_LINE = re.compile(r"([STHA])-(\d+)\t(.*)")  # of fairseq
+_GIZA = re.compile(r"(\S+) \(\{((?: \d{1,5})*) \}\)", re.ASCII)
 _END = "</s>"
 _MAX_SENTENCES = 2**12
 _MAX_LINE = 2**22  # characters
@@ -370,7 +375,12 @@ _MAX_LINE = 2**22  # characters
 def _read_alignments(text: str, name: str) -> Archive | None:
     """Each sentence of a text of alignments as an array of its own, of which the user chooses one; None if it is in none of the formats, by its first lines."""
     first = [line for line in text[:50_000].splitlines()[:20] if line.strip()]
-    if not first or not (
+    read: Callable[[list[str]], Iterator[_Part]] = partial(_of_lines, name=name)
+    if any(line.startswith("A-") and _LINE.fullmatch(line) for line in first):
+        read = _of_fairseq
+    elif len(first) > 2 and _GIZA.match(first[2]):
+        read = _of_giza
+    elif not first or not (
         all(map(_HARD.fullmatch, first))
         or any(" ||| " in line and any(map(_is_cells, line.split("|||")[1:])) for line in first)
     ):
@@ -380,7 +390,7 @@ def _read_alignments(text: str, name: str) -> Archive | None:
         raise _too_many(name, f"{_MAX_LINE:,} characters in a line")
     entries, tokens, key_tokens = list[Entry](), list[list[str]](), list[list[str]]()
     most, cells_are = _MAX_NUMBERS, ""
-    for cells, target, source in _of_lines(lines, name):
+    for cells, target, source in read(lines):
         rows, is_soft = _matrix(cells, target, source, name, most)
         cells_are = cells_are or ("their weights" if is_soft else "1 for a link and 0 for none")
         shape = len(rows), len(rows[0])
@@ -390,6 +400,8 @@ def _read_alignments(text: str, name: str) -> Archive | None:
         key_tokens.append(_fitting(source, shape[1], "k"))
         if len(entries) > _MAX_SENTENCES:
             raise _too_many(name, f"{_MAX_SENTENCES:,} sentences")
+    if not entries:
+        return None
     note = f"The text is read as an alignment: rows are the words of the target, columns those of the source, cells {cells_are}."
     if len(entries) == 1:
         metadata: dict[str, Any] = {"tokens": tokens[0], "key_tokens": key_tokens[0]}
@@ -402,8 +414,12 @@ def _is_cells(field: str) -> bool:
     return bool(_SOFT.fullmatch(field) and "," in field) or _HARD.fullmatch(field) is not None
 
 
-def _of_lines(lines: list[str], name: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """The printed cells of each line, and the words of the target and of the source before them: `target ||| cells`, `source ||| target ||| cells`, an n-best list."""
+_Part = tuple[str, list[str], list[str]]
+"""The printed cells, the words of the target and those of the source."""
+
+
+def _of_lines(lines: list[str], name: str) -> Iterator[_Part]:
+    """Lines of links alone, or with texts before them: `target ||| cells`, `source ||| target ||| cells`, an n-best list."""
     for number, line in enumerate(lines):
         fields = line.split("|||")
         at = next((i for i, field in enumerate(fields) if _HARD.fullmatch(field) or (i and _is_cells(field))), None)
@@ -417,31 +433,58 @@ def _of_lines(lines: list[str], name: str) -> Iterator[tuple[str, list[str], lis
         yield fields[at], texts[-1].split() if texts else [], texts[0].split() if len(texts) > 1 else []
 
 
+def _of_fairseq(lines: list[str]) -> Iterator[_Part]:
+    """The lines A-, each with the words of its S- and of the last H- (or T-) before it."""
+    texts: dict[tuple[str, str], list[str]] = {}
+    for match in filter(None, map(_LINE.fullmatch, lines)):
+        kind, number, rest = match.groups()
+        if kind == "A":
+            target = texts.get(("H", number)) or texts.get(("T", number), [])
+            yield rest, target, texts.get(("S", number), [])
+        else:
+            texts[kind, number] = rest.rpartition("\t")[2].split()
+
+
+def _of_giza(lines: list[str]) -> Iterator[_Part]:
+    """Three lines for each sentence: a comment, the target, and each word of the source with the positions of its targets, from 1."""
+    for target, source in zip(lines[1::3], lines[2::3], strict=False):
+        words = _GIZA.findall(source)
+        first = int(bool(words) and words[0][0] == "NULL")
+        links = (f"{i}-{int(at) - 1}" for i, (_, ats) in enumerate(words[first:]) for at in ats.split() if int(at))
+        yield " ".join(links), target.split(), [word for word, _ in words[first:]]
+
+
 def _matrix(cells: str, target: list[str], source: list[str], name: str, most: int) -> tuple[list[list[float]], bool]:
-    """The matrix of printed cells, and whether these are weights."""
+    """The matrix of printed cells, and whether it is soft."""
     pieces = cells.split(None, _MAX_CELLS)
     if len(pieces) > _MAX_CELLS:
         raise _too_many(name, f"{_MAX_CELLS:,} words or links in a line")
-    if is_soft := _HARD.fullmatch(cells) is None:
-        size = cells.count(",") + len(pieces)
-    else:
-        links = [re.split("[-p:]", piece) for piece in pieces]
-        ends = ((len(words), *(int(link[side]) + 1 for link in links)) for side, words in enumerate((source, target)))
-        width, height = map(max, ends)
-        size = width * height
-    if size > most:
+    if pieces and not _HARD.fullmatch(cells):
+        if not _SOFT.fullmatch(cells):
+            raise FileError(
+                f"{name} needs weights such as “0.9,0.1 0.2,0.8” or links such as “0-0 1-2”; got {cells.strip()[:40]!r}: save the file again."
+            )
+        if cells.count(",") + len(pieces) > most:
+            raise _too_many(name, f"{most:,} numbers")
+        rows = [list(map(float, piece.split(","))) for piece in pieces]
+        widths = {len(row) for row in rows}
+        if len(widths) > 1:
+            raise FileError(
+                f"{name} needs a weight for each source word in every row; got rows of {min(widths)} and {max(widths)} weights: save the complete lines."
+            )
+        return rows, True
+    links = [re.split("[-p:]", piece) for piece in pieces]
+    width, height = (
+        max([len(words), *(int(link[side]) + 1 for link in links)]) for side, words in enumerate((source, target))
+    )
+    if width * height > most:
         raise _too_many(name, f"{most:,} numbers")
-    if not is_soft:
-        rows = [[0.0] * width for _ in range(height)]
-        for link in links:
-            rows[int(link[1])][int(link[0])] = float(link[2]) if len(link) > 2 else 1.0
-        return rows, False
-    rows = [list(map(float, piece.split(","))) for piece in pieces]
-    if len(widths := {len(row) for row in rows}) > 1:
-        raise FileError(
-            f"{name} needs a weight for each source word in every row; got rows of {min(widths)} and {max(widths)} weights: save the complete lines."
-        )
-    return rows, True
+    if not width * height:
+        raise FileError(f"{name} has a sentence without a link and without words: delete its line.")
+    rows = [[0.0] * width for _ in range(height)]
+    for link in links:
+        rows[int(link[1])][int(link[0])] = float(link[2]) if len(link) > 2 else 1.0
+    return rows, False
 
 
 def _fitting(words: list[str], size: int, letter: str) -> list[str]:

@@ -91,7 +91,7 @@ def test_labels_of_a_table_become_its_tokens(name: str, content: str | bytes) ->
     assert "The table is read as weights, since its rows sum to 1" in trace.notes[0]
 
 
-@pytest.mark.parametrize("orient", ["columns", "index", "split", "records"])
+@pytest.mark.parametrize("orient", ["columns", "index", "split", "records", "table"])
 def test_json_of_pandas_is_read_in_every_form(orient: Any) -> None:
     frame = pd.DataFrame([[0.75, 0.25, 0.0], [0.5, 0.25, 0.25]], ["[CLS]", "7"], ["a", "b", ","])
     trace = opened(frame.to_json(orient=orient), "w.json")
@@ -167,7 +167,7 @@ def test_axes_of_a_table_can_be_named() -> None:
 
 # -- alignments -------------------------------------------------------------------------
 
-# As the printers of these programs write them: Marian's getAlignment, report_matrix of OpenNMT.
+# As the printers of these programs write them: Marian's getAlignment, fairseq's --print-alignment, report_matrix of OpenNMT, GIZA++.
 ALIGNMENTS: dict[str, tuple[str, list[list[float]], list[str], list[str]]] = {
     "Marian": ("das ist ||| 0.9,0.1 0.2,0.8\n", [[0.9, 0.1], [0.2, 0.8]], ["das", "ist"], ["k0", "k1"]),
     "Marian with the end": ("das ||| 0.9,0.1,0 0,0.2,0.8", [[0.9, 0.1, 0], [0, 0.2, 0.8]], ["das", "</s>"], ["k0", "k1", "k2"]),
@@ -176,6 +176,9 @@ ALIGNMENTS: dict[str, tuple[str, list[list[float]], list[str], list[str]]] = {
     "two texts": ("this is ||| das ist ||| 0-1 1-0\n", [[0, 1], [1, 0]], ["das", "ist"], ["this", "is"]),
     "fast_align": ("0-0 1-2\n", [[1, 0], [0, 0], [0, 1]], ["x0", "x1", "x2"], ["k0", "k1"]),
     "gold, with possible links": ("0-0 1p1\n", [[1, 0], [0, 1]], ["x0", "x1"], ["k0", "k1"]),
+    "fairseq, hard": ("S-7\tthis is\nT-7\tdas ist\nH-7\t-0.25\tdas war\nD-7\t-0.25\tdas war\nP-7\t-0.2 -0.3\nA-7\t0-0 1-1\n", [[1, 0], [0, 1]], ["das", "war"], ["this", "is"]),
+    "fairseq, soft": ("S-7\tthis is\nH-7\t-0.25\tdas\nA-7\t0.750000,0.250000\n", [[0.75, 0.25]], ["das"], ["this", "is"]),
+    "GIZA++": ("# Sentence pair (1) source length 2 target length 2 alignment score : 0.1\nthis is\nNULL ({ }) das ({ 1 2 }) ist ({ }) \n", [[1, 0], [1, 0]], ["this", "is"], ["das", "ist"]),
     "OpenNMT": (f"{'':>10} {'this':>10} {'is':>10} \n{'das':>10} {'*0.9000000'} {0.1:>10.7f} \n{'ist':>10} {0.2:>10.7f} {'*0.8000000'} \n", [[0.9, 0.1], [0.2, 0.8]], ["das", "ist"], ["this", "is"]),
 }  # fmt: skip
 

@@ -34,7 +34,7 @@ from attention.export.states import State
 from attention.formula.config import TEMPERATURE
 from attention.formula.override import Override
 from attention.notebook import bring_scripts, open_in_lab, output, show
-from attention.pictures.steps_view import factor_maps
+from attention.pictures.steps_view import lab_maps
 from attention.tutorials import NOTEBOOKS, Notebook
 
 OWL = "the owl asked the moon and the moon blinked"
@@ -385,12 +385,14 @@ def test_every_formula_is_explained_like_python(open_outputs: Any, name: str) ->
 @pytest.mark.browser
 def test_every_head_has_the_figures_of_python(open_outputs: Any, causal: Trace) -> None:
     _, (frame,) = open_outputs(causal._repr_html_())
-    for step, head in (("weights", 3), ("query", 1), ("scores", 1), ("output", 2), ("masked_scores", 2)):
+    factors = ("weights", "query", "scores", "output", "masked_scores")
+    for view, step in (*(("factors", step) for step in factors), ("overview", "weights"), ("overview", "output")):
+        head = len(step) % 4  # any of them
         frame.evaluate(
-            "(knobs) => attentionOutput.set(knobs)", {"step": step, "head": head, "view": "factors", "q": 2, "k": 1}
+            "(knobs) => attentionOutput.set(knobs)", {"step": step, "head": head, "view": view, "q": 2, "k": 1}
         )
         settled(frame)
-        expected = factor_maps(causal, Cell(0, step, head, 2, 1))
+        expected = lab_maps(causal, Cell(0, step, head, 2, 1), view, "fixed")
         actual = frame.evaluate(
             "() => document.querySelector('.figures').figureState.figures.map(({ data: [{ zmin, zmax, colorbar }], layout }) => ({ ...layout, scale: [zmin, zmax], notes: colorbar?.ticktext }))"
         )
