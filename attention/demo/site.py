@@ -16,10 +16,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from attention.base.errors import AttentionError, ModelError
-from attention.export.bundling import bundle
-from attention.export.packing import as_script, pack_state
+from attention.export.bundling import bundle, styles
+from attention.export.packing import compress, pack_state
 from attention.export.states import State, all_states
-from attention.pictures import look
 from attention.pictures.message import CONTAINERS_HTML, SCRIPTS_DIR
 
 PAGE_DIR = Path(__file__).parent / "page"
@@ -49,7 +48,7 @@ def write(
             tell(f"The demo is written without “{state.title}”: {error}")
             continue
         packed_states.append(state)
-        written[f"states/{state.name}.js"] = as_script(state.name, content)
+        written[f"states/{state.name}.js"] = _as_script(state.name, content)
     if not packed_states:
         raise AttentionError(
             "None of the demo's states could be written: install the models that they need, or choose others."
@@ -64,14 +63,18 @@ def write(
     return {name: len(content) for name, content in sorted(written.items())}
 
 
+def _as_script(name: str, content: bytes) -> bytes:
+    """A state as a script that passes it to the page, compressed and base64-encoded: a page opened from a file may not fetch anything."""
+    return f"attentionDemo({json.dumps(name)}, {json.dumps(b64encode(compress(content)).decode())});\n".encode()
+
+
 def _page(about: str) -> bytes:
     """The page, complete except for Plotly and the states, whose description `about` is JSON."""
     script = bundle("demo", PAGE_DIR)
-    files = (PAGE_DIR / "demo.html", PAGE_DIR / "demo.css", SCRIPTS_DIR / "figure.css")
-    template, *styles = (file.read_text(encoding="utf-8") for file in files)
+    template = (PAGE_DIR / "demo.html").read_text(encoding="utf-8")
     parts = {
         "FRAME": CONTAINERS_HTML,
-        "STYLE": look.variables() + "".join(styles),
+        "STYLE": styles(PAGE_DIR / "demo.css"),
         "ABOUT": about.replace("<", "\\u003c"),
         "SCRIPT": script,
         "HASH": b64encode(hashlib.sha256(script.encode()).digest()).decode(),

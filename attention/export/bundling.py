@@ -1,4 +1,4 @@
-"""JavaScript modules as one classic script, which also runs from a file: those of a page without a server, of its player in `page/`, and of the figure."""
+"""The scripts and the styles of a page without a server: its own, those of the player in `page/`, and the figure's; modules become one classic script, which also runs from a file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from attention.base.errors import AttentionError
+from attention.pictures import look
 from attention.pictures.message import SCRIPTS_DIR
 
 _PLAYER = Path(__file__).parent / "page"
@@ -41,6 +42,13 @@ def bundle(start: str, folder: Path) -> str:
 
     add(start, ())
     return '"use strict";\n' + "".join(pieces[name] for name in order)
+
+
+def styles(own: Path) -> str:
+    """The styles of a page: those that all such pages share, its `own`, and the figure's."""
+    files = (_PLAYER / "page.css", own, SCRIPTS_DIR / "figure.css")
+    text = look.variables() + "".join(file.read_text(encoding="utf-8") for file in files)
+    return re.sub(r" */\*.*?\*/", "", text, flags=re.DOTALL)  # every output of a notebook carries them
 
 
 def _module(name: str, folder: Path) -> str:

@@ -1,6 +1,6 @@
-"""A page without a server as bytes: a state of the demo (`pack_state`) or a trace (`pack_trace`), with the numbers that the page needs.
+"""A trace as bytes for a page without a server, with the numbers that it needs: what fits into a notebook's output (`pack_trace`), or what a state of the demo declares (`pack_state`).
 
-Every array is stored once; of a figure over a picture, what stays the same is packed once. Python writes the lines of the cells that the page cannot explain.
+Every array and every figure is stored once; the player (page/player.js) composes the views. Python writes the lines of the cells that the page cannot explain.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ import json
 import math
 import struct
 import zlib
-from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attention.base.errors import AttentionError
-from attention.base.knobs import Choice, Integer
+from attention.base.knobs import Choice, Integer, Knob, Range
 from attention.base.tokens import Patch, any_patch, place_label, shows_several_pictures
 from attention.explanation import tables
 from attention.explanation.explanation import explain
@@ -25,7 +25,7 @@ from attention.export.states import LIMITS, State
 from attention.formula import override
 from attention.formula.config import TEMPERATURE
 from attention.formula.mask import KNOB_RULES
-from attention.formula.names import HEAD_OUTPUT, KEY, MASKED_SCORES, OUTPUT, QUERY, SCALED_SCORES, SCORES, WEIGHTS, Cell
+from attention.formula.names import KEY, MASKED_SCORES, OUTPUT, QUERY, SCALED_SCORES, SCORES, WEIGHTS, Cell
 from attention.formula.override import SOURCE_MASK
 from attention.formula.steps import HEAD_AXES, MAP_AXES, STEPS, Factor, Step, declared, find_step, is_step
 from attention.formula.steps_before_scores import Product
@@ -37,7 +37,7 @@ from attention.pictures.live_inputs import live_inputs
 from attention.pictures.marks import CHOSEN_COLOR, Spec
 from attention.pictures.message import Surroundings, pack
 from attention.pictures.message_contract import Control, Live
-from attention.pictures.steps_view import factor_map, factor_maps, step_strip
+from attention.pictures.steps_view import factor_map, factor_spans, step_strip
 from attention.pictures.view import FACTORS, HEAD, LAYER, OVERVIEW, clamp_cell, describe_control, overview_steps
 from attention.sources import Source
 from attention.sources.layer_knobs import inline_knobs
@@ -54,18 +54,24 @@ MAX_BYTES = 1_000_000
 _HEADS = "heads"
 """The view with the weights of several heads side by side."""
 _OWN = "{own}"  # stands in a packed text for the name of the chosen query or key
-_EXPLAINED = (SCALED_SCORES, MASKED_SCORES, WEIGHTS, OUTPUT)
-"""The steps whose lines the page computes itself (page/explain.js), apart from products; the lines of all others are packed."""
-_MASKS = ("none", *KNOB_RULES)
 
 _FIGURE_BYTES = 1_000  # the labels and titles of a map
 _MAX_STEP_BYTES = 250_000  # a step without heads, such as the input of a wide model
 _MAX_PARAMETER_BYTES = 250_000  # all matrices that a step is projected with
 _MAX_COMPUTED_TOKENS = 32  # above this, the page computes maps from Q and K instead of receiving them
-_MAX_LINES = 3_000  # cells whose lines Python writes, in all layers together
+_MAX_LINES = 3_000  # cells of a notebook's output whose lines Python writes, in all layers together
+_EXPLAINED = (
+    SCALED_SCORES,
+    MASKED_SCORES,
+    WEIGHTS,
+    OUTPUT,
+)  # the steps whose lines page/explain.js writes, apart from plain products
 _PAGE_NORMALIZERS = ("softmax", "sparsemax")  # whose arithmetic page/explain.js writes
-_KNOBS = ("mask", "window", "prefix", "temperature")
-_EMPTY_FIGURE: Spec = {"data": [{"type": "scatter"}], "layout": {"meta": {"step": "", "panels": [], "alt": ""}}}
+_MASKS = ("none", *KNOB_RULES)
+_Offer = tuple[Knob, Range, Any]
+"""A knob that the page follows, its range and its value."""
+# Before the others in a message, so that no map is sent as the difference of the first two: views put together other maps.
+_EMPTY_FIGURE: Spec = {"data": [{"type": "scatter"}], "layout": {"meta": {"step": "", "panels": [{}], "alt": ""}}}
 
 
 def pack_state(state: State) -> bytes:
@@ -74,39 +80,27 @@ def pack_state(state: State) -> bytes:
     Raises:
         AttentionError: the link is invalid, or offers a control that the page cannot follow.
     """
-    return _StatePacker(state).packed()
+    _, trace = source_and_trace(state)
+    heads = state.heads or tuple(range(trace.layers[state.layer].n_heads))
+    cell = Cell(state.layer, state.step, state.head, state.q, state.k)
+    return _Packer(trace, {state.layer: heads}, state).packed(cell, state.view)
 
 
 def pack_trace(trace: Trace, cell: Cell | None = None, view: str = OVERVIEW, max_bytes: int = MAX_BYTES) -> bytes:
-    """A trace as the page reads it: layers beginning with that of the `cell`, as far as `max_bytes` allow.
+    """A trace with all its views: layers beginning with that of the `cell`, as far as `max_bytes` allow.
 
     Raises:
         MissingError: the trace has no such layer, step or head.
     """
-    pool, cell = ArrayPool(), cell or Cell(trace.attention_layers[0], WEIGHTS, 0, 0, 0)
+    cell = cell or Cell(trace.attention_layers[0], WEIGHTS, 0, 0, 0)
     names = [step.name for step in trace.layer(cell.layer).steps]
     if cell.step == WEIGHTS and WEIGHTS not in names:
         cell = Cell(cell.layer, names[-1], cell.head, cell.row, cell.column)
     trace.layer(cell.layer).matrix(cell.step, cell.head)  # raises MissingError
     cell = clamp_cell(cell, trace.layer(cell.layer))
-    chosen = _fitting_layers(trace, cell.layer, max_bytes)
-    packers: dict[int, _LayerPacker] = {}
-    over_pictures = _PictureFigures(trace)
-    n_lines = 0
-    for index in chosen:
-        heads = _fitting_heads(trace.layers[index], cell.head, max_bytes)
-        packers[index] = _LayerPacker(trace, index, heads, chosen, pool, _MAX_LINES - n_lines, over_pictures)
-        n_lines += packers[index].n_lines
-    first = packers[cell.layer]
-    step = cell.step if cell.step in first.names else next(iter(reversed(first.names)))
-    initial = {"view": view if step in first.overview or view != OVERVIEW else FACTORS, "step": step}
-    initial |= dict(zip(("head", "q", "k"), map(str, (cell.head, cell.row, cell.column)), strict=True))
-    layers = {str(index): packer.header(cell) for index, packer in sorted(packers.items())}
-    return pool.pack({
-        "layers": layers, "grids": over_pictures.grids,
-        "layer": str(cell.layer), "initial": initial, "about": _describe_trace(trace),
-        "left_out": _left_out(trace, packers), "outline": CHOSEN_COLOR,
-    })  # fmt: skip
+    layers = _fitting_layers(trace, cell.layer, max_bytes)
+    heads = {index: _fitting_heads(trace.layers[index], cell.head, max_bytes) for index in layers}
+    return _Packer(trace, heads).packed(cell, view)
 
 
 def source_and_trace(state: State) -> tuple[Source, Trace]:
@@ -121,115 +115,10 @@ def source_and_trace(state: State) -> tuple[Source, Trace]:
     return source, source.trace()
 
 
-def as_script(name: str, content: bytes) -> bytes:
-    """A state as a script that passes it to the page, compressed and base64-encoded: a page opened from a file may not fetch anything."""
-    compressor = zlib.compressobj(9, wbits=31)  # gzip without a time stamp
-    text = b64encode(compressor.compress(content) + compressor.flush()).decode()
-    return f"attentionDemo({json.dumps(name)}, {json.dumps(text)});\n".encode()
-
-
-class _StatePacker:
-    def __init__(self, state: State) -> None:
-        self.state, self.pool = state, ArrayPool()
-        _, self.trace = source_and_trace(state)
-        self.layer: Layer = self.trace.layers[state.layer]
-        self.heads = state.heads or tuple(range(self.layer.n_heads))
-        self.steps = tuple(step for step in self.layer.steps if step.name not in state.skip)
-        self.names = tuple(step.name for step in self.steps)
-        self.overview = overview_steps(self.names)
-        self.live = {head: live_inputs(self.layer, head) for head in self.heads}
-        products = [step for step in self.steps if _is_plain_product(self.layer, step)]
-        self.factors = {step.name: [name for _, name in self.layer.factors(step)] for step in products}
-        self.explained = tuple(name for name in self.names if name in (*_EXPLAINED, *self.factors))
-        self.over_pictures = _PictureFigures(self.trace)
-        self._check()
-
-    def _check(self) -> None:
-        live_message = self.live[self.heads[0]]
-        computable = live_message["computable"] if live_message else ()
-        computed_by_page = [name for name in computable if name in self.explained]
-        later = [name for name in self.names[self.names.index(SCORES) + 1 :] if name not in computed_by_page]
-        if self.state.knobs and later:
-            raise AttentionError(
-                f"The page must compute every step after the scores of “{self.state.title}”, which has controls; "
-                f"it cannot compute {', '.join(later)}: skip these steps, or offer no controls."
-            )
-
-    def packed(self) -> bytes:
-        state, layer = self.state, self.layer
-        views: dict[str, Any] = {}
-        overview, heads = self.overview if len(self.overview) > 1 else (), (WEIGHTS,) * (state.view == _HEADS)
-        for view, names in ((FACTORS, self.names), (OVERVIEW, overview), (_HEADS, heads)):
-            views |= {f"{view} {name} {head}": self._view(name, head, view) for name in names for head in self.heads}
-        over_pictures = self.names if self.over_pictures.grids else ()  # the page writes their numbers into the picture
-        factors = (name for names in self.factors.values() for name in names)
-        needed = dict.fromkeys([*self.explained, *factors, *over_pictures])
-        numbers = {name: self.pool.matrices(layer, name, self.heads) for name in needed}
-        if OUTPUT in self.explained and layer.w_o is not None:
-            numbers["w_o"] = [self.pool.add(layer.w_o.flatten(0, 1).numpy())]
-        source = state.link.get("source", "typed text")
-        header = {
-            "views": views, "grids": self.over_pictures.grids,
-            "steps": {step.name: _describe_sides(layer, step) for step in self.steps},
-            "lines": {
-                step.name: _cell_lines(self.trace, state.layer, step, self.heads)
-                for step in self.steps
-                if step.name not in self.explained
-            },
-            "numbers": numbers, "factors": self.factors, "formula": _describe_formula(layer),
-            "heads": list(self.heads), "d_k": layer.sizes.get("d_k", 0), "before": _before_mask(layer) if MASKED_SCORES in self.names else "",
-            # What fixes the formula, in a word; empty if the controls do.
-            "source_label": source_kinds()[source].label if has_formula(source) else "", "link": dict(state.link), "about": _describe_trace(self.trace), "outline": CHOSEN_COLOR,
-            "initial": {
-                "view": state.view, "step": state.step, "layer": str(state.layer), "head": str(state.head),
-                "q": str(state.q), "k": str(state.k),
-            },
-        }  # fmt: skip
-        return self.pool.pack(header)
-
-    def _view(self, name: str, head: int, view: str) -> dict[str, Any]:
-        cell, layer = Cell(self.state.layer, name, head, 0, 0), self.layer
-        if view == FACTORS:
-            figures = factor_maps(self.trace, cell)
-            marked = [*(_marked(factor) for factor, _ in layer.factors(find_step(name))), (0, 1)]
-        else:
-            drawn = [(step, head) for step in self.overview]
-            if view == _HEADS:
-                drawn = [(WEIGHTS, packed_head) for packed_head in self.heads]
-            figures = [heatmap_json(self.trace, step, cell.layer, map_head, cell) for step, map_head in drawn]
-            marked = [chosen_position(find_step(step), Cell(0, name, 0, 0, 1)) for step, _ in drawn]
-            if view == _HEADS:
-                _name_heads(figures, self.heads)
-        if view != _HEADS and (over := self.over_pictures.figure(name, cell.layer, head)) is not None:
-            figures, marked = [over, *figures], [(None, None), *marked]
-        for figure in figures:
-            figure["layout"]["shapes"] = []
-        strip = [tab for tab in step_strip(layer, name, view, self.overview) if tab["name"] in (OVERVIEW, *self.names)]
-        around = Surroundings(live=self.live[head], controls=self._controls(head, view), strip=strip)
-        return {"message": self.pool.header(pack(figures, around)), "marked": marked}
-
-    def _controls(self, head: int, view: str) -> list[Control]:
-        state, layer = self.state, self.layer
-        known = {knob.key: knob for knob in inline_knobs(source_kinds()[state.link.get("source", "typed text")])}
-        offered = [(known[key], known[key].on_pages(LIMITS)) for key in state.knobs]
-        offered = [(knob, Choice(_MASKS) if knob.key == "mask" else allowed) for knob, allowed in offered]
-        values = {
-            knob.key: knob.read(state.link[knob.key], allowed, knob.default)[0]
-            if knob.key in state.link
-            else knob.default
-            for knob, allowed in offered
-        }
-        if len(self.heads) > 1 and view != _HEADS:
-            offered.append((HEAD, Choice(self.heads)))
-            values["head"] = head
-        return [describe_control(knob, allowed, values[knob.key], layer) for knob, allowed in offered]
-
-
-def _name_heads(figures: list[Spec], heads: tuple[int, ...]) -> None:
-    for figure, head in zip(figures, heads, strict=True):
-        figure["layout"]["title"]["text"] += f" of head {head}"
-        figure["layout"]["uirevision"] += f" {head}"
-        figure["data"][0]["of_head"] = head
+def compress(content: bytes) -> bytes:
+    """The content compressed with gzip, as browsers read it, without a time stamp."""
+    compressor = zlib.compressobj(9, wbits=31)
+    return compressor.compress(content) + compressor.flush()
 
 
 def _fitting_layers(trace: Trace, first: int, max_bytes: int) -> list[int]:
@@ -257,25 +146,6 @@ def _layer_bytes(layer: Layer) -> int:
     return figures + sum(4 * math.prod(layer.shape(step.name)) for step in steps)
 
 
-def _left_out(trace: Trace, packers: dict[int, _LayerPacker]) -> str:
-    """A sentence about what is not part of the output; empty if nothing is missing."""
-    parts = []
-    if len(packers) < len(trace.attention_layers):
-        layers = f"layer {min(packers)}" if len(packers) == 1 else f"layers {min(packers)} to {max(packers)}"
-        parts.append(f"This output has {layers} of {len(trace.layers)}: show(trace, layer=…) shows others.")
-    if short := [packer for packer in packers.values() if len(packer.heads) < packer.layer.n_heads]:
-        heads = short[0].heads
-        parts.append(
-            f"It has heads {heads[0]} to {heads[-1]} of {short[0].layer.n_heads}: show(trace, head=…) shows others."
-        )
-    missing = {
-        step.symbol: None for packer in packers.values() for step in packer.layer.steps if step.name not in packer.names
-    }
-    if missing:
-        parts.append(f"Not in this output: {', '.join(missing)}.")
-    return " ".join(parts)
-
-
 def _without_large_output(live: Live) -> Live:
     """The same without W_O if it is large: the page then does not compute the output."""
     if live["w_o"] is None or live["w_o"].nbytes <= _MAX_PARAMETER_BYTES:
@@ -283,31 +153,71 @@ def _without_large_output(live: Live) -> Live:
     return {**live, "w_o": None, "computable": [name for name in live["computable"] if name != OUTPUT]}
 
 
+class _Packer:
+    """Layers of a trace with some of their heads, and what they share."""
+
+    def __init__(self, trace: Trace, heads: Mapping[int, tuple[int, ...]], state: State | None = None) -> None:
+        self.trace, self.heads, self.state = trace, heads, state
+        self.pool, self.over_pictures = ArrayPool(), _PictureFigures(trace)
+        self.lines_left = math.inf if state else _MAX_LINES
+        self.layers = {index: _LayerPacker(self, index) for index in heads}
+
+    def packed(self, cell: Cell, view: str) -> bytes:
+        layers = {str(index): layer.header(cell, view) for index, layer in sorted(self.layers.items())}
+        return self.pool.pack({
+            "layers": layers, "layer": str(cell.layer), "grids": self.over_pictures.grids, "outline": CHOSEN_COLOR,
+            "link": dict(self.state.link) if self.state else {}, "about": _describe_trace(self.trace),
+            "left_out": "" if self.state else self._left_out(),
+        })  # fmt: skip
+
+    def _left_out(self) -> str:
+        """A sentence about what is not part of the output; empty if nothing is missing."""
+        trace, layers = self.trace, self.layers
+        parts = []
+        if len(layers) < len(trace.attention_layers):
+            shown = f"layer {min(layers)}" if len(layers) == 1 else f"layers {min(layers)} to {max(layers)}"
+            parts.append(f"This output has {shown} of {len(trace.layers)}: show(trace, layer=…) shows others.")
+        if short := [packer for packer in layers.values() if packer.is_cut]:
+            heads = short[0].heads
+            parts.append(
+                f"It has heads {heads[0]} to {heads[-1]} of {short[0].layer.n_heads}: show(trace, head=…) shows others."
+            )
+        missing = {
+            step.symbol: None
+            for packer in layers.values()
+            for step in packer.layer.steps
+            if step.name not in packer.names
+        }
+        if missing:
+            parts.append(f"Not in this output: {', '.join(missing)}.")
+        return " ".join(parts)
+
+
 class _LayerPacker:
     """One layer: which steps are shown, who explains them, and their figures by view, step and head."""
 
-    def __init__(
-        self,
-        trace: Trace,
-        index: int,
-        heads: tuple[int, ...],
-        layers: list[int],
-        pool: ArrayPool,
-        max_lines: int,
-        over_pictures: _PictureFigures,
-    ) -> None:
-        self.trace, self.index, self.heads, self.layers, self.pool = trace, index, heads, layers, pool
-        self.over_pictures = over_pictures
-        self.layer = layer = trace.layers[index]
+    def __init__(self, whole: _Packer, index: int) -> None:
+        self.whole, self.trace, self.state, self.index = whole, whole.trace, whole.state, index
+        self.layer = layer = whole.trace.layers[index]
+        self.heads = whole.heads[index]
+        self.is_cut = whole.state is None and len(self.heads) < layer.n_heads  # for want of room
         self.is_long = max(layer.sizes["query_pos"], layer.sizes["key_pos"]) > _MAX_COMPUTED_TOKENS
         self.live = self._live_inputs()
         self.computable = tuple(self.live["computable"]) if self.live else ()
-        self.knobs = self._knobs()
+        self.knobs = _knobs_of_link(self.state) if self.state else self._knobs_of_layer()
         self.names = tuple(step.name for step in layer.steps if self._is_shown(step))
-        self.overview = overview_steps(self.names)
+        if self.state and (
+            stale := [step.name for step in layer.steps if self._is_stale(step) and step.name not in self.state.skip]
+        ):
+            raise AttentionError(
+                f"The page must compute every step after the scores of “{self.state.title}”, which has controls; "
+                f"it cannot compute {', '.join(stale)}: skip these steps, or offer no controls."
+            )
+        overview = overview_steps(self.names)
+        self.overview = overview if len(overview) > 1 else ()
         self.factors = {name: self._factors(find_step(name)) for name in self.names}
         self.explained = tuple(name for name in self.names if self._is_explained(find_step(name)))
-        self.line_names, self.n_lines = self._steps_with_lines(max_lines)
+        self.line_names = self._steps_with_lines()
 
     def _live_inputs(self) -> Live | None:
         """What the page computes steps from, for all packed heads."""
@@ -321,90 +231,94 @@ class _LayerPacker:
         heads = {name: matrices for part in parts if part for name, matrices in part["heads"].items()}
         return {**parts[0], "heads": heads}
 
-    def _knobs(self) -> tuple[str, ...]:
-        """The knobs that the page follows by itself; none if it cannot compute the weights."""
+    def _knobs_of_layer(self) -> list[_Offer]:
+        """The knobs after the scores that the page follows by itself; none if it cannot compute the weights."""
+        layer = self.layer
         if self.live is None or WEIGHTS not in self.computable:
-            return ()
-        able = self.layer.overridable_knobs
-        knobs = [name for name in _KNOBS if name in able]
-        return tuple(name for name in knobs if name != "temperature" or TEMPERATURE.accepts(self.layer.temperature))
+            return []
+        size = Integer(0, max(1, layer.sizes["key_pos"]))
+        ranges = {"mask": Choice((SOURCE_MASK, *_MASKS)), "window": size, "prefix": size, "temperature": TEMPERATURE}
+        if not TEMPERATURE.accepts(layer.temperature):
+            del ranges["temperature"]
+        knobs = [knob for knob in override.KNOBS if knob.name in ranges and knob.name in layer.overridable_knobs]
+        values = {"temperature": layer.temperature}
+        return [(knob, ranges[knob.name], values.get(knob.name, knob.default)) for knob in knobs]
 
     def _is_shown(self, step: Step) -> bool:
         rows, columns = self.layer.shape(step.name)[-2:]
+        if self.state and step.name in self.state.skip:
+            return False
         if not step.per_head and 4 * rows * columns > _MAX_STEP_BYTES:
             return False
         if step.name == OUTPUT and len(self.heads) < self.layer.n_heads:
             return False
-        depends_on_knobs = STEPS.index(step) >= STEPS.index(find_step(SCALED_SCORES))
-        return not (self.knobs and depends_on_knobs and step.name not in self.computable)
+        return not self._is_stale(step)
 
-    def _factors(self, step: Step) -> list[tuple[Any, str]]:
+    def _is_stale(self, step: Step) -> bool:
+        """Whether the page offers knobs that change a step, but cannot compute it."""
+        depends_on_knobs = STEPS.index(step) >= STEPS.index(find_step(SCALED_SCORES))
+        return bool(self.knobs) and depends_on_knobs and step.name not in self.computable
+
+    def _factors(self, step: Step) -> list[tuple[Factor, str]]:
         """The factors drawn beside a step: none of them if one is too large, or not shown."""
         factors = self.layer.factors(step)
         for _, name in factors:
             if is_step(name):
                 if name not in self.names:
                     return []
-            elif name != "mask" and (
-                4 * math.prod(self.layer.shape(name)) > _MAX_PARAMETER_BYTES or len(self.heads) < self.layer.n_heads
-            ):
+            elif name != "mask" and (self.is_cut or self._parameter_bytes(name) > _MAX_PARAMETER_BYTES):
                 return []
         return factors
+
+    def _parameter_bytes(self, name: str) -> float:
+        """The bytes of a parameter for the packed heads."""
+        share = len(self.heads) / self.layer.n_heads if declared(name).axes[0] in HEAD_AXES else 1
+        return 4 * math.prod(self.layer.shape(name)) * share
 
     def _is_explained(self, step: Step) -> bool:
         """Whether page/explain.js writes the arithmetic of a step."""
         layer, formula = self.layer, self.layer.formula
-        if self.live is None or formula is None or not TEMPERATURE.accepts(layer.temperature):
-            return self.factors[step.name] != [] and _is_plain_product(layer, step) and formula is not None
+        if formula is None:
+            return False
+        if step.name not in _EXPLAINED:
+            return bool(self.factors[step.name]) and _is_plain_product(layer, step)
+        recorded = [other.name for other in layer.steps if other.axes == MAP_AXES and other.name in layer.available]
+        if recorded or formula.is_edited or not formula.divisor or not TEMPERATURE.accepts(layer.temperature):
+            return False
         if step.name == WEIGHTS:
             return formula.normalizer in _PAGE_NORMALIZERS
-        if step.name == OUTPUT:
-            return bool(self.factors[step.name]) and not layer.has("b_o") and HEAD_OUTPUT in self.names
-        if step.name in (SCALED_SCORES, MASKED_SCORES):
-            return True
-        return bool(self.factors[step.name]) and _is_plain_product(layer, step)
+        if step.name == OUTPUT:  # the page does not add b_O
+            return bool(self.factors[OUTPUT]) and OUTPUT not in layer.available and not layer.has("b_o")
+        return True
 
-    def _steps_with_lines(self, max_lines: int) -> tuple[tuple[str, ...], int]:
-        """The other steps whose lines Python writes, as far as `max_lines` allow."""
-        names, total = [], 0
+    def _steps_with_lines(self) -> list[str]:
+        """The other steps whose lines Python writes, as far as the output has room for them."""
+        names = []
         for name in self.names:
             rows, columns = self.layer.shape(name)[-2:]
             count = rows * columns * (len(self.heads) if find_step(name).per_head else 1)
-            if name not in self.explained and total + count <= max_lines:
+            if name not in self.explained and count <= self.whole.lines_left:
                 names.append(name)
-                total += count
-        return tuple(names), total
+                self.whole.lines_left -= count
+        return names
 
-    def header(self, cell: Cell) -> dict[str, Any]:
+    def header(self, cell: Cell, view: str) -> dict[str, Any]:
         layer = self.layer
         figures = _Figures(self)
-        views: dict[str, Any] = {}
-        for name in self.names:
-            marked = [_marked(factor) for factor, _ in self.factors[name]]
-            views[f"{FACTORS} {name}"] = self._view(
-                FACTORS,
-                name,
-                [*marked, (0, 1)],
-                [figures.factors(name, head) for head in self.heads],
-                figures.over_picture(name),
-            )
-        for name in self.overview if len(self.overview) > 1 else ():
-            maps = [[figures.map(step, head) for step in self.overview] for head in self.heads]
+        views = {f"{FACTORS} {name}": self._factors_view(name, figures) for name in self.names}
+        maps = [[figures.map(step, head) for step in self.overview] for head in self.heads]
+        for name in self.overview:
             sides = [chosen_position(find_step(step), Cell(0, name, 0, 0, 1)) for step in self.overview]
             views[f"{OVERVIEW} {name}"] = self._view(OVERVIEW, name, sides, maps, figures.over_picture(name))
-        message = self.pool.header(
-            pack(
-                [_EMPTY_FIGURE, _EMPTY_FIGURE, *figures.specs], Surroundings(live=self.live, controls=self._controls())
-            )
-        )
-        needed = dict.fromkeys([*self.names, *(name for factors in self.factors.values() for _, name in factors)])
-        numbers = {
-            name: self.pool.matrices(layer, name, self.heads)
-            for name in needed
-            if name != "mask" and not self._is_computed_only(name)
-        }
+        if view == _HEADS:
+            every_head = [[figures.of_head(WEIGHTS, head) for head in self.heads]] * len(self.heads)
+            views[f"{_HEADS} {WEIGHTS}"] = self._view(_HEADS, WEIGHTS, [(0, 1)] * len(self.heads), every_head)
+        surroundings = Surroundings(live=self.live, controls=self._controls())
+        message = self.whole.pool.header(pack([_EMPTY_FIGURE, _EMPTY_FIGURE, *figures.specs], surroundings))
+        numbers = {name: self.whole.pool.matrices(layer, name, self.heads) for name in self._needed_numbers()}
         if OUTPUT in self.explained and layer.w_o is not None:
-            numbers["w_o"] = [self.pool.add(layer.w_o.flatten(0, 1).numpy())]
+            numbers["w_o"] = [self.whole.pool.add(layer.w_o.flatten(0, 1).numpy())]
+        step = next(name for name in (cell.step, WEIGHTS, *reversed(self.names)) if name in self.names)
         return {
             "views": views,
             "figures": [self._without_numbers(figure) for figure in message["figures"][2:]],
@@ -415,21 +329,37 @@ class _LayerPacker:
             "factors": {name: [factor for _, factor in factors] for name, factors in self.factors.items()},
             "formula": _describe_formula(layer),
             "heads": list(self.heads), "d_k": layer.sizes.get("d_k", 0), "before": _before_mask(layer),
-            "source_label": "trace" if self.knobs else "", "link": {}, "outline": CHOSEN_COLOR,
+            "source_label": _source_label(self.state) if self.state else "trace" if self.knobs else "",
             "initial": {
-                "view": OVERVIEW if len(self.overview) > 1 else FACTORS, "step": self.overview[-1] if WEIGHTS not in self.names else WEIGHTS,
-                "layer": str(self.index), "head": str(cell.head if cell.head in self.heads else self.heads[0]), "q": "0", "k": "0",
+                "view": view if view != OVERVIEW or step in self.overview else FACTORS, "step": step, "layer": str(self.index),
+                "head": str(cell.head if cell.head in self.heads else self.heads[0]), "q": str(cell.row), "k": str(cell.column),
             },
         }  # fmt: skip
 
+    def _factors_view(self, name: str, figures: _Figures) -> dict[str, Any]:
+        marked = [*(_marked(factor) for factor, _ in self.factors[name]), (0, 1)]
+        maps = [figures.factors(name, head) for head in self.heads]
+        view = self._view(FACTORS, name, marked, maps, over := figures.over_picture(name))
+        spans = factor_spans(self.layer, find_step(name)).items()
+        limits = {factor: scales.scale_range(find_step(factor), span, "fixed")[1] for factor, span in spans if span}
+        view["limits"] = [*(None for _ in over), *(limits.get(factor) for _, factor in self.factors[name])]
+        return view
+
     def _view(
-        self, view: str, name: str, marked: list[Any], figures: list[list[int]], over_picture: list[int]
+        self, view: str, name: str, marked: list[Any], figures: list[list[int]], over_picture: Sequence[int] = ()
     ) -> dict[str, Any]:
         """A view: its maps for each head, with the picture before them if there is one."""
         figures, marked = [[*over_picture, *maps] for maps in figures], [*((None, None) for _ in over_picture), *marked]
-        tabs = step_strip(self.layer, name, view, self.overview if len(self.overview) > 1 else ())
+        tabs = step_strip(self.layer, name, view, self.overview)
         strip = [tab for tab in tabs if tab["name"] in (OVERVIEW, *self.names)]
         return {"figures": figures, "marked": marked, "strip": strip}
+
+    def _needed_numbers(self) -> list[str]:
+        """The steps and parameters whose numbers the page reads, apart from those that figures draw: where Python writes the lines, it reads none."""
+        over_picture = self.names if self.whole.over_pictures.grids else ()
+        read = [name for name in self.names if name not in self.line_names]
+        factors = [name for step in self.explained for _, name in self.factors[step] if name not in ("mask", "w_o")]
+        return [name for name in dict.fromkeys([*read, *factors, *over_picture]) if not self._is_computed_only(name)]
 
     def _is_computed_only(self, name: str) -> bool:
         """Whether the page computes a step of a long text itself, instead of receiving its numbers."""
@@ -441,22 +371,14 @@ class _LayerPacker:
         return figure
 
     def _controls(self) -> list[Control]:
-        offered: list[tuple[Any, Any, Any]] = []
-        if len(self.layers) > 1:
-            names = tuple(self.trace.layers[i].name.removeprefix("layer ") or str(i) for i in self.layers)
-            offered.append((LAYER, Choice(tuple(self.layers), names), self.index))
+        """The row above the maps, in the order of the Lab."""
+        offers = [*self.knobs]
+        if len(layers := sorted(self.whole.heads)) > 1:
+            names = tuple(self.trace.layers[i].name.removeprefix("layer ") or str(i) for i in layers)
+            offers.append((LAYER, Choice(tuple(layers), names), self.index))
         if len(self.heads) > 1:
-            offered.append((HEAD, Choice(self.heads), self.heads[0]))
-        declarations = {knob.name: knob for knob in override.KNOBS}
-        for name in self.knobs:
-            knob = declarations[name]
-            if name == "mask":
-                offered.append((knob, Choice((SOURCE_MASK, "none", *KNOB_RULES)), knob.default))
-            elif name == "temperature":
-                offered.append((knob, TEMPERATURE, self.layer.temperature))
-            else:
-                offered.append((knob, Integer(0, max(1, self.layer.sizes["key_pos"])), knob.default))
-        return [describe_control(knob, within, value, self.layer) for knob, within, value in offered]
+            offers.append((HEAD, Choice(self.heads), self.heads[0]))
+        return [describe_control(*offer, self.layer) for offer in sorted(offers, key=lambda offer: offer[0].order)]
 
 
 class _Figures:
@@ -477,10 +399,22 @@ class _Figures:
 
         return self._index(("map", f"{prefix}{name}", head if step.per_head else 0), build)
 
+    def of_head(self, name: str, head: int) -> int:
+        """The index of a map that stands beside the same map of other heads, and names its own."""
+
+        def build() -> Spec:
+            spec = heatmap_json(self.packer.trace, name, self.packer.index, head)
+            spec["layout"]["title"]["text"] += f" of head {head}"
+            spec["layout"]["uirevision"] += f" {head}"
+            spec["data"][0]["of_head"] = head
+            return spec
+
+        return self._index(("of head", name, head), build)
+
     def over_picture(self, name: str) -> list[int]:
         """The index of the figure of a step over a picture, which is the same for all heads; empty without a picture."""
         packer = self.packer
-        spec = packer.over_pictures.figure(name, packer.index, packer.heads[0])
+        spec = packer.whole.over_pictures.figure(name, packer.index, packer.heads[0])
         if spec is None:
             return []
         return [self._index(("over picture", name, 0), lambda: spec)]
@@ -493,17 +427,34 @@ class _Figures:
             if is_step(factor_name) and not factor.concatenated:
                 indices.append(self.map(factor_name, head))
             else:
-                key = ("factor", f"{name} {factor_name}", head)
-                indices.append(self._index(key, lambda f=factor, n=factor_name: factor_map(packer.trace, f, n, cell)))
+                build = partial(factor_map, packer.trace, factor, factor_name, cell)
+                indices.append(self._index(("factor", f"{name} {factor_name}", head), build))
         return [*indices, self.map(name, head, "= " if factors else "")]
 
-    def _index(self, key: tuple[str, str, int], build: Any) -> int:
+    def _index(self, key: tuple[str, str, int], build: Callable[[], Spec]) -> int:
         if key not in self._known:
-            spec = cast(Spec, build())
+            spec = build()
             spec["layout"]["shapes"] = []
             self._known[key] = len(self.specs)
             self.specs.append(spec)
         return self._known[key]
+
+
+def _knobs_of_link(state: State) -> list[_Offer]:
+    """The knobs that a state offers, with the values of its link."""
+    source = source_kinds()[state.link.get("source", "typed text")]
+    known, offers = {knob.key: knob for knob in inline_knobs(source)}, list[_Offer]()
+    for key in state.knobs:
+        knob, within = known[key], Choice(_MASKS) if key == "mask" else known[key].on_pages(LIMITS)
+        value = knob.read(state.link[key], within, knob.default)[0] if key in state.link else knob.default
+        offers.append((knob, within, value))
+    return offers
+
+
+def _source_label(state: State) -> str:
+    """What fixes the formula of a state, in a word; empty if its controls do."""
+    source = state.link.get("source", "typed text")
+    return source_kinds()[source].label if has_formula(source) else ""
 
 
 def _describe_trace(trace: Trace) -> str:

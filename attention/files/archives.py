@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
-from itertools import pairwise
 from math import prod
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -123,19 +122,23 @@ def _natural_numbers(numbers: Any) -> tuple[int, ...] | None:
     return tuple(numbers) if is_valid else None
 
 
-MAX_JSON_NUMBERS = 2**21  # a Python list takes ten times the bytes of the file
-MAX_JSON_LISTS = 2**18
+_MAX_JSON_NUMBERS = 2**21  # a Python list takes ten times the bytes of the file
+_MAX_JSON_LISTS = 2**18
 _MAX_JSON_KEYS = 2**17
 _LARGE_JSON = 2**22  # bytes
 _LONGEST_PATH = 300  # characters; each array has one of its own
 
 
-def _read_json(name: str, content: bytes) -> Archive:
-    """The nested lists of a JSON object, by name; or one without a name if the file is a list."""
+def read_json(name: str, content: bytes) -> tuple[Any, bool]:
+    """The value of a JSON file within bounds, or the list of those of its lines, and whether it is that. The name is quoted.
+
+    Raises:
+        FileError: a damaged file, or too many values.
+    """
     numbers, lists = content.count(b",") + 1, content.count(b"[") + content.count(b"{")
-    if numbers > MAX_JSON_NUMBERS or lists > MAX_JSON_LISTS:
+    if numbers > _MAX_JSON_NUMBERS or lists > _MAX_JSON_LISTS:
         raise FileError(
-            f"{name} has {numbers:,} numbers and texts in {lists:,} lists; a .json file may have {MAX_JSON_NUMBERS:,} in {MAX_JSON_LISTS:,} lists: "
+            f"{name} has {numbers:,} numbers and texts in {lists:,} lists; a .json file may have {_MAX_JSON_NUMBERS:,} in {_MAX_JSON_LISTS:,} lists: "
             "save it as .npz or .safetensors."
         )
     if (keys := content.count(b":")) > _MAX_JSON_KEYS:
@@ -148,9 +151,17 @@ def _read_json(name: str, content: bytes) -> Archive:
             0.5,
         )
     try:
-        document, is_lines = _parse_documents(content.decode("utf-8-sig"))
+        return _parse_documents(content.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         raise damaged_error(name, "JSON file", "it cannot be parsed") from None
+
+
+def json_archive(name: str, document: Any, is_lines: bool) -> Archive:
+    """The nested lists of a JSON object, by name; or one without a name if the document is a list.
+
+    Raises:
+        FileError: too many arrays, or lists that are too deep.
+    """
     items = document if isinstance(document, list) else []
     has_records = bool(items) and all(isinstance(item, dict) and "layer" not in item for item in items)
     archive = Archive(is_lines=is_lines, has_records=has_records)
@@ -159,6 +170,10 @@ def _read_json(name: str, content: bytes) -> Archive:
     except RecursionError:
         raise damaged_error(name, "JSON file", "its lists are too deep") from None
     return archive
+
+
+def _read_json(name: str, content: bytes) -> Archive:
+    return json_archive(name, *read_json(name, content))
 
 
 def _parse_documents(text: str) -> tuple[Any, bool]:
@@ -190,9 +205,6 @@ def _add_json(archive: Archive, name: str, path: str, python: str, value: Any) -
         archive.metadata[path] = value
     elif not isinstance(value, list) or isinstance(first, str):
         archive.metadata[path] = value
-    elif _grows(value):
-        rows = [[*row, *[0] * (len(value[-1]) - len(row))] for row in value]
-        _add_array(archive, name, path, f"[row + [0] * ({len(rows[0])} - len(row)) for row in {python}]", rows)
     elif isinstance(first, dict) or (len(shape) > 2 and not _is_even(value, shape)):
         archive.metadata[path] = value
         for index, item in enumerate(() if _are_tokens(value) else value):
@@ -210,13 +222,6 @@ def _add_array(archive: Archive, name: str, path: str, python: str, value: Any) 
     else:
         kind = _BOOL if isinstance(first, bool) else DOUBLE
         archive.arrays[path] = Entry(shape, kind, partial(_load_json, label, value, kind.dtype, shape), python)
-
-
-def _grows(value: Any) -> bool:
-    """Whether these are rows of numbers, each one number longer than the one before it, as those of a causal map without its zeros."""
-    if not all(isinstance(row, list) and row and not isinstance(row[0], list | dict | str) for row in value):
-        return False
-    return len(value) > 1 and all(len(after) == len(before) + 1 for before, after in pairwise(value))
 
 
 TEXT_KEYS = ("text", "token", "word", "str", "piece", "form", "surface")
@@ -297,6 +302,8 @@ _SAFETENSORS_KINDS: dict[str, tuple[str, int, _Kind]] = {
     "U8": ("uint8", 1, DOUBLE),
     "BOOL": ("bool", 1, _BOOL),
 }
+TORCH_DTYPES = {torch_dtype for torch_dtype, _, _ in _SAFETENSORS_KINDS.values()}
+"""The names of the dtypes of torch that a .safetensors file may have."""
 
 
 def _read_safetensors(name: str, content: bytes) -> Archive:
@@ -388,7 +395,9 @@ def _read_torch(name: str, content: bytes) -> Archive:
     metadata = {key: value for key, value in archive.metadata.items() if key != TORCH_KEY}
     try:
         lookups = {key: "".join(map(_lookup, path)) for key, path in paths.items()}
-        arrays = {key: entry._replace(python=f"file{lookups[key]}") for key, entry in archive.arrays.items()}
+        order = {key: place for place, key in enumerate(paths)}  # .safetensors files have another
+        in_order = sorted(archive.arrays.items(), key=lambda item: order[item[0]])
+        arrays = {key: entry._replace(python=f"file{lookups[key]}") for key, entry in in_order}
     except (TypeError, ValueError, KeyError):
         raise damaged_error(name, "file as torch.save writes it", "its names cannot be read") from None
     return Archive(arrays, metadata, archive.refused, classes=[str(each) for each in classes])
@@ -411,8 +420,8 @@ class _Header(NamedTuple):
     fortran: bool
 
 
-def _read_npy_header(data: bytes, name: str) -> _Header:
-    """The header of a .npy file, or of its first bytes. The claims may be false."""
+def _read_npy_header(data: bytes) -> _Header | None:
+    """The header of a .npy file, or of its first bytes; None if it is damaged. The claims may be false."""
     from numpy.lib import format as npy
 
     stream = BytesIO(data)
@@ -421,10 +430,9 @@ def _read_npy_header(data: bytes, name: str) -> _Header:
         header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
         shape, fortran, dtype = header(stream)
     except Exception:  # a damaged header makes NumPy raise nearly anything
-        raise MatrixError(
-            f"{name} needs a .npy file as numpy.save writes it; got {len(data):,} bytes with a header that cannot be read: save it again, or as .csv."
-        ) from None
-    return _Header(shape, dtype, stream.tell(), fortran)
+        return None
+    sizes = _natural_numbers(shape)
+    return None if sizes is None else _Header(sizes, dtype, stream.tell(), fortran)
 
 
 _ReadPrefix = Callable[[int], bytes]
@@ -470,15 +478,11 @@ def _read_archive(name: str, files: dict[str, _ReadPrefix]) -> Archive:
     text_bytes = 0  # of all texts: zeros of a thousand arrays of a megabyte are a file of a megabyte
     for key, read in files.items():
         label = f"{quote(key)} in {name}" if key else name
-        try:
-            header = _read_npy_header(read(_MAX_HEADER), label)
-        except MatrixError:
+        header = _read_npy_header(read(_MAX_HEADER))
+        if header is None:
             archive.refused[key] = str(damaged_error(label, _NPY, "its header cannot be read"))
             continue
-        kind, shape = _kind_of(header), _natural_numbers(header.shape)
-        if shape is None:
-            archive.refused[key] = str(damaged_error(label, _NPY, "its header has no valid shape"))
-            continue
+        kind, shape = _kind_of(header), header.shape
         n_bytes = prod(shape) * header.dtype.itemsize
         if header.dtype.kind in "US" and len(shape) <= 2 and 0 < n_bytes <= MAX_TEXT_BYTES:
             text_bytes += n_bytes
@@ -541,31 +545,26 @@ def format_npy(data: bytes, name: str) -> str:
     Raises:
         MatrixError: the file is damaged, or its array is neither a matrix nor a batch of matrices.
     """
-    import numpy as np
-
-    shape, dtype, data_offset, _ = _read_npy_header(data, name)
-    if dtype.kind not in "fiu" or dtype.itemsize > 8:
+    header = _read_npy_header(data)
+    if header is None:
         raise MatrixError(
-            f"{name} needs real numbers of at most 64 bits; got an array of {excerpt(str(dtype))}: save it again with .astype(float)."
+            f"{name} needs a .npy file as numpy.save writes it; got {len(data):,} bytes with a header that cannot be read: save it again, or as .csv."
         )
-    if not 1 <= len(shape) <= _MAX_AXES:
+    shape, shape_text = header.shape, format_shape(header.shape)
+    if header.dtype.kind not in "fiu" or header.dtype.itemsize > 8:
         raise MatrixError(
-            f"{name} needs two axes, rows and columns, optionally in a batch; got an array of {len(shape)} axes: save one of its matrices."
+            f"{name} needs real numbers of at most 64 bits; got an array of {excerpt(str(header.dtype))}: save it again with .astype(float)."
         )
-    # Checked before loading, since np.load trusts the header and allocates the claimed size.
-    shape_text = " × ".join(map(str, shape))
-    if min(shape) < 1:
+    if not 1 <= len(shape) <= _MAX_AXES or not prod(shape):
         raise MatrixError(
-            f"{name} needs at least one number in every axis; got {shape_text}: save an array with numbers."
+            f"{name} needs two axes, rows and columns, optionally in a batch, and a number in each; got {shape_text or 'no axis'}: save one of its matrices."
         )
     if prod(shape) > MAX_NUMBERS or max(shape[-2:]) > MAX_SIDE:
         raise too_large_error(name, shape_text)
-    n_present = (len(data) - data_offset) // dtype.itemsize
-    if n_present < prod(shape):
-        raise MatrixError(
-            f"{name} is {shape_text} by the header of its .npy file; got only {n_present} of {prod(shape)} numbers: upload the complete file."
-        )
-    return repr(np.load(BytesIO(data), allow_pickle=False).astype(np.float64).tolist())
+    try:
+        return repr(_load_array(name, header, lambda size: data[:size]).astype(float).tolist())
+    except FileError as error:  # fewer numbers than the header claims
+        raise MatrixError(str(error)) from None
 
 
 _READERS: dict[str, Callable[[str, bytes], Archive]] = {

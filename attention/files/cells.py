@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from attention.base.errors import MatrixError
@@ -19,6 +20,16 @@ MAX_PIECES = MAX_SIDE + 1  # a split into this many pieces shows that there are 
 _MARKS = "\t&|;,"
 _QUOTED = re.compile(r'"[^"]*"')
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+(?:,\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
+
+
+def decode(content: bytes) -> str:
+    """The text of a file: UTF-16 (the “Unicode text” of Excel) by its first bytes, otherwise UTF-8, or what Windows wrote."""
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return content.decode("utf-16", errors="replace")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return content.decode("cp1252", errors="replace")
 
 
 def split(
@@ -33,7 +44,7 @@ def split(
     """
     mark = _separator(sample)
     if not any('"' in line for line in sample):
-        return ([cell.strip() for cell in line.split(mark, most)] for line in lines), mark
+        return ([cell.strip() for cell in line.split(mark, most)] or [""] for line in lines), mark
     # Without quotation marks around cells, a token may be one.
     is_token = mark in (None, "\t") and any(line.replace('\\"', "").count('"') % 2 for line in sample)
     rows = csv.reader(
@@ -169,6 +180,7 @@ _DIGITS = r"[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?|nan|inf(?:inity)?)"
 _NUMBER = re.compile(
     rf"\**({_DIGITS})|(?:(?:np\.|numpy\.)?(?:float|u?int)\d+|tensor)\(({_DIGITS})\)", re.ASCII | re.IGNORECASE
 )
+_TRUTH = {"true": 1.0, "false": 0.0}
 _MAX_NUMBER = 5_000  # characters of a number
 _MISSING = (
     "the printed output is abbreviated and lacks numbers: print it again after "
@@ -181,20 +193,30 @@ def is_number(cell: str) -> bool:
     return len(cell) <= _MAX_NUMBER and _NUMBER.fullmatch(cell.replace(",", ".", 1)) is not None
 
 
-def parse_number(cell: str, comma: bool, name: str, row: int, column: int) -> float:
-    """The number in a cell; with a decimal comma if `comma`.
+def parse_row(cells: Sequence[str], comma: bool, name: str, row: int) -> list[float]:
+    """The numbers in the cells of a row, of truth values 1 and 0; with decimal commas if `comma`.
 
     Raises:
-        MatrixError: it is none.
+        MatrixError: a cell has none.
     """
+    joined = "".join(cells)
+    if not comma and joined.isascii() and "_" not in joined:  # float reads underscores and other digits
+        with suppress(ValueError):
+            return list(map(float, cells))
+    return [_parse_number(cell, comma, name, row, column) for column, cell in enumerate(cells)]
+
+
+def _parse_number(cell: str, comma: bool, name: str, row: int, column: int) -> float:
     if comma and "." in cell and any(map(str.isdigit, cell[:_MAX_NUMBER])):
         # 1,234 beside 5.6 is ambiguous: 1234 or 1.234.
         advice = "write all numbers with a point"
         raise cell_error(name, cell, row, column, "a decimal comma, as in the other cells,", advice)
-    match = _NUMBER.fullmatch(cell.replace(",", ".") if comma else cell) if len(cell) <= _MAX_NUMBER else None
-    if match is None:
-        raise cell_error(name, cell, row, column, "a number")
-    return float(match[1] or match[2])
+    if len(cell) <= _MAX_NUMBER:
+        if match := _NUMBER.fullmatch((cell.replace(",", ".") if comma else cell).replace("−", "-")):
+            return float(match[1] or match[2])
+        if cell.lower() in _TRUTH:
+            return _TRUTH[cell.lower()]
+    raise cell_error(name, cell, row, column, "a number")
 
 
 def cell_error(

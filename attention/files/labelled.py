@@ -11,7 +11,6 @@ Source: Och & Ney 2003, "A systematic comparison of various statistical alignmen
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from array import array
@@ -25,8 +24,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.base.errors import ConfigError, FileError, MatrixError
 from attention.files import archives
-from attention.files.archives import DOUBLE, MAX_JSON_LISTS, MAX_JSON_NUMBERS, Archive, Entry, format_shape, quote
-from attention.files.cells import AXES, Labels, as_tokens, counts_from_zero, find_labels, is_number, parse_number, split
+from attention.files.archives import DOUBLE, Archive, Entry, format_shape, json_archive, quote, read_json
+from attention.files.cells import (
+    AXES,
+    Labels,
+    as_tokens,
+    counts_from_zero,
+    decode,
+    find_labels,
+    is_number,
+    parse_row,
+    split,
+)
 from attention.files.matrix import as_stack
 from attention.formula.names import KEY, MASKED_SCORES, QUERY, SCORES, WEIGHTS
 from attention.formula.steps import MAP_AXES, find_step, is_step
@@ -47,12 +56,7 @@ MEANINGS = ("numbers", WEIGHTS, SCORES)
 _MAX_NUMBERS = 2**22  # 2,048 × 2,048; a text of so many takes a second
 _MAX_CELLS = 2**14  # in a line, and lines
 _SAMPLE = 64  # rows that decide what is a heading
-_LABELLED_JSON = re.compile(
-    rb'(?:\xef\xbb\xbf)?\s*(?:\[\s*\{|\{\s*"(?:columns|index|data|schema)"|\{\s*"[^"]*"\s*:\s*\{)'
-)
-_LOOKED_AT = 2000  # bytes
 _STEP = re.compile(r"[a-z]+(?:_[a-z]+)*")
-_TRUTH = {"True": 1.0, "False": 0.0}
 _PLACES = ("picture", "row", "column")  # of a patch, in a long table
 _NO_MAPS = {
     "-B-minus-A": "is the difference of two states: open the state of each, or a table of each, and compare them on Explore",
@@ -81,7 +85,11 @@ def open_file(name: str, content: bytes) -> Archive:
         )
     if ending not in archives.EXTENSIONS:
         return _read_table(quote(name), name, content)
-    return (_read_json(content) if ending == ".json" else None) or archives.open_archive(name, content)
+    if ending == ".json":
+        document, is_lines = read_json(quote(name), content)
+        table = None if is_lines else _json_table(document)
+        return table or json_archive(quote(name), document, is_lines)
+    return archives.open_archive(name, content)
 
 
 def as_meant(archive: Archive, means: str, axes: str) -> Archive:
@@ -116,7 +124,7 @@ class _Table(NamedTuple):
 
 def _read_table(name: str, file_name: str, content: bytes) -> Archive:
     """The map of a table, or of each sentence of alignments; of prints of NumPy, torch and others as in a pasted matrix. The name is quoted."""
-    text = _decode(content)
+    text = decode(content)
     if (archive := _read_alignments(text, name)) is not None:
         return archive
     if reason := next((reason for part, reason in _NO_MAPS.items() if part in file_name), ""):
@@ -125,15 +133,6 @@ def _read_table(name: str, file_name: str, content: bytes) -> Archive:
         return _archive(_read(text, name), _step_of(file_name))
     except MatrixError as error:
         raise FileError(str(error)) from None
-
-
-def _decode(content: bytes) -> str:
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return content.decode("utf-16", errors="replace")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return content.decode("cp1252", errors="replace")
 
 
 def _step_of(file_name: str) -> str:
@@ -145,7 +144,7 @@ def _read(text: str, name: str) -> _Table:
     """The maps of a text: a table, whose rows are read one by one, or a print, which is read like a pasted matrix."""
     lines = (line for line in StringIO(text, newline="") if not line.isspace())
     sample = list(islice(lines, _SAMPLE))
-    if sample and (sample[0].startswith("sep=") or _is_comment(sample)):
+    if sample and sample[0].startswith(("sep=", "# ")):  # of a spreadsheet; of `numpy.savetxt`
         sample.pop(0)
     rows, mark = split(chain(sample, lines), sample, name, _MAX_CELLS)
     head = list(islice(rows, _SAMPLE))
@@ -171,13 +170,6 @@ def _read(text: str, name: str) -> _Table:
         raise problem from None
 
 
-def _is_comment(sample: Sequence[str]) -> bool:
-    """Whether the first line is a comment above numbers, as `numpy.savetxt` writes it."""
-    return (
-        sample[0].startswith("# ") and len(sample) > 1 and all(map(is_number, re.split(r"[\s,;]+", sample[1].strip())))
-    )
-
-
 def _read_wide(rows: Iterator[list[str]], labels: Labels, name: str) -> _Table:
     if labels.corner in AXES and counts_from_zero(labels.columns):
         raise FileError(_FEATURES.format(name))
@@ -197,7 +189,7 @@ def _read_wide(rows: Iterator[list[str]], labels: Labels, name: str) -> _Table:
                 f"{name} needs rows of equal length; row {height} has {len(values):,} numbers, the first has {width:,}: "
                 "save the complete table, with quotation marks around labels."
             )
-        numbers.extend(_numbers(values, comma, name, height))
+        numbers.extend(parse_row(values, comma, name, height))
         height += 1
     if not numbers:
         raise MatrixError(
@@ -206,19 +198,6 @@ def _read_wide(rows: Iterator[list[str]], labels: Labels, name: str) -> _Table:
     if not labels.has_heading and height == width + 1 and numbers[:width].tolist() == list(range(width)):
         numbers, height = numbers[width:], height - 1  # pandas' numbers of the columns
     return _Table({"": (numbers, (height, width))}, names, labels.columns, has_sums=labels.numbers.stop == -1)
-
-
-def _numbers(cells: Sequence[str], comma: bool, name: str, row: int) -> Iterable[float]:
-    joined = "".join(cells)
-    if not comma and joined.isascii() and "_" not in joined:  # float reads underscores and other digits
-        try:
-            return list(map(float, cells))
-        except ValueError:
-            pass
-    return [
-        _TRUTH[cell] if cell in _TRUTH else parse_number(cell.replace("−", "-"), comma, name, row, column)
-        for column, cell in enumerate(cells)
-    ]
 
 
 def _read_long(columns: Sequence[str], rows: Iterable[list[str]], name: str) -> _Table:
@@ -242,7 +221,7 @@ def _read_long(columns: Sequence[str], rows: Iterable[list[str]], name: str) -> 
         for known, place in zip(labels, axes, strict=True):
             cells.append(known.setdefault(row[place], len(known)))
         for value, place in zip(numbers, places, strict=True):
-            value.extend(_numbers((row[place],), "," in row[place], name, number))
+            value.extend(parse_row((row[place],), "," in row[place], name, number))
         if number >= _MAX_NUMBERS:
             raise FileError(f"{name} may have {_MAX_NUMBERS:,} rows; got more: save it as .npz or .safetensors.")
     shape = tuple(map(len, labels))
@@ -296,51 +275,30 @@ def _read_print(text: str, name: str) -> _Table:
     return _Table({"": (numbers, shape)}, reading.names, reading.columns, reading.notes)
 
 
-def _read_json(content: bytes) -> Archive | None:
-    """The map of a table that pandas' `to_json` wrote, in any of its forms with labels, or of a list of records; None for any other file."""
-    if (
-        not _LABELLED_JSON.match(content[:_LOOKED_AT])
-        or content.count(b",") > MAX_JSON_NUMBERS
-        or content.count(b"{") > MAX_JSON_LISTS
-    ):
-        return None
-    try:
-        document, key = _without_schema(json.loads(content.decode("utf-8-sig")))
-    except (ValueError, RecursionError):
-        return None
+def _json_table(document: Any) -> Archive | None:
+    """The map of a table that pandas' `to_json` wrote with labels, or of a list of records; None for any other document."""
+    rows: Any = ()
+    if isinstance(document, dict) and "schema" in document:  # orient="table"
+        document = document.get("data")
     if isinstance(document, dict) and {"columns", "index", "data"} <= document.keys():
-        columns, rows, cells = document["columns"], document["index"], document["data"]
-    elif isinstance(document, list) and document and all(isinstance(row, dict) for row in document):
-        rows = [row[key] for row in document if key in row]
-        columns = [column for column in document[0] if not rows or column != key]
-        cells = [[row.get(column) for column in columns] for row in document]
-    elif isinstance(document, dict) and document and all(isinstance(column, dict) for column in document.values()):
-        columns, rows = list(document), list(next(iter(document.values())))  # {column: {row: number}}
-        cells = [[column.get(row) for column in document.values()] for row in rows]
-        by_index = [list(column.values()) for column in document.values()]
-        if not _are_weights(cells) and _are_weights(by_index):  # orient="index"
-            columns, rows, cells = rows, columns, by_index
+        columns, rows, cells = (document[key] for key in ("columns", "index", "data"))
     else:
+        is_records = isinstance(document, list)
+        parts: Any = document if is_records else list(document.values()) if isinstance(document, dict) else []
+        if not parts or not all(isinstance(part, dict) and part.keys() == parts[0].keys() for part in parts):
+            return None
+        rows = [part["index"] for part in parts if "index" in part] if is_records else list(document)
+        columns = [key for key in parts[0] if not is_records or key != "index"]
+        cells = [[part[key] for key in columns] for part in parts]
+        if not is_records and (not _are_weights(cells) or _are_weights(list(zip(*cells, strict=True)))):
+            rows, columns, cells = columns, rows, list(map(list, zip(*cells, strict=True)))  # {column: {row: number}}
+    lists = all(isinstance(axis, list) and axis for axis in (columns, cells)) and isinstance(rows, list | tuple)
+    if not lists or not all(isinstance(row, list) and len(row) == len(columns) and {*map(type, row)} <= {int, float} for row in cells):  # fmt: skip
         return None
-    is_table = all(isinstance(axis, list) and axis for axis in (columns, cells)) and all(
-        isinstance(row, list) and len(row) == len(columns) and all(type(cell) in (int, float) for cell in row)
-        for row in cells
-    )
-    if not is_table:
-        return None
-    labels = [tuple(map(str, axis)) if isinstance(axis, list) else () for axis in (rows, columns)]
+    row_labels, column_labels = (tuple(map(str, axis)) for axis in (rows, columns))
     numbers = array("d", chain.from_iterable(cells))
-    return _archive(_Table({"": (numbers, (len(cells), len(columns)))}, labels[0], labels[1]), "")
-
-
-def _without_schema(document: Any) -> tuple[Any, str]:
-    """The rows of orient="table", and the key of the names of the rows; another document unchanged."""
-    if not (isinstance(document, dict) and isinstance(document.get("schema"), dict) and "data" in document):
-        return document, "index"
-    match document["schema"].get("primaryKey"):
-        case [str(key)]:
-            return document["data"], key
-    return document["data"], "index"
+    table = _Table({"": (numbers, (len(cells), len(columns)))}, row_labels, column_labels)
+    return _archive(table, "")
 
 
 def _are_weights(rows: Sequence[Sequence[Any]]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, product
 from math import prod
 
 from attention.base.errors import MatrixError
@@ -105,6 +105,11 @@ class ParsedText:
     columns: tuple[str, ...] = ()
     parts: tuple[ParsedText, ...] = ()
 
+    @property
+    def nbytes(self) -> int:
+        """About the bytes that the matrices take."""
+        return sum(100 + 32 * len(rows) * len(rows[0]) for each in self.choices.values() for rows in as_stack(each))
+
     def with_notes(self, *notes: str) -> ParsedText:
         """The reading with further notes."""
         return replace(self, notes=(*self.notes, *notes))
@@ -145,12 +150,8 @@ def batch_reading(rows: Sequence[Sequence[float]], shape: tuple[int, ...], name:
         notes = (f"It was written as {shape_text}, a batch of one matrix; that matrix is used.",) if leading else ()
         return ParsedText({label: validate_matrix(rows, name)}, "", notes, label, shape)
     choices: dict[str, Matrix | Stack] = {}
-    for i in range(prod(leading)):
-        indices, remainder = [], i
-        for size in reversed(leading):
-            remainder, index = divmod(remainder, size)
-            indices.append(index)
-        key = label + "".join(f"[{index}]" for index in reversed(indices))
+    for i, indices in enumerate(product(*map(range, leading))):
+        key = label + "".join(f"[{index}]" for index in indices)
         choices[key] = validate_matrix(rows[i * height : (i + 1) * height], f"{name}{key.removeprefix(label)}")
     if name in _STACKS and prod(leading[:-1]) == 1:
         heads = f"{label}, {len(choices)} heads" if label else f"{len(choices)} heads"

@@ -1,11 +1,9 @@
-"""Matrices as text: the reader of pasted or uploaded text, and the compact form in links.
+"""Matrices as text: what people paste or upload, and the compact form in links.
 
-Nothing is evaluated. LaTeX is read by itself. From other text `_strip_wrappers` takes known text
-around numbers; then it is read as lists in brackets (NumPy, torch, MATLAB, whole notebook cells) or as lines with
-names, scales and column headings (MATLAB, Julia, R, old torch, tables). Every number is matched completely before it
-is converted. A text is therefore read as intended, leads to a question, or is refused with a sentence. A text is
-never split into more pieces than a matrix may have rows or columns, so that ten megabytes of nonsense are refused
-quickly and with little memory.
+Nothing is evaluated. Known text around numbers (prompts, comments, names, calls of libraries) is taken away, and LaTeX becomes lists in brackets.
+What is left is read as lists in brackets (NumPy, torch, JSON, MATLAB, whole notebook cells), or as lines with names and column headings (tables).
+Every number is matched completely before it is converted: a text is read as intended, leads to a question, or is refused with a sentence. It is
+never split into more pieces than a matrix may have rows or columns, so that ten megabytes of nonsense are refused quickly and with little memory.
 """
 
 from __future__ import annotations
@@ -13,15 +11,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import PurePath
-from threading import Lock
 from typing import NamedTuple
 
-import regex
-from cachetools import LRUCache
-
+from attention.base.cache import CACHE
 from attention.base.errors import MatrixError
 from attention.files.archives import format_npy
 from attention.files.cells import (
@@ -30,8 +24,9 @@ from attention.files.cells import (
     as_tokens,
     cell_error,
     counts_from_zero,
+    decode,
     find_labels,
-    parse_number,
+    parse_row,
     split,
 )
 from attention.files.matrix import (
@@ -51,37 +46,20 @@ from attention.files.matrix import (
 )
 
 _MAX_CHARACTERS = 32 * MAX_NUMBERS  # numpy.savetxt writes 25 characters per number
-
-# Word processors and PDFs replace a hyphen before a digit by one of these; terminals draw tables with the last three.
-_SIGNS = str.maketrans({"−": "-", "–": "-", "﹣": "-", "－": "-", "∞": "inf", "│": "|", "┃": "|", "║": "|"})
-# 1.0e-03 * above the numbers, in MATLAB and torch output.
-_SCALE = re.compile(r"(?<![\w.])1\.?0*e([+-]\d+)\s*\*\s*(?=[\[\n\r])")
+_SIGNS = str.maketrans({"−": "-", "–": "-", "﹣": "-", "－": "-", "∞": "inf"})  # as word processors and PDFs write them
+_HEADS = re.compile(r"\s{0,99}\d{1,9} heads?:")  # the prefix of a stack in `format_matrix`
 # A table with an empty corner, or one that the Lab wrote: its other labels may be anything.
 _TABLE = re.compile(r'(?:""|Unnamed: 0|index|query_pos|key_pos)?[,;\t](?=[^\n]{0,500}[^\W\d])')
 _SPECIAL_TOKEN = re.compile(r"(?<!\w)\[[^\W\d]\w{0,30}\](?!\w)")  # [CLS]
-_TUPLE = re.compile(r"\s{0,500}[({]\s*[({\d.+-][^=]*$")  # ((1, 0), (0, 1)), or {{1, 0}, {0, 1}} in Mathematica
-_HEADS = re.compile(r"\s{0,99}\d{1,9} heads?:")  # the prefix of a stack in `format_matrix`
-_TRUTH = re.compile(r"(?<![\w.])(?:(true)|false)(?![\w.])", re.IGNORECASE)  # a mask of truth values
-_BROKEN = re.compile(r"(?<![\w.])[+-]?\d+\.\d*(?![\w.])")
-
-
-def _size(reading: ParsedText | str) -> int:
-    if isinstance(reading, str):
-        return 1000
-    counts = (len(rows) * len(rows[0]) for matrix in reading.choices.values() for rows in as_stack(matrix))
-    return 1000 + sum(100 + 32 * count for count in counts)
-
-
-# Cached readings and refusals: a page reads its matrices again at every change of a knob. The same tuples are returned each
-# time; otherwise the tuples of every run would stay in memory until the next garbage collection.
-_CACHE: LRUCache[bytes, ParsedText | str] = LRUCache(2**26, getsizeof=_size)
-_LOCK = Lock()
+_TUPLE = re.compile(r"\s{0,500}[({]\s*[({\d.+-][^=]*$")  # ((1, 0), (0, 1)), or {{1, 0}, {0, 1}} of C and Mathematica
+_AS_LISTS = str.maketrans("(){}", "[][]")
+_SCALE = re.compile(r"(?<![\w.])1\.?0*e[+-]\d+\s*\*\s*(?=[\[\n\r])")  # of MATLAB, and of torch before 1.0
 
 
 def parse_text(text: str, name: str = "matrix") -> ParsedText:
     """The matrix in a pasted text, or a question with the matrices to choose from.
 
-    Reads CSV, spreadsheet cells, lists, the output of NumPy, torch, JAX, TensorFlow, pandas and R, LaTeX, Markdown, and complete
+    Reads CSV, spreadsheet cells, lists, the output of NumPy, torch, JAX, TensorFlow and pandas, LaTeX, Markdown, and complete
     notebook cells with names and prompts. In several lines, `;` and tab separate numbers, which may then have decimal commas. In one
     line, `;` ends a row, as in `format_matrix` and MATLAB: "1,5;2,5" is two rows of two numbers.
 
@@ -90,20 +68,16 @@ def parse_text(text: str, name: str = "matrix") -> ParsedText:
     """
     if len(text) > _MAX_CHARACTERS:
         raise too_large_error(name, f"a text of {len(text):,} characters")
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-    key = name.encode("utf-8", "surrogatepass") + digest  # a refusal names the matrix
-    with _LOCK:
-        reading: ParsedText | str | None = _CACHE.get(key)
-    if reading is None:
-        if "mask" in name:
-            text = _TRUTH.sub(lambda word: str(int(word[1] is not None)), text)
+
+    def read() -> ParsedText | str:
         try:
-            reading = _parse_text(text, name)
+            return _parse_text(text, name)
         except MatrixError as error:
-            reading = str(error)
-        with _LOCK:
-            if _size(reading) <= _CACHE.maxsize:
-                _CACHE[key] = reading
+            return str(error)
+
+    # Refusals are cached, too: a page reads its matrices again at every change of a knob.
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    reading = CACHE.get_or_compute(("text", name, digest), read)
     if isinstance(reading, str):
         raise MatrixError(reading)
     return reading
@@ -131,42 +105,6 @@ def _format_number(value: float) -> str:
     return f"{mantissa}e{int(exponent)}" if exponent else mantissa.removesuffix(".0")
 
 
-def _parse_text(text: str, name: str) -> ParsedText:
-    if not text.isascii():
-        text = text.removeprefix("\ufeff").translate(_SIGNS)
-    if header := _HEADS.match(text):
-        heads = text[header.end() :].split("/", MAX_SIDE + 1)
-        if len(heads) > MAX_SIDE:
-            raise too_large_error(name, f"more than {MAX_SIDE:,} matrices")
-        return ParsedText({"": tuple(as_stack(_parse_head(head, name).choose(None, name))[0] for head in heads)})
-    reading = _parse_head(text, name)
-    note = rounding_note(next(iter(reading.choices.values())))
-    return reading.with_notes(note) if note else reading
-
-
-def _parse_head(text: str, name: str) -> ParsedText:
-    if "\\begin{" in text:
-        return _parse_latex(text, name)
-    if _TABLE.match(text):
-        return _parse_table(_lines(text, name), name)
-    text = _strip_wrappers(_apply_scale(text, name))
-    if "[" not in text and _TUPLE.match(text):
-        text = text.translate({ord("("): "[", ord(")"): "]", ord("{"): "[", ord("}"): "]"})
-    has_brackets = "[" in text and "[" in _SPECIAL_TOKEN.sub("", text)
-    return _parse_brackets(text.strip(), name) if has_brackets else _parse_lines(text, name)
-
-
-def _apply_scale(text: str, name: str) -> str:
-    """The text with a scale such as `1.0e-03 *` applied to every number below it, without loss of digits."""
-    scales = list(zip(_SCALE.finditer(text), range(2), strict=False)) if "e" in text and "*" in text else []
-    if not scales:
-        return text
-    if len(scales) > 1:
-        raise MatrixError(f"{name} has several scales such as {scales[0][0][0].strip()!r}: paste one matrix at a time.")
-    scale = scales[0][0]
-    return text[: scale.start()] + _BROKEN.sub(rf"\g<0>e{int(scale[1])}", text[scale.end() :])
-
-
 EXTENSIONS = (".csv", ".tsv", ".txt", ".npy")
 
 
@@ -185,27 +123,55 @@ def file_text(data: bytes, file_name: str, name: str = "matrix") -> str:
         raise too_large_error(name, f"a file of {len(data):,} bytes")
     if ending == ".npy":
         return format_npy(data, name)
-    is_utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))  # UTF-16, the “Unicode text” of Excel
-    text = data.decode("utf-16" if is_utf16 else "utf-8", errors="replace")
+    text = decode(data)
     if ending != ".txt" and "[" not in text and "\n" not in text.strip():
         return text.replace(";", "\t")  # in a single row, `;` separates numbers
     return text
 
+
+def _parse_text(text: str, name: str) -> ParsedText:
+    if not text.isascii():
+        text = text.removeprefix("\ufeff").translate(_SIGNS)
+    if header := _HEADS.match(text):
+        heads = text[header.end() :].split("/", MAX_SIDE + 1)
+        if len(heads) > MAX_SIDE:
+            raise too_large_error(name, f"more than {MAX_SIDE:,} matrices")
+        return ParsedText({"": tuple(as_stack(_parse_head(head, name).choose(None, name))[0] for head in heads)})
+    reading = _parse_head(text, name)
+    note = rounding_note(next(iter(reading.choices.values())))
+    return reading.with_notes(note) if note else reading
+
+
+def _parse_head(text: str, name: str) -> ParsedText:
+    if scale := _SCALE.search(text):
+        raise MatrixError(
+            f"{name} has the scale {scale[0].strip()!r} before its numbers: print them without it, such as after format long g."
+        )
+    if _TABLE.match(text):
+        return _parse_table(_lines(text, name), name)
+    text = _strip_wrappers(_latex_as_lists(text, name) if "\\begin{" in text else text)
+    if "[" not in text and _TUPLE.match(text):
+        text = text.translate(_AS_LISTS)
+    has_brackets = "[" in text and "[" in _SPECIAL_TOKEN.sub("", text)
+    return _parse_brackets(text.strip(), name) if has_brackets else _parse_lines(text, name)
+
+
+# Lists in brackets.
 
 _MAX_DEPTH = 6  # axes
 _MAX_ROWS = 16 * MAX_SIDE  # in all matrices of a text
 _TOKENS = re.compile(r"(?:\s*(?:'[^'\n]*'|\"[^\"\n]*\")\s*(?:,|$))+\s*")  # a list of tokens
 _MAX_WORDS = 2000
 _BRACKET = re.compile(r"[\[\]]")
+_ROW = re.compile(r"\[([^\[\]]*)\]")
 
 
 class _BracketList(NamedTuple):
-    """The rows of a top-level list of the text, with the text before it and the number of rows before it; the end of the text has no rows. A single row has the shape ()."""
+    """A top-level list of the text, with the text and the number of rows before it; the end of the text has no content."""
 
     before: str
     row: int
-    rows: list[str]
-    shape: tuple[int, ...] = ()
+    content: str = ""
 
 
 def _parse_brackets(text: str, name: str) -> ParsedText:
@@ -213,50 +179,108 @@ def _parse_brackets(text: str, name: str) -> ParsedText:
     ignored: list[str] = []
     is_separate_rows = False  # whether the last matrix consists of separate rows in brackets
     for found in _iter_lists(text, name):
-        text_before, where = found.before, f"after row {found.row - 1}" if matrices else "before row 0"
+        before, where = found.before, f"after row {found.row - 1}" if matrices else "before row 0"
         if matrices:
-            if not text_before and found.rows:
+            if not before and found.content:
                 raise _surroundings_error(name, "[", where)  # an index after a matrix
-            same_line, newline, next_lines = _strip_suffix(text_before).partition("\n")
-            if same_line.strip(" \t\r,;)") and (newline or not found.rows):
-                raise _surroundings_error(name, found.before, where)
-            text_before = next_lines if newline else same_line
-        prefix = _parse_prefix(text_before if found.rows else text_before + "\n")
+            same_line, newline, next_lines = _strip_suffix(before).partition("\n")
+            if same_line.strip(" \t\r,;)") and (newline or not found.content):
+                raise _surroundings_error(name, before, where)
+            before = next_lines if newline else same_line
+        prefix = _parse_prefix(before if found.content else before + "\n")
         if prefix is None:
-            raise _surroundings_error(name, text_before, where)
+            raise _surroundings_error(name, before, where)
         label, ignored_lines = prefix
         ignored += ignored_lines
-        if not found.rows:
+        if not found.content:
             break
-        is_row = found.shape == ()
-        if is_row and _TOKENS.fullmatch(found.rows[0][:_MAX_WORDS]):
-            ignored.append(f"{label} = [{found.rows[0].strip()}]")
+        rows, shape = _rows_of(found, name)
+        is_row = shape == ()
+        if is_row and _TOKENS.fullmatch(rows[0][:_MAX_WORDS]):
+            ignored.append(f"{label} = [{rows[0].strip()}]")
             continue
         if is_row and is_separate_rows and not label:
-            matrices[-1][1].extend(found.rows)
+            matrices[-1][1].extend(rows)
         else:
-            matrices.append((label, found.rows, found.shape))
+            matrices.append((label, rows, shape))
         is_separate_rows = is_row
         if len(matrices) > MAX_SIDE or (is_row and len(matrices[-1][1]) > MAX_SIDE):
             raise too_large_error(name, f"more than {MAX_SIDE:,} {'rows' if is_row else 'matrices'}")
     if not matrices:
         raise MatrixError(f"{name} needs at least one number; got only words in brackets: paste rows of numbers.")
-    readings = [_read(rows, shape or (len(rows),), name, label) for label, rows, shape in matrices]
-    reading = combine(readings, name)
+    reading = combine([_read(rows, shape or (len(rows),), name, label) for label, rows, shape in matrices], name)
     if not ignored:
         return reading
     more_lines = f" and {len(ignored) - 1} more line{'s' * (len(ignored) > 2)}" if len(ignored) > 1 else ""
     return reading.with_notes(f"The text around the numbers was ignored: {excerpt(ignored[0], 40)}{more_lines}.")
 
 
+def _iter_lists(text: str, name: str) -> Iterator[_BracketList]:
+    """The top-level lists of a text in order, and finally the text after them."""
+    depth = row = first_row = start = position = 0
+    in_row = False
+    for bracket in _BRACKET.finditer(text):
+        opens = bracket[0] == "["
+        if opens and not depth:
+            start, first_row = bracket.start(), row
+        row += in_row and not opens
+        depth += 1 if opens else -1
+        if depth > _MAX_DEPTH:
+            raise MatrixError(
+                f"{name} needs two axes, rows and columns, optionally in a batch; got more than {_MAX_DEPTH} levels of brackets in row {row}, column 0: paste one matrix."
+            )
+        if depth < 0:
+            raise _unbalanced_error(name, "many", row)
+        if row > _MAX_ROWS:
+            raise too_large_error(name, f"more than {_MAX_ROWS:,} rows")
+        if not depth:
+            yield _BracketList(text[position:start], first_row, text[start : bracket.end()])
+            position = bracket.end()
+        in_row = opens
+    if depth:
+        raise _unbalanced_error(name, "few", row)
+    yield _BracketList(text[position:], row)
+
+
+def _rows_of(found: _BracketList, name: str) -> tuple[list[str], tuple[int, ...]]:
+    """The rows inside a list, and the lengths of its axes but the last; () for a single row."""
+    pieces = _ROW.split(found.content)
+    rows, outer = pieces[1::2], pieces[::2]
+    if len(rows) == 1 and outer == ["", ""]:
+        rows = rows[0].rstrip().removesuffix(";").split(";", MAX_PIECES) if ";" in rows[0] else rows  # as in MATLAB
+        if len(rows) > MAX_SIDE:
+            raise too_large_error(name, f"more than {MAX_SIDE:,} rows")
+        return rows, (len(rows),) * (len(rows) > 1)
+    for i, between in enumerate(outer):
+        for stray in _BRACKET.split(between):
+            if (words := stray.strip(" \t\r\n,;")) and (len(stray) > 200 or _strip_suffix(stray)):
+                raise cell_error(name, words, found.row + i, 0, "a row in brackets")
+    # Each row is a letter; lists of equally many of a letter become the next one, so that a batch of 2 × 3 rows is [[aaa][aaa]], [bb], c.
+    letters, shape, letter = "a".join(re.sub(r"[^\[\]]", "", between) for between in outer), list[int](), "a"
+    while letters != letter:
+        sizes = {len(each) for each in re.findall(rf"\[({letter}*)\]", letters)}
+        above = chr(ord(letter) + 1)
+        letters = re.sub(rf"\[{letter}*\]", above, letters)
+        if len(sizes) > 1 or letter in letters:
+            got = f"lists of {' and '.join(map(str, sorted(sizes)[:2]))}" if len(sizes) > 1 else "a row beside a list"
+            raise MatrixError(
+                f"{name} needs lists of equal size within a list; got {got}: paste one of these matrices."
+            )
+        shape.insert(0, *sizes)
+        letter = above
+    return rows, tuple(shape)
+
+
 def _read(rows: list[str], shape: tuple[int, ...], name: str, label: str) -> ParsedText:
     # At most the pieces that show that a row is too long: a number may be followed by a separate comma.
     rows = [" ".join(row.split(None, 4 * MAX_PIECES)) for row in _strip_rows(rows)]
     rows_of_numbers = _parse_rows(rows, name)
-    if len({len(row) for row in rows_of_numbers}) == 1 or len(shape) == 1:
-        return batch_reading(rows_of_numbers, (*shape, len(rows_of_numbers[0])), name, label)
     width = len(rows_of_numbers[0])
-    raise next(uneven_error(name, i, len(row), width) for i, row in enumerate(rows_of_numbers) if len(row) != width)
+    if len(shape) > 1:
+        for i, row in enumerate(rows_of_numbers):
+            if len(row) != width:
+                raise uneven_error(name, i, len(row), width)
+    return batch_reading(rows_of_numbers, (*shape, width), name, label)
 
 
 def _parse_rows(rows: list[str], name: str) -> list[tuple[float, ...]]:
@@ -279,64 +303,7 @@ def _parse_numbers(rows: Sequence[Sequence[str]], name: str) -> list[tuple[float
         if total > MAX_NUMBERS:
             raise too_large_error(name, f"{len(rows):,} × {len(row):,}")
     comma = any("," in cell for row in rows for cell in row)
-    return [
-        tuple(parse_number(cell, comma, name, i, j) for j, cell in enumerate(row or [""])) for i, row in enumerate(rows)
-    ]
-
-
-def _iter_lists(text: str, name: str) -> Iterator[_BracketList]:
-    """The top-level lists of a text in order, and finally one without rows with the text after them."""
-    counts: list[int] = []  # the elements so far of each open list
-    sizes: dict[int, int] = {}  # the elements of a closed list at each depth; 0 for a row
-    rows: list[str] = []
-    position = row = first_row = 0
-    text_before = ""
-    in_row = False
-    for bracket in _BRACKET.finditer(text):
-        between, position = text[position : bracket.start()], bracket.end()
-        opens = bracket[0] == "["
-        if counts and (opens or not in_row):
-            _check_between(between, row, name, in_row)
-        if opens:
-            if not counts:
-                text_before, first_row, rows, sizes = between, row, [], {}
-            counts.append(0)
-            if len(counts) > _MAX_DEPTH:
-                raise MatrixError(
-                    f"{name} needs two axes, rows and columns, optionally in a batch; got more than {_MAX_DEPTH} levels of brackets in row {row}, column 0: paste one matrix."
-                )
-        elif not counts:
-            raise _unbalanced_error(name, "many", row)
-        else:
-            size, depth = counts.pop(), len(counts)
-            if in_row:
-                several = depth == 0 and ";" in between  # as in MATLAB
-                new = between.rstrip().removesuffix(";").split(";", MAX_PIECES) if several else [between]
-                rows += new
-                row += len(new)
-                size = len(new) if several else 0
-                if row > _MAX_ROWS or size > MAX_SIDE:
-                    raise too_large_error(name, f"more than {_MAX_ROWS if row > _MAX_ROWS else MAX_SIDE:,} rows")
-            if sizes.setdefault(depth, size) != size:
-                got, first = (length or "a row" for length in (size, sizes[depth]))
-                raise MatrixError(
-                    f"{name} needs lists of equal size within a list; list {counts[-1]} is {got}, list 0 is {first}: paste one of these matrices."
-                )
-            if counts:
-                counts[-1] += 1
-            else:
-                yield _BracketList(text_before, first_row, rows, tuple(sizes[i] for i in sorted(sizes) if sizes[i]))
-        in_row = opens
-    if counts:
-        raise _unbalanced_error(name, "few", row)
-    yield _BracketList(text[position:], row, [])
-
-
-def _check_between(between: str, row: int, name: str, inside: bool) -> None:
-    """Checks that there are no numbers or words between two brackets."""
-    stray = between.strip(" \t\r\n,;")
-    if stray and (inside or len(between) > 200 or _strip_suffix(between)):
-        raise cell_error(name, stray, row, 0, "a row in brackets")
+    return [tuple(parse_row(row or [""], comma, name, i)) for i, row in enumerate(rows)]
 
 
 def _unbalanced_error(name: str, too: str, row: int) -> MatrixError:
@@ -347,163 +314,43 @@ def _unbalanced_error(name: str, too: str, row: int) -> MatrixError:
 
 def _surroundings_error(name: str, words: str, where: str) -> MatrixError:
     return MatrixError(
-        f"{name} has {excerpt(words.strip())} {where}, where only a name, tensor(…) or array(…) is expected: paste only the brackets and their content."
+        f"{name} has {excerpt(words.strip())} {where}, where only a name, tensor(…) or array(…) is expected: arithmetic is not evaluated, so paste only the brackets and their content."
     )
-
-
-_LINE = re.compile(r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")  # a lazy str.splitlines
-_DASHES = "-=─━═"
-_RULE = re.compile(r"[\s|+:=\-─━┼│├┤┌┐└┘┬┴╞╡╪═┃╔╗╚╝╠╣╦╩╬╤╧╟╢]+")
-_SLICE = re.compile(r"\s*+\(\s*+((?:\d+\s*,\s*)+)\.\s*,\s*\.\s*\)\s*=\s*")  # (0 ,.,.) = of torch before 0.4
-_LABEL = re.compile(r"\s*+(?=.*[^\W\d])(?:[\w\"'`*$(×].*)?[:=]\s*")
-_LABELLED = re.compile(r"\s*+(?!Unnamed: )([^\W\d][\w ]{0,40}?)\s*[:=]\s*(?=[-+.\d])(.*)")
-_COLUMNS = re.compile(r"\s*Columns? \d+(?: (?:to|through|and) \d+)?:?\s*|\s*\\\s*", re.IGNORECASE)
-_IGNORED = re.compile(
-    r"\s*+(?:(?:print|display) ?\(.*\)|[a-z]\w*\.[\w.]+\([a-zA-Z_][\w., ]*\)|import .*|from .* import .*|<.*>|\(\d+, ?\d*\)|.*\b(?:shape|dtype)\b.*)"
-)
-_MAX_LABEL_LINE = 300
-_MOST_LINES = 16 * MAX_SIDE
-
-
-@dataclass
-class _Block:
-    """The lines of one matrix, in sections that are placed side by side."""
-
-    label: str = ""
-    sections: list[list[str]] = field(default_factory=lambda: [[]])
-    rules: list[int] = field(default_factory=list)  # the number of rows above each horizontal rule
-
-
-def _parse_lines(text: str, name: str) -> ParsedText:
-    if re.search(r"\\[ \t]*[\r\n]", text):  # pandas splits a wide table into parts separated by blank lines
-        text = re.sub(r"\n[ \t]*\r?\n", "\n\\\\\n", text)
-    lines = _lines(text, name)
-    if not lines:
-        raise MatrixError(
-            f"{name} needs at least one number; got {'only blanks' if text else 'nothing'}: paste rows of numbers, such as 1, 0; 0, 1."
-        )
-    blocks = list(islice((block for block in _iter_blocks(lines) if any(block.sections)), MAX_SIDE + 1))
-    if len(blocks) > MAX_SIDE:
-        raise too_large_error(name, f"more than {MAX_SIDE:,} matrices")
-    readings = [_parse_block(block, name) for block in blocks]
-    if not readings:
-        raise MatrixError(
-            f"{name} needs at least one number; got only words, such as {excerpt(lines[0].strip())}: paste rows of numbers, such as 1, 0; 0, 1."
-        )
-    return combine(readings, name)
-
-
-def _lines(text: str, name: str) -> list[str]:
-    filled = (line[0] for line in _LINE.finditer(text) if not line[0].isspace())
-    lines = list(islice(filled, _MOST_LINES + 1))
-    if len(lines) > _MOST_LINES:
-        raise too_large_error(name, f"more than {MAX_SIDE:,} rows")
-    return lines
-
-
-def _iter_blocks(lines: list[str]) -> Iterator[_Block]:
-    block = _Block()
-    for line in lines:
-        labelled = _LABELLED.match(line)
-        if len(line) > _MAX_LABEL_LINE and not labelled and not _is_rule(line):
-            block.sections[-1].append(line)  # a label is short
-            continue
-        slice_header = _SLICE.fullmatch(line)
-        if slice_header or labelled or _LABEL.fullmatch(line):
-            yield block
-            indices = slice_header[1].split(",")[:-1] if slice_header else []
-            index = "".join(f"[{axis_index.strip()}]" for axis_index in indices)
-            block = _Block(index or _label_in(labelled[1] if labelled else line) or "")
-            if labelled:
-                block.sections[0].append(labelled[2])
-        elif _is_rule(line):
-            block.rules.append(len(block.sections[-1]))
-        elif _COLUMNS.fullmatch(line):
-            block.sections.append([])
-        elif _IGNORED.fullmatch(line):
-            yield block
-            block = _Block()
-        else:
-            block.sections[-1].append(line.rstrip().removesuffix("\\") if "\\" in line else line)
-    yield block
-
-
-def _is_rule(line: str) -> bool:
-    return _RULE.fullmatch(line) is not None and any(dash in line for dash in _DASHES)
-
-
-def _parse_block(block: _Block, name: str) -> ParsedText:
-    sections = [section for section in block.sections if section]
-    if len(sections) > 1:
-        readings = [_parse_table(section, name, block.label) for section in sections]
-        parts = [next(iter(reading.choices.values())) for reading in readings]
-        for i, part in enumerate(parts):
-            if len(part) != len(parts[0]) or readings[i].question:
-                raise MatrixError(
-                    f"{name} needs the same number of rows in all parts of a table; part {i} has {len(part)}, part 0 has {len(parts[0])}: paste the complete table."
-                )
-        rows = validate_matrix([sum(pieces, ()) for pieces in zip(*parts, strict=True)], name)
-        return _single(rows, block.label, readings[0].notes)
-    lines = sections[0]
-    if len(lines) > 1:
-        return _parse_table(lines, name, block.label, [rule for rule in block.rules if 0 < rule < len(lines)] == [1])
-    # In a single line `;` ends a row, as in `format_matrix` and MATLAB.
-    lines = lines[0].rstrip().removesuffix(";").split(";", MAX_PIECES)
-    if len(lines) > MAX_SIDE:
-        raise too_large_error(name, f"more than {MAX_SIDE:,} rows")
-    lines = _strip_rows(lines)
-    matrix = validate_matrix(_parse_rows(lines, name), name)
-    if (column := _decimal_column(lines)) is not None:
-        choices = {"one column, with decimal commas": column, "two columns": matrix}
-        return ParsedText(choices, _IS_DECIMAL, (), block.label, (len(matrix), len(matrix[0])))
-    may_be_decimals = len(lines) > 1 and len(matrix[0]) == 2 and all(row.lstrip("+-").startswith("0,") for row in lines)
-    return _single(matrix, block.label, (_SEPARATORS,) * may_be_decimals)
-
-
-def _single(matrix: Matrix, label: str, notes: tuple[str, ...] = ()) -> ParsedText:
-    return ParsedText({label: matrix}, "", notes, label, (len(matrix), len(matrix[0])))
 
 
 # The text around numbers: prompts, comments, names, what NumPy, torch, JAX and TensorFlow print. Arithmetic, such as `2 *` or `.T`, is refused.
 
-_MODULES = r"np|numpy|torch(?:\.nn)?|nn|jnp|jax\.numpy|tf|mx\.n[pd]|n[pd]|keras\.ops|ops|d2l|mlx\.core|paddle|cp|cupy"
-_CONSTRUCTORS = (
-    r"(?:as)?(?:nd)?array|(?:Device)?Array|[Mm]atrix|(?:to_|convert_to_|_)?tensor|"
-    r"(?:Float|Double|Long|Int|Half)?Tensor|EagerTensor|constant|Variable|Parameter"
+_CALL = (
+    r"(?<![\w.])(?:(?:np|numpy|torch(?:\.nn)?|nn|jnp|jax\.numpy|tf|mx\.n[pd]|nd|keras\.ops|ops|d2l|mlx\.core|paddle|cp|cupy)\.)?"
+    r"(?:(?:as)?(?:nd)?array|(?:Device)?Array|[Mm]atrix|(?:to_|convert_to_|_)?tensor|(?:Float|Double|Long|Int|Half)?Tensor|EagerTensor|"
+    r"constant|Variable|Parameter)\s?"
 )
-_CALL = rf"(?<![\w.])(?:(?:{_MODULES})\.)?(?:{_CONSTRUCTORS})\s?"
-_CALLS = regex.compile(rf"(?r)(?:{_CALL}\(\s*){{0,2}}{_CALL}")  # from its end
-_OPENS = re.compile(r"\(\s*(?=\[)")
+_CALL_OF_LIST = re.compile(rf"{_CALL}\(\s*(?=\[)")
+_MOST_CALLS = 3  # nn.Parameter(torch.tensor(np.array([…
 _SIZE = r"\(\d+,\s?(?:\d+(?:,\s?\d+)*,?)?\)"
-
 # Stripped before the brackets are counted: (a substring that the text must contain, pattern, replacement).
 _WRAPPERS: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
     (required, re.compile(pattern, re.MULTILINE), replacement)
     for required, pattern, replacement in (
         ("]:", r"^(?:In|Out) ?\[ ?\d* ?\]:", ""),  # Jupyter
         (">>>", r"^\.\.\. (?=.*\S)", ""),  # continuation line of a statement
-        (
-            ">>>",
-            rf"^>>> ?(?:\w+ ?= ?)?(?!{_CALL}\()[\w.]+ ?\([^\n]*\[[^\n]*$",
-            "",
-        ),  # an expression whose output follows
+        # An expression whose output follows.
+        (">>>", rf"^>>> ?(?:\w+ ?= ?)?(?!{_CALL}\()[\w.]+ ?\([^\n]*\[[^\n]*$", ""),
         (">>>", r"^>>> ?([^\W\d]\w*)[ \t]*$", r"\1 ="),
         (">>>", r"^>>> ?", ""),
-        ("#>", r"^#> ?", ""),  # the prefix of R output in knitr
+        ("#>", r"^#> ?", ""),  # the prefix of R's output in knitr
         ("#", r"(?<![\w\"'#])#(?!#+\w)[^\n\r]*", ""),  # not ##ing, a subword
-        ("←", r"←[^\n\r]*", ""),
+        ("←", r"←[^\n\r]*", ""),  # an arrow to the word of a row
         ("torch.Size", r"torch\.Size\(\[[\d, ]*\]\)", ""),
-        ("[", r"(?<=\w)\[[\w:'\"+*-]{0,40}(?:, ?[\w:'\"+*-]{1,40}){0,5}\]", ""),  # K.shape[1], x[:, 0]
-        (" of size ", r"\[torch\.\w+ of size [\dx]+(?: \(GPU \d+\))?\]", ""),  # torch before 0.4
         ("[,1]", r"^[ \t]*+(?:\[,\d+\][ \t]*+)++$", ""),  # R
         ("[1,]", r"^[ \t]*+\[\d+,\](?=[ \t]++[-+.\d])", ""),
-        (" rows x ", r"\[\d+ rows x \d+ columns\]", ""),  # pandas
+        ("[", r"(?<=\w)\[[\w:'\"+*-]{0,40}(?:, ?[\w:'\"+*-]{1,40}){0,5}\]", ""),  # K.shape[1], x[:, 0]
+        ("[", r"^\[[\w.]+ (?:of size|rows x) [\w ]{1,60}\]", ""),  # of pandas, and torch before 0.4
         ("[", rf"{_SIZE}[\s,]{{0,40}}(?={_CALL}\(|\[\[)", ""),  # ((3, 3), array(…
     )
 )
 _UNCOMMENTED = re.compile(r"^[ \t]*[^\s#]", re.MULTILINE)
-# Output of code in a comment below it.
-_COMMENTED = re.compile(r"^[ \t]*#[>']?[ \t]?(?:#[ \t])?", re.MULTILINE)
+_COMMENTED = re.compile(r"^[ \t]*#[>']?[ \t]?(?:#[ \t])?", re.MULTILINE)  # output of code in a comment below it
 _SUFFIX = re.compile(
     r"""(?: \s*,\s* (?: \w+\s*=\s* (?: <[^<>]*> | '[^']*' | "[^"]*" | \([^()]*\) | [\w.]+(?:\([^()]*\))? )   # grad_fn=<…>
                       | (?:(?:np|numpy|torch|jnp|tf)\.)? (?:float|double|half|int|long)\d* )
@@ -526,14 +373,12 @@ def _strip_wrappers(text: str) -> str:
     if "#" in text and not _UNCOMMENTED.search(text):
         text = _COMMENTED.sub("", text)
     for required, pattern, replacement in _WRAPPERS:
-        if required[0] in text and required in text:  # the check of one character is ten times as fast
+        if required in text:
             text = pattern.sub(replacement, text)
-    parts, position = [], 0
-    for opening in islice(_OPENS.finditer(text), _MAX_BETWEEN):
-        if calls := _CALLS.match(text, position, opening.start()):
-            parts.append(text[position : opening.start() - len(calls[0])])
-            position = opening.end()
-    return "".join((*parts, text[position:]))
+    n_calls = int("[" in text and "(" in text)
+    for _ in range(_MOST_CALLS * n_calls):
+        text = _CALL_OF_LIST.sub("", text)
+    return text
 
 
 def _strip_suffix(between: str) -> str:
@@ -583,6 +428,144 @@ def _is_text(line: str) -> bool:
     return not numbers or re.fullmatch(_SIZE, line) is not None
 
 
+# LaTeX, such as \begin{bmatrix} 1 & 2 \\ 3 & 4 \end{bmatrix}, which becomes [1, 2; 3, 4].
+
+_BEGIN = re.compile(r"\\begin\{([bpBvV]?(?:small)?matrix\*?|array|tabular)\}(?:\[\w*\])?(?:\{[|lcrS@{} ]{0,200}\})?")
+_ROW_END = re.compile(r"\\\\(?:\[[^\]]{0,20}\])?|\\tabularnewline")
+_RULES = re.compile(r"\\(?:hline|toprule|midrule|bottomrule|cline\{[\d-]+\})")
+_STYLE = re.compile(r"(?:\\(?:mathbf|mathrm|mathit|textbf|boldsymbol|bm|text)|(?<=_))\{([^{}]{0,40})\}")
+_SPACE = re.compile(
+    r"\\(?:left|right|[bB]ig+[lr]?)(?:\\?[\[\](){}|.])?|\\(?:q?quad|displaystyle)|\\[,;:! \[\]]|[~$&]|\\\\"
+)
+_DOTS = re.compile(r"\\[lcvd]?dots[cbmio]?(?![a-zA-Z])")
+_N = r"\d+(?:\.\d+)?"
+_FRACTION = re.compile(rf"(?<![\d.}}/])(?:\\[dt]?frac\{{([+-]?{_N})\}}\{{({_N})\}}|({_N})\s*/\s*({_N}))(?![\d.{{/])")
+
+
+def _latex_as_lists(text: str, name: str) -> str:
+    """The text with a list in brackets in place of each matrix of LaTeX; of a table, its lines alone."""
+    pieces, position, has_matrix = list[str](), 0, False
+    for begin in _BEGIN.finditer(text):
+        if begin.start() < position:
+            continue
+        end_command = f"\\end{{{begin[1]}}}"
+        end = text.find(end_command, begin.end())
+        if end < 0:
+            raise MatrixError(
+                f"{name} has {begin[0]} without {end_command}: copy the formula from its \\begin to its \\end."
+            )
+        body = text[begin.end() : end]
+        pieces.append(_without_style(text[position : begin.start()]))
+        position = end + len(end_command)
+        if not re.search(r"\d", body):
+            continue  # an environment without numbers, such as arrows beside a matrix
+        has_matrix = True
+        rows = [row for row in map(_latex_row, _ROW_END.split(body, MAX_PIECES)) if row.strip()]
+        if begin[1] == "tabular":
+            return "\n".join(rows)
+        pieces.append(f"[{';'.join(row.replace('&', ',') for row in rows)}]")
+    if not has_matrix:
+        raise MatrixError(
+            f"{name} has LaTeX without a matrix in it: copy one from \\begin{{bmatrix}} to \\end{{bmatrix}}."
+        )
+    rest = _without_style(text[position:])
+    return "".join((*pieces, rest if rest.strip(" \t\r\n.,;") else ""))
+
+
+def _latex_row(row: str) -> str:
+    """A row of LaTeX with its numbers as Python writes them."""
+    row = _STYLE.sub(r"\1", _RULES.sub("", row).replace("{,}", "."))
+    row = _DOTS.sub("...", re.sub(r"\\[,;:! ]|\\q?quad|\\displaystyle|[~$\n\r]", " ", row))
+    return _FRACTION.sub(_quotient, row)
+
+
+def _quotient(fraction: re.Match[str]) -> str:
+    top, bottom = float(fraction[1] or fraction[3]), float(fraction[2] or fraction[4])
+    return repr(top / bottom) if bottom else fraction[0]
+
+
+def _without_style(text: str) -> str:
+    """The text beside a matrix, without commands that are no arithmetic."""
+    return re.sub(r"\\(?=[A-Za-z])", "", _SPACE.sub(" ", _STYLE.sub(r"\1", text)))
+
+
+# Lines of cells.
+
+_LINE = re.compile(r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")  # a lazy str.splitlines
+_RULE = re.compile(r"[\s|+:=-]*[=-][\s|+:=-]*")  # below the heading of a table of Markdown
+_LABEL = re.compile(r"\s*+(?=.*[^\W\d])(?:[\w\"'`*$(×].*)?[:=]\s*")
+_LABELLED = re.compile(r"\s*+(?!Unnamed: )([^\W\d][\w ]{0,40}?)\s*[:=]\s*(?=[-+.\d])(.*)")
+_IGNORED = re.compile(
+    r"\s*+(?:(?:print|display) ?\(.*\)|[a-z]\w*\.[\w.]+\([a-zA-Z_][\w., ]*\)|import .*|from .* import .*|<.*>|\(\d+, ?\d*\)|.*\b(?:shape|dtype)\b.*)"
+)
+_MAX_LABEL_LINE = 300
+_MOST_LINES = 16 * MAX_SIDE
+
+
+def _parse_lines(text: str, name: str) -> ParsedText:
+    lines = _lines(text, name)
+    if not lines:
+        raise MatrixError(
+            f"{name} needs at least one number; got {'only blanks' if text else 'nothing'}: paste rows of numbers, such as 1, 0; 0, 1."
+        )
+    blocks = list(
+        islice((block for block in _iter_blocks(lines) if not all(map(_RULE.fullmatch, block[1]))), MAX_SIDE + 1)
+    )
+    if len(blocks) > MAX_SIDE:
+        raise too_large_error(name, f"more than {MAX_SIDE:,} matrices")
+    if not blocks:
+        raise MatrixError(
+            f"{name} needs at least one number; got only words, such as {excerpt(lines[0].strip())}: paste rows of numbers, such as 1, 0; 0, 1."
+        )
+    return combine([_parse_block(label, block, name) for label, block in blocks], name)
+
+
+def _lines(text: str, name: str) -> list[str]:
+    filled = (line[0] for line in _LINE.finditer(text) if not line[0].isspace())
+    lines = list(islice(filled, _MOST_LINES + 1))
+    if len(lines) > _MOST_LINES:
+        raise too_large_error(name, f"more than {MAX_SIDE:,} rows")
+    return lines
+
+
+def _iter_blocks(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """The lines of each matrix, with the name above them."""
+    label, block = "", list[str]()
+    for line in lines:
+        labelled = _LABELLED.match(line)
+        is_short = len(line) <= _MAX_LABEL_LINE  # as labels are
+        is_label = is_short and _LABEL.fullmatch(line)
+        if labelled or is_label or (is_short and _IGNORED.fullmatch(line)):
+            yield label, block
+            label = (_label_in(labelled[1] if labelled else line) or "") if labelled or is_label else ""
+            block = [labelled[2]] if labelled else []
+        else:
+            block.append(line)
+    yield label, block
+
+
+def _parse_block(label: str, block: list[str], name: str) -> ParsedText:
+    rules = [_RULE.fullmatch(line) is not None for line in block]
+    lines = [line for line, is_rule in zip(block, rules, strict=True) if not is_rule]
+    if len(lines) > 1:
+        n_above = accumulate(not is_rule for is_rule in rules)
+        inside = {n for n, is_rule in zip(n_above, rules, strict=True) if is_rule} - {0, len(lines)}
+        return _parse_table(lines, name, label, ruled=inside == {1})
+    # In a single line `;` ends a row, as in `format_matrix` and MATLAB.
+    lines = lines[0].rstrip().removesuffix(";").split(";", MAX_PIECES)
+    if len(lines) > MAX_SIDE:
+        raise too_large_error(name, f"more than {MAX_SIDE:,} rows")
+    lines = _strip_rows(lines)
+    matrix = validate_matrix(_parse_rows(lines, name), name)
+    column = _decimal_column(lines)
+    shape = len(matrix), len(matrix[0])
+    if column and any(re.search(r",0\d", row) for row in lines):  # a column of 05 beside one of 0 makes no sense
+        choices = {"one column, with decimal commas": column[0], "two columns": matrix}
+        return ParsedText(choices, _IS_DECIMAL, (), label, shape)
+    may_be_decimals = column is not None and all(row.lstrip("+-").startswith("0,") for row in lines)
+    return ParsedText({label: matrix}, "", (_SEPARATORS,) * may_be_decimals, label, shape)
+
+
 # Tables with headings (CSV, spreadsheet cells, Markdown, what pandas prints), and the questions that they leave open.
 
 _DECIMAL = re.compile(r"([+-]?\d+),(\d+)", re.ASCII)
@@ -617,50 +600,42 @@ def _parse_table(lines: Sequence[str], name: str, label: str = "", ruled: bool =
 
 def _open_choices(
     rows: Sequence[Sequence[str]], matrix: Matrix, separator: str | None, ruled: bool, labels: Labels
-) -> tuple[dict[str, Matrix], str, tuple[str, ...]]:
+) -> tuple[dict[str, Matrix], str, list[str]]:
+    """The matrices that the numbers may mean, the question that chooses one, and notes on what is not asked."""
     first_row, first_column = rows[0], [row[0] for row in rows]
-    has_separator = separator is not None and len(rows) > 1
     has_points = any("." in cell for row in rows[1:] for cell in row[1:] or row)
-    is_zero_column = separator is None and list(first_row) == ["0"] and len(rows) > 1
-    column = None
+    may_be_heading = not labels.has_heading and (ruled or counts_from_zero(first_row))
+    may_be_index = not labels.has_names and separator is not None and len(first_row) > 1 < len(rows)
+    choices, candidates, notes = dict[str, Matrix](), list[str](), list[str]()
     if separator == "," and not labels.has_heading and not labels.has_names:
-        column = _parse_decimal_column(list(map(",".join, rows)))
-    is_heading = not labels.has_heading and (
-        (has_separator and (counts_from_zero(first_row) or ruled))
-        or (is_zero_column and all("." in row[0] for row in rows[1:]))
-    )
-    may_be_index = not labels.has_names and has_separator and len(first_row) > 1
-    is_index = may_be_index and counts_from_zero(first_column)
-    choices: dict[str, Matrix] = {}
-    notes = []
-    if column is not None and column[1]:
-        choices["one column, with decimal commas"] = column[0]
-    elif column is not None:
-        notes.append(_SEPARATORS)
-    if is_heading and not (ruled or has_points or len(first_row) > 2):
-        notes.append(f"Its first row, {_format_cells(first_row)}, is read as numbers, not as a heading.")
-    elif is_heading:
-        choices["the first row is a heading"] = matrix[1:]
-        if may_be_index and len(rows) > 2 and counts_from_zero(first_column[1:]):
-            choices["the first row and column are headings"] = tuple(row[1:] for row in matrix[1:])
-    if is_index and not (has_points or len(rows) > 2):
-        notes.append(f"Its first column, {_format_cells(first_column)}, is read as numbers, not as names of the rows.")
-    elif is_index:
-        choices["the first column numbers the rows"] = tuple(row[1:] for row in matrix)
+        if (column := _decimal_column([",".join(row) for row in rows])) and column[1]:
+            choices["one column, with decimal commas"] = column[0]
+        elif column:
+            notes.append(_SEPARATORS)
+    if may_be_heading and len(rows) > 1 and (separator is not None or (len(first_row) == 1 and has_points)):
+        if ruled or has_points or len(first_row) > 2:
+            choices["the first row is a heading"] = matrix[1:]
+            candidates.append(f"the first row, {_format_cells(first_row)}, a heading")
+            if may_be_index and len(rows) > 2 and counts_from_zero(first_column[1:]):
+                choices["the first row and column are headings"] = tuple(row[1:] for row in matrix[1:])
+        else:
+            notes.append(f"Its first row, {_format_cells(first_row)}, is read as numbers, not as a heading.")
+    if may_be_index and counts_from_zero(first_column):
+        if has_points or len(rows) > 2:
+            choices["the first column numbers the rows"] = tuple(row[1:] for row in matrix)
+            candidates.append(f"the first column, {_format_cells(first_column)}, a numbering")
+        else:
+            notes.append(
+                f"Its first column, {_format_cells(first_column)}, is read as numbers, not as names of the rows."
+            )
     if not choices:
-        return {"": matrix}, "", tuple(notes)
-    is_column = list(choices) == ["one column, with decimal commas"]
-    choices["two columns" if is_column else "all are numbers of the matrix"] = matrix
-    meanings = {
-        "the first row is a heading": f"the first row, {_format_cells(first_row)}, a heading",
-        "the first column numbers the rows": f"the first column, {_format_cells(first_column)}, a numbering",
-    }
-    candidates = [meaning for choice, meaning in meanings.items() if choice in choices]
+        return {"": matrix}, "", notes
+    choices["all are numbers of the matrix" if candidates else "two columns"] = matrix
     question = f"Is {' or '.join(candidates)}, or are these numbers of the matrix?" if candidates else _IS_DECIMAL
-    return choices, question, tuple(notes)
+    return choices, question, notes
 
 
-def _parse_decimal_column(rows: Sequence[str]) -> tuple[Matrix, bool] | None:
+def _decimal_column(rows: Sequence[str]) -> tuple[Matrix, bool] | None:
     """Rows such as 0,12 as one column of decimals, and whether that is likely; None if the rows have another form."""
     pieces = [_DECIMAL.fullmatch(row.strip()) for row in rows]
     if len(rows) < 2 or not all(pieces):
@@ -670,99 +645,6 @@ def _parse_decimal_column(rows: Sequence[str]) -> tuple[Matrix, bool] | None:
     return tuple((float(row.strip().replace(",", ".")),) for row in rows), is_likely
 
 
-def _decimal_column(rows: Sequence[str]) -> Matrix | None:
-    """Rows such as 0,05 as one column, since a column of 05 beside one of 0 makes no sense."""
-    column = _parse_decimal_column(rows)
-    return column[0] if column and any(re.search(r",0\d", row) for row in rows) else None
-
-
 def _format_cells(values: Sequence[str]) -> str:
     values = [excerpt(cell)[1:-1] for cell in values if cell]
     return ", ".join(values[:3]) + (", …" if len(values) > 3 else "")
-
-
-# LaTeX, such as \begin{bmatrix} 1 & 2 \\ 3 & 4 \end{bmatrix}.
-
-_BEGIN = re.compile(r"\\begin\{([bpBvV]?(?:small)?matrix\*?|array|tabular)\}(?:\[\w*\])?(?:\{[|lcrS@{} ]{0,200}\})?")
-_ROW_END = re.compile(r"\\\\(?:\[[^\]]{0,20}\])?|\\tabularnewline")
-_RULES = re.compile(r"\\(?:hline|toprule|midrule|bottomrule|cline\{[\d-]+\})")
-_FORMATTING = re.compile(  # commands that change only the appearance of a number
-    r"\\(?:mathbf|mathrm|mathit|textbf|boldsymbol|bm|text|color\{\w+\}|textcolor\{\w+\})(?=\{)|"
-    r"\\[,;:! ]|\\(?:quad|qquad|displaystyle|phantom\{[^{}]{0,5}\})|[~$]"
-)
-_DOTS = re.compile(r"\\[lcvd]?dots[cbmio]?(?![a-zA-Z])")
-_N = r"\d+(?:\.\d+)?"
-_FRACTION = re.compile(
-    rf"([+-]?)\s*(?:\\[dt]?frac\s*(?:\{{\s*([+-]?{_N})\s*\}}|(\d))\s*(?:\{{\s*({_N})\s*\}}|(\d))|({_N})\s*/\s*({_N}))"
-)
-_BEFORE_MATRIX = re.compile(r"(?:\\(?:left|[bB]ig+l?|quad|qquad|displaystyle|[,;! ])|\\?[\[(|.$]|&|\s)+$")
-_AFTER_MATRIX = re.compile(r"(?:\\(?:right|[bB]ig+r?|quad|qquad|[,;! ])|\\?[\])|.$,;&]|\\\\|\\end\{\w+\*?\}|\s)*")
-
-
-def _parse_latex(text: str, name: str) -> ParsedText:
-    readings: list[ParsedText] = []
-    position = 0
-    is_short = text.count(r"\begin{", 0, 20 * _MAX_CONTEXT) < 3
-    for begin in _BEGIN.finditer(text):
-        if begin.start() < position:
-            continue
-        end_command = f"\\end{{{begin[1]}}}"
-        end = text.find(end_command, begin.end())
-        if end < 0:
-            raise MatrixError(
-                f"{name} has {begin[0]} without {end_command}: copy the formula from its \\begin to its \\end."
-            )
-        text_before = text[max(position, begin.start() - _MAX_CONTEXT) : begin.start()]
-        text_after = text[end + len(end_command) : end + len(end_command) + _MAX_CONTEXT]
-        position = end + len(end_command)
-        if not re.search(r"\d", text[begin.end() : end]):
-            continue  # an environment without numbers, such as arrows beside a matrix
-        if re.match(r"\s*\^|\s*'", text_after):
-            raise _arithmetic_error(name, text_after.strip()[:20])
-        label = _label_in(
-            _BEFORE_MATRIX.sub("", _FORMATTING.sub(" ", text_before).rpartition(r"\\")[2])
-            .strip()
-            .rpartition("\n")[2]
-            .replace("\\", "")
-        )
-        has_others = len(readings) > 0 or _BEGIN.search(text, position) is not None
-        if is_short and not has_others and (label is None or not _AFTER_MATRIX.fullmatch(text_after.split("\n\n")[0])):
-            raise _arithmetic_error(name, (text_before if label is None else text_after).strip()[-40:])
-        readings.append(_parse_environment(text[begin.end() : end], begin[1] == "tabular", name, label or ""))
-        if len(readings) > MAX_SIDE:
-            raise too_large_error(name, f"more than {MAX_SIDE:,} matrices")
-    if not readings:
-        raise MatrixError(
-            f"{name} has LaTeX without a matrix in it: copy one from \\begin{{bmatrix}} to \\end{{bmatrix}}."
-        )
-    return combine(readings, name)
-
-
-def _parse_environment(body: str, is_table: bool, name: str, label: str) -> ParsedText:
-    if dots := _DOTS.search(body):
-        raise MatrixError(f"{name} has {dots[0]} in place of numbers: write out all of them.")
-    body = _RULES.sub("", body).replace("{,}", ".")
-    rows = [" ".join(_FORMATTING.sub("", row).split(None, 4 * MAX_PIECES)) for row in _ROW_END.split(body, MAX_PIECES)]
-    if len(rows) > MAX_PIECES:
-        raise too_large_error(name, f"more than {MAX_SIDE:,} rows")
-    cells = [[_plain_number(cell.strip()) for cell in row.split("&", MAX_PIECES)] for row in rows if row.strip()]
-    if is_table:
-        return _parse_table(["&".join(row) for row in cells], name, label)
-    return _single(validate_matrix(_parse_numbers(cells, name), name), label)
-
-
-def _plain_number(cell: str) -> str:
-    r"""A number without braces, \frac{1}{2} as 0.5."""
-    fraction = _FRACTION.fullmatch(cell.strip())
-    if fraction:
-        sign, numerator, numerator_digit, denominator, denominator_digit, top, bottom = fraction.groups()
-        divisor = float(denominator or denominator_digit or bottom)
-        if divisor:
-            return repr(float(f"{sign}1") * float(numerator or numerator_digit or top) / divisor)
-    return re.sub(r"[{}\s]", "", cell) if re.fullmatch(r"[{}\s\d.eE+,-]+", cell) else cell
-
-
-def _arithmetic_error(name: str, words: str) -> MatrixError:
-    return MatrixError(
-        f"{name} has {excerpt(words, 40)} beside the matrix, where only a name such as W_Q = is expected: arithmetic is not evaluated, so paste the result."
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -186,39 +186,27 @@ def layer_tokens(name: str, metadata: Mapping[str, Any], sizes: Mapping[str, int
     return labels[0], labels[1]
 
 
-def with_words(name: str, tokens: tuple[str, ...], word_ids: Any, key: str) -> tuple[str, ...]:
-    """The tokens of an axis as pieces of words, by the number of the word of each, which the file has under this key; None if it has none.
+def with_marks(name: str, tokens: tuple[str, ...], described: Mapping[str, Any], side: str) -> tuple[str, ...]:
+    """The tokens of an axis as pieces of words, and as those of a pair of texts, where the export says so.
 
     Raises:
-        FileError: they are not one number for each token.
+        FileError: it says something else, or not of each token.
     """
-    if word_ids is None:
-        return tokens
-    is_valid = isinstance(word_ids, list) and all(number is None or type(number) is int for number in word_ids)
-    if not is_valid or len(word_ids) != len(tokens):
+
+    def marks(key: str, what: str, is_valid: Callable[[Any], bool]) -> list[Any]:
+        saved = described.get(key)
+        if saved is None or (isinstance(saved, list) and len(saved) == len(tokens) and all(map(is_valid, saved))):
+            return saved or []
         raise FileError(
-            f"{key} in {quote(name)} needs the number of a word for each of {len(tokens):,} tokens; got {quote(str(word_ids))}: save the trace again."
+            f"{key} in {quote(name)} needs {what} for each of {len(tokens):,} tokens; got {quote(str(saved))}: save the trace again."
         )
-    joined = zip(tokens, joins_of_ids(word_ids), strict=True)
-    return tuple(
-        token if isinstance(token, Patch) else Piece(token, joins, "the word_ids of the file")
-        for token, joins in joined
-    )
 
-
-def with_pair(name: str, tokens: tuple[str, ...], saved: Any, key: str) -> tuple[str, ...]:
-    """The tokens of an axis, with those of a pair of texts as such.
-
-    Raises:
-        FileError: the saved texts are others than "A" and "B", or not one for each token.
-    """
-    if saved is None:
-        return tokens
-    if not isinstance(saved, list) or len(saved) != len(tokens) or not all(text in ("", "A", "B") for text in saved):
-        raise FileError(
-            f"{key} in {quote(name)} needs A, B or an empty text for each of {len(tokens):,} tokens; got {quote(str(saved))}: save the trace again."
-        )
-    return tuple(PairToken(token, text) if text else token for token, text in zip(tokens, saved, strict=True))
+    if word_ids := marks(WORD_IDS[side], "the number of a word", lambda number: number is None or type(number) is int):
+        joined = zip(tokens, joins_of_ids(word_ids), strict=True)
+        tokens = tuple(each if isinstance(each, Patch) else Piece(each, joins, "the word_ids of the file") for each, joins in joined)  # fmt: skip
+    if texts := marks(PAIRS[side], "A, B or an empty text", lambda text: text in ("", "A", "B")):
+        tokens = tuple(PairToken(each, text) if text else each for each, text in zip(tokens, texts, strict=True))
+    return tokens
 
 
 def layer_name(exported: bool, position: int, stored: StoredLayer, layer_metadata: Mapping[str, Any]) -> str:

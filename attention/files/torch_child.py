@@ -23,11 +23,20 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from attention.base.errors import FileError
 from attention.base.progress import current_callback
-from attention.files.archives import MAX_ARRAYS, MAX_TEXT_BYTES, TORCH_KEY, Step, damaged_error, format_shape
+from attention.files.archives import (
+    MAX_ARRAYS,
+    MAX_TEXT_BYTES,
+    TORCH_DTYPES,
+    TORCH_KEY,
+    Step,
+    damaged_error,
+    format_shape,
+)
 
 _KIND = "file as torch.save writes it"
 _ZIP = b"PK\x03\x04"
@@ -45,11 +54,6 @@ _OF_NUMPY: list[Any] = [
     *((np.zeros(0).__reduce__()[0], f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
     *((np.float64().__reduce__()[0], f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
 ]
-_DTYPES = {
-    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e5m2: "F8_E5M2", torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
-    torch.complex64: "C64", torch.complex128: "C128",
-}  # fmt: skip
 
 
 class _Foreign:
@@ -242,27 +246,22 @@ def _is_attention(tensor: torch.Tensor) -> bool:
 
 
 def _safetensors(name: str, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, Any]) -> bytes:
-    """A .safetensors file of the tensors in their order; the library's own writer refuses tensors that share memory, such as those of an expanded mask."""
-    header: dict[str, Any] = {}
-    parts, end = list[bytes](), 0
+    """A .safetensors file of the tensors, each in memory of its own, as the format wants."""
+    dense, stored = dict[str, torch.Tensor](), set[int]()
     for key, tensor in tensors.items():
-        dense = tensor.detach()
-        dense = dense.to_dense() if dense.layout != torch.strided else dense
-        if dense.dtype not in _DTYPES:
-            dense = dense.double()
-        content = dense.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if dense.numel() else b""
-        start, end = end, end + len(content)
-        header[key] = {"dtype": _DTYPES[dense.dtype], "shape": list(dense.shape), "data_offsets": [start, end]}
-        parts.append(content)
+        copy = tensor.detach().to_dense().contiguous()
+        if str(copy.dtype).removeprefix("torch.") not in TORCH_DTYPES:
+            copy = copy.to(torch.complex64 if copy.is_complex() else torch.float64)
+        dense[key] = copy.clone() if copy.untyped_storage().data_ptr() in stored else copy
+        stored.add(dense[key].untyped_storage().data_ptr())
     texts = {key: json.dumps(value) for key, value in metadata.items()}
-    header["__metadata__"] = texts
-    text = json.dumps(header).encode()
-    if len(text) > MAX_TEXT_BYTES:
+    content = save(dense, texts)
+    if (size := int.from_bytes(content[:8], "little")) > MAX_TEXT_BYTES:
         largest = max(texts, key=lambda key: len(texts[key]))
         raise FileError(
-            f"{name} has {len(text):,} bytes of names and texts; at most {MAX_TEXT_BYTES:,} are read: save it without {largest[:60]}, or with fewer tensors."
+            f"{name} has {size:,} bytes of names and texts; at most {MAX_TEXT_BYTES:,} are read: save it without {largest[:60]}, or with fewer tensors."
         )
-    return b"".join((len(text).to_bytes(8, "little"), text, *parts))
+    return content
 
 
 def _classes_error(name: str, classes: list[str]) -> FileError:

@@ -9,15 +9,14 @@ import json
 import os
 import re
 import sys
-import zlib
 from dataclasses import dataclass
 from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from attention.export.bundling import bundle
-from attention.pictures import look
+from attention.export.bundling import bundle, styles
+from attention.export.packing import compress
 from attention.pictures.message import CONTAINERS_HTML, SCRIPTS_DIR
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -85,10 +84,10 @@ def document(kind: str, data: bytes, carries: bool, name: str = "") -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"><title>Attention Lab</title>'
-        f"<style>{_styles()}</style></head><body>"
+        f"<style>{styles(PAGE_DIR / 'output.css')}</style></head><body>"
         f'<div id="lab"><div id="waiting">…</div>{CONTAINERS_HTML}<div class="about"></div></div>'
         f'<script type="application/json" id="settings">{json.dumps(settings).replace("<", chr(92) + "u003c")}</script>'
-        f'<script type="text/plain" id="data">{_as_text(_compress(data))}</script>{carried}'
+        f'<script type="text/plain" id="data">{_as_text(compress(data))}</script>{carried}'
         f"<script>{_loader()}</script></body></html>"
     )
 
@@ -123,7 +122,7 @@ def _running_cell() -> tuple[str, str, list[str]]:
 def packed_scripts() -> bytes:
     """Plotly's script and the page's, compressed: about 540 kB."""
     plotly = (SCRIPTS_DIR / "vendor" / "plotly-cartesian.min.js").read_text(encoding="utf-8")
-    return _compress(f"{plotly}\n;{bundle('notebook_output', PAGE_DIR)}".encode())
+    return compress(f"{plotly}\n;{bundle('notebook_output', PAGE_DIR)}".encode())
 
 
 @cache
@@ -143,18 +142,6 @@ def _loader() -> str:
     """The script that every output carries, without its comments."""
     text = (PAGE_DIR / "loader.js").read_text(encoding="utf-8")
     return re.sub(r"^ *//.*\n|^ +", "", text, flags=re.MULTILINE)
-
-
-@cache
-def _styles() -> str:
-    files = PAGE_DIR / "output.css", SCRIPTS_DIR / "figure.css"
-    return look.variables() + "".join(file.read_text(encoding="utf-8") for file in files)
-
-
-def _compress(content: bytes) -> bytes:
-    """The content compressed with gzip, without a time stamp."""
-    compressor = zlib.compressobj(9, wbits=31)
-    return compressor.compress(content) + compressor.flush()
 
 
 def _as_text(content: bytes) -> str:

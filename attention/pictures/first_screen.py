@@ -13,7 +13,7 @@ import numpy as np
 from attention.base.tokens import Generated, PairToken, Patch, label
 from attention.explanation.explanation import explain
 from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, SCORES, VALUE, WEIGHTS, Cell
-from attention.formula.steps import MAP_AXES, find_step
+from attention.formula.steps import MAP_AXES, Step, find_step
 from attention.pictures import scales
 from attention.pictures.downsample import block_offsets, pool_blocks
 from attention.pictures.drawing import hidden_cells, why_hidden
@@ -81,7 +81,7 @@ def first_screen(
         pair: the positions of the chosen query and key, which a cell of the keys or the values does not say.
         about: what the page says about the numbers.
         show: the moment of the film, from 0 to 5; None for the chosen step at rest.
-        computable: the steps that the page computes itself, see `live_inputs`: of many tokens, it needs no row of them.
+        computable: the steps that the page computes itself, see `live_inputs`: of many tokens, it is sent none of their matrices.
 
     Raises:
         MissingError: the trace has no such layer or head.
@@ -135,10 +135,14 @@ def _words(tokens: Sequence[str]) -> list[str]:
 
 def _term(trace: Trace, layer: Layer, name: str, cell: Cell, few: bool, is_computable: bool) -> Term:
     declaration = find_step(cell.step)
+    explanation = explain(trace, cell.step, cell.layer, cell.head, cell.row, cell.column)
+    if is_computable and not few:
+        term = _said(name, cell, explanation)
+        term["block"] = _block(declaration, len(layer.tokens), len(layer.key_tokens))
+        return term
     matrix = layer.matrix(cell.step, cell.head).numpy()
     _, high = scales.scale_range(declaration, scales.drawn_span(layer, cell.step, cell.head), "fixed")
-    explanation = explain(trace, cell.step, cell.layer, cell.head, cell.row, cell.column)
-    return make_term(name, cell, matrix, float(high), explanation, few, with_row=not is_computable)
+    return make_term(name, cell, matrix, float(high), explanation, few)
 
 
 def make_term(
@@ -148,29 +152,34 @@ def make_term(
     limit: float,
     explanation: Explanation | None,
     few: bool,
-    with_row: bool = True,
 ) -> Term:
     """A term of the formula: a matrix of its step, whole if the tokens are `few`, and what is said of its number at a cell; nothing if there is no explanation."""
     finite = np.where(np.isfinite(matrix), matrix, np.nan).astype(matrix.dtype)
-    term: Term = {
-        "name": name,
-        "step": cell.step,
-        "limit": limit,
-        "shown": explanation.displayed_value if explanation else "",
-        "short": explanation.short if explanation else "",
-        "sign": explanation.sign if explanation else "",
-        "z": finite,
-    }
+    term = _said(name, cell, explanation)
+    term |= {"limit": limit, "z": finite}
     if not few:
-        down, across = (-(-size // _BLOCKS) for size in matrix.shape)
-        across = across if find_step(cell.step).column_axis == "key_pos" else 1
+        down, across = term["block"] = _block(find_step(cell.step), *matrix.shape)
         z = pool_blocks(matrix, down, across)
         term["z"] = np.where(np.isfinite(z), z, np.nan).astype(matrix.dtype)
         term["offsets"] = block_offsets(matrix, down, across)
-        term["block"] = [down, across]
-        if with_row:
-            term["row"] = finite[cell.row]
+        term["row"] = finite[cell.row]
     return term
+
+
+def _said(name: str, cell: Cell, explanation: Explanation | None) -> Term:
+    """A term without its matrix."""
+    return {
+        "name": name,
+        "step": cell.step,
+        "shown": explanation.displayed_value if explanation else "",
+        "short": explanation.short if explanation else "",
+        "sign": explanation.sign if explanation else "",
+    }
+
+
+def _block(step: Step, rows: int, columns: int) -> list[int]:
+    """The rows and columns of a matrix that are one block of its map; an output has all its numbers."""
+    return [-(-rows // _BLOCKS), -(-columns // _BLOCKS) if step.column_axis == "key_pos" else 1]
 
 
 def _vectors(layer: Layer, head: int, query: int, key: int, few: bool) -> dict[str, Any]:

@@ -195,19 +195,20 @@ class Term(TypedDict):
     """A term of the formula: match, scale, hide, share or collect, and the step that it shows.
 
     Attributes:
-        limit: where its colours end.
         shown: the number of the chosen pair, as `explain` says it, with its arithmetic in one line (`sign` and `short`).
+        limit: where its colours end.
         z: its matrix [row column]; of many tokens in blocks of `block` rows and columns, with the offset of each number in its block.
+            The page finds limit, blocks and row of many tokens itself where it computes the step.
         row: the row of the chosen query, where `z` has blocks.
     """
 
     name: str
     step: str
-    limit: float
     shown: str
     sign: str
     short: str
-    z: NDArray[Any]
+    limit: NotRequired[float]
+    z: NotRequired[NDArray[Any]]
     offsets: NotRequired[NDArray[Any]]
     block: NotRequired[list[int]]
     row: NotRequired[NDArray[Any]]

@@ -132,15 +132,20 @@ def factor_maps(trace: Trace, cell: Cell, colors: str = "fixed") -> list[Spec]:
     layer = trace.layer(cell.layer)
     step = find_step(cell.step)
     factors = layer.factors(step)
-    of_product = [name for _, name in factors if step.name == SCORES and name != "mask"]  # Q and K, on one scale
-    span = scales.joined_span([scales.drawn_span(layer, name) for name in of_product if is_step(name)])
-    spans = dict.fromkeys(of_product, span)
+    spans = factor_spans(layer, step)
     maps = [factor_map(trace, factor, name, cell, colors, spans.get(name)) for factor, name in factors]
     result = heatmap_json(trace, cell.step, cell.layer, cell.head, cell, colors)
     if maps:
         title = result["layout"]["title"]
         title["text"] = f"= {title['text']}"
     return [*maps, result]
+
+
+def factor_spans(layer: Layer, step: Step) -> dict[str, tuple[float, float] | None]:
+    """The numbers that the colours of a step's factors cover: Q and K of the scores share one scale; other factors have their own."""
+    names = [name for _, name in layer.factors(step) if step.name == SCORES and is_step(name)]
+    span = scales.joined_span([scales.drawn_span(layer, name) for name in names])
+    return dict.fromkeys(names, span)
 
 
 def cell_of_click(trace: Trace, chosen: Cell, name: str, row: int, column: int) -> Cell:

@@ -104,10 +104,15 @@ class TorchAttention:
 
 def read_function(args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any, batch: int) -> Call:
     """What a call of `F.multi_head_attention_forward` with these arguments computed for one element of the batch."""
-    bound = _OF_FUNCTION.bind(*args, **kwargs)
-    bound.apply_defaults()
     with torch._C.DisableTorchFunction(), torch.no_grad():
-        return _read(bound.arguments, output, batch)
+        return _read(_named(_OF_FUNCTION, *args, **kwargs), output, batch)
+
+
+def _named(signature: inspect.Signature, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """The arguments of a call by their names, with the defaults."""
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    return dict(bound.arguments)
 
 
 def _is_torchs_own(module: nn.Module) -> bool:
@@ -122,9 +127,8 @@ def _is_torchs_own(module: nn.Module) -> bool:
 def _read_module(
     module: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any, batch: int
 ) -> Call:
-    bound = _OF_MODULE.bind(module, *args, **kwargs)
-    bound.apply_defaults()
-    arguments = {name: value for name, value in bound.arguments.items() if name != "self"}
+    arguments = _named(_OF_MODULE, module, *args, **kwargs)
+    del arguments["self"]
     (result, weights), query = output, arguments[QUERY]
     if query.is_nested:
         arguments |= dict.fromkeys((QUERY, KEY, VALUE), _element(query, batch))
@@ -142,9 +146,7 @@ def _read_fast_layer(
     layer: nn.TransformerEncoderLayer, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Tensor, batch: int
 ) -> Call:
     """The attention of an encoder layer that computed everything in one call; its input may be nested, without padding."""
-    bound = _OF_LAYER.bind(layer, *args, **kwargs)
-    bound.apply_defaults()
-    named = bound.arguments
+    named = _named(_OF_LAYER, layer, *args, **kwargs)
     rows, output = (_element(tensor, batch) for tensor in (named["src"], output))
     x = (layer.norm1.forward(rows) if layer.norm_first else rows).transpose(0, 1)
     padding, mask = named["src_key_padding_mask"], named["src_mask"]
@@ -176,7 +178,8 @@ def _element(tensor: Tensor, batch: int) -> Tensor:
 
 
 def _arguments(module: nn.MultiheadAttention, call: Mapping[str, Any]) -> dict[str, Any]:
-    bound = _OF_FUNCTION.bind(
+    return _named(
+        _OF_FUNCTION,
         **call,
         **{name: getattr(module, name) for name in _SAME_NAMES},
         embed_dim_to_check=module.embed_dim,
@@ -185,8 +188,6 @@ def _arguments(module: nn.MultiheadAttention, call: Mapping[str, Any]) -> dict[s
         out_proj_bias=module.out_proj.bias,
         use_separate_proj_weight=not module._qkv_same_embed_dim,
     )
-    bound.apply_defaults()
-    return dict(bound.arguments)
 
 
 def _read(

@@ -21,7 +21,7 @@ from attention.files.archives import Archive, quote
 from attention.files.given_mask import MEANINGS, GivenMask, MaskSizes
 from attention.files.plan import MAX_CHARACTERS, Place, Plan, layer_notes, looks_otherwise, row_sum_note
 from attention.files.read_plan import read_plan
-from attention.files.stored_layers import WORD_IDS
+from attention.files.stored_layers import PAIRS, WORD_IDS
 from attention.files.stored_names import AxisTokens
 from attention.files.torch_file import as_safetensors, is_torch_file
 from attention.formula.names import WEIGHTS
@@ -130,11 +130,7 @@ class File(Source):
         return cls(name, blake2b(content, digest_size=16).hexdigest(), max_bytes, max_tokens, content)
 
     def memory_bytes(self) -> int:
-        """The bytes that the trace takes while it is computed, counted in advance.
-
-        Raises:
-            FileError: as for `trace`, for problems with names and sizes.
-        """
+        """The bytes that the trace takes while it is computed, counted in advance."""
 
         def count() -> int:
             return len(self.content) + self._array_bytes(*self._read())
@@ -323,20 +319,15 @@ class File(Source):
         sizes = Layer(recorded=recorded).sizes
         described = own_metadata if "tokens" in own_metadata else archive.metadata
         texts = {**archive.metadata, **{key: own_metadata[key] for key in own_metadata.keys() & saved_pictures.PATCHES}}
-        places = {key: described.get(key) for key in saved_pictures.PATCHES.values()}
-        word_ids = {key: described.get(key) for key in WORD_IDS.values()}
         # Layers share the tokens that they have from the same lists: a thousand copies of thousands of patches would take gigabytes.
-        pairs = {key: described.get(key) for key in stored_layers.PAIRS.values()}
-        lists = (*map(texts.get, saved_pictures.PATCHES), *places.values(), *word_ids.values(), *pairs.values())
+        keys = (*saved_pictures.PATCHES.values(), *WORD_IDS.values(), *PAIRS.values())
+        lists = (*map(texts.get, saved_pictures.PATCHES), *map(described.get, keys))
         same = *map(id, lists), *map(sizes.get, _SIDES)
         if same not in known_tokens:
             sides = list(stored_layers.layer_tokens(self.name, texts, sizes))
-            for i, key in enumerate(places):
-                sides[i] = saved_pictures.with_places(self.name, sides[i], places[key], pictures, key)
-            for i, key in enumerate(word_ids):
-                sides[i] = stored_layers.with_words(self.name, sides[i], word_ids[key], key)
-            for i, key in enumerate(pairs):
-                sides[i] = stored_layers.with_pair(self.name, sides[i], pairs[key], key)
+            for i, (side, key) in enumerate(saved_pictures.PATCHES.items()):
+                placed = saved_pictures.with_places(self.name, sides[i], described.get(key), pictures, key)
+                sides[i] = stored_layers.with_marks(self.name, placed, described, side)
             known_tokens[same] = sides[0], sides[1]
         return known_tokens[same]
 

@@ -25,14 +25,12 @@ from attention.formula.names import (
     WEIGHTS,
 )
 from attention.formula.normalizers import NORMALIZERS
-from attention.sources.matrices import MATRIX_FIELDS, OPTIONAL_MATRIX_FIELDS
-from attention.sources.split_heads import ATTN_MASK, SYMBOLS, Shape
+from attention.sources.matrices import ATTN_MASK, MATRIX_FIELDS, OPTIONAL_MATRIX_FIELDS, SYMBOLS, Shape
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from attention.trace.layer import Layer
-    from attention.trace.trace import Trace
 
 
 class _LayerAsMatrices(NamedTuple):
@@ -49,31 +47,30 @@ class _LayerAsMatrices(NamedTuple):
     omissions: tuple[str, ...]
 
 
-def matrices_of_layer(trace: Trace, layer: int) -> _LayerAsMatrices | None:
-    """A layer of a trace as matrices that reproduce its digits; None if the layer has no scores and values."""
-    source_layer, lost = trace.layer(layer), []
-    matrices = _matrices(source_layer)
+def matrices_of_layer(layer: Layer) -> _LayerAsMatrices | None:
+    """A layer as matrices that reproduce its digits; None if the layer has no scores and values."""
+    lost, matrices = [], _matrices(layer)
     if matrices is None:
         return None
-    if source_layer.has(ROTATED_QUERY):
+    if layer.has(ROTATED_QUERY):
         lost.append("Q and K are taken after their rotary embedding.")
-    if source_layer.weights is None:
+    if layer.weights is None:
         lost.append("The layer has no softmax. Your own matrices always use one, so the steps after the scores differ.")
-    formula = source_layer.formula
+    formula = layer.formula
     normalizer = (formula and formula.normalizer) or "softmax"
     if NORMALIZERS[normalizer].parameter:
         lost.append(f"Its {NORMALIZERS[normalizer].parameter} are left out, and softmax is used instead.")
         normalizer = "softmax"
-    d_k = source_layer.sizes.get("d_k", 1) if SCORES not in matrices else 1
-    has_labels = source_layer.tokens != tuple(f"x{i}" for i in range(len(source_layer.tokens)))
+    d_k = layer.sizes.get("d_k", 1) if SCORES not in matrices else 1
+    has_labels = layer.tokens != tuple(f"x{i}" for i in range(len(layer.tokens)))
     knobs = {
-        "labels": " ".join("_".join(token.split()) or "∅" for token in source_layer.tokens) if has_labels else "",
-        "scaled": source_layer.divisor != 1,
-        "divisor": None if source_layer.divisor in (1, math.sqrt(d_k)) else source_layer.divisor,
-        "temperature": source_layer.temperature,
+        "labels": " ".join("_".join(token.split()) or "∅" for token in layer.tokens) if has_labels else "",
+        "scaled": layer.divisor != 1,
+        "divisor": None if layer.divisor in (1, math.sqrt(d_k)) else layer.divisor,
+        "temperature": layer.temperature,
         "cap": formula and formula.cap,
         "normalizer": normalizer,
-        **_mask_knobs(source_layer),
+        **_mask_knobs(layer),
     }
     return _LayerAsMatrices(matrices, knobs, tuple(lost))
 

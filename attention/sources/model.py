@@ -14,7 +14,7 @@ from attention.explanation.subwords import SPECIAL_TOKEN_MODES, merge_tokens, wo
 from attention.formula.names import QUERY
 from attention.formula.override import Override
 from attention.patching.intervention import Intervention, parse_codes
-from attention.sources import Intervenable
+from attention.sources import Intervenable, model_input
 from attention.sources.layer_knobs import FROZEN, INTERVENTIONS, OTHER, PREFIX_LEN, TEXT, TEXT2, read_override
 from attention.sources.model_input import ModelInputs, ModelOptions
 from attention.sources.reader import Reader, SourceKind
@@ -161,7 +161,6 @@ class Model(ModelOptions, Intervenable):
             TextError: messages that the tokenizer cannot read.
         """
         from attention.models.in_memory import handle_of
-        from attention.sources import model_input
 
         if "device" in options:
             raise ConfigError(
@@ -169,7 +168,12 @@ class Model(ModelOptions, Intervenable):
             )
         if text is None and options.get("image") is not None:
             text = ""  # many models read a picture alone
-        model_input.check_one_form(text=text, texts=texts, inputs=inputs, messages=messages)
+        forms = {"text": text, "texts": texts, "inputs": inputs, "messages": messages}
+        present = [name for name, value in forms.items() if value is not None]
+        if len(present) != 1:
+            raise ConfigError(
+                f"Model.of reads one of text, texts, inputs and messages; got {' and '.join(present) or 'none'}: give one of them."
+            )
         if text is None and text2:
             raise ConfigError(
                 "text2 is the second text beside text=; got it without one: give both as text= and text2=."
@@ -199,11 +203,7 @@ class Model(ModelOptions, Intervenable):
             return self._trace(loaded, texts, forward, notes)
 
     def prepare(self) -> None:
-        """Loads the model and generates its tokens, and those of the unchanged model; other requests can run between two tokens.
-
-        Raises:
-            AttentionError: as for `trace`.
-        """
+        """Loads the model and generates its tokens, and those of the unchanged model; other requests can run between two tokens."""
         self._texts(self.load(), [])
         if self.interventions:
             self.without_interventions.prepare()
@@ -237,6 +237,11 @@ class Model(ModelOptions, Intervenable):
             )
         if left_out := {layer.name: layer.mixer for layer in layers if not layer.has_attention}:
             notes.append(describe_layers(left_out))
+        accuracy = (
+            ""
+            if error is None
+            else f" Its own weights differ from those computed here in float32 by at most {error:.1e}."
+        )
         return replace(
             self._merged_trace(loaded, layers, notes),
             predictions=lm_head.read_predictions(loaded, inputs, outputs, positions),
@@ -245,7 +250,7 @@ class Model(ModelOptions, Intervenable):
             if texts.continuation
             else (),
             no_prediction_reason=lm_head.no_prediction_reason(loaded, positions),
-            caption=_caption(loaded, error),
+            caption=loaded.about + accuracy,
             vectors=None if lm_head.vocabulary_size(loaded) else lm_head.last_vectors(outputs),
             changes=(
                 *describe(self.interventions, layers, self.frozen),
@@ -387,17 +392,11 @@ class Model(ModelOptions, Intervenable):
 
     def memory_bytes(self) -> int:
         """The bytes that the steps take while they are computed, counted in advance; loads the model."""
-        from attention.sources import model_input
-
         loaded = self.load()
         return model_input.count_bytes(self, loaded, model_input.tokenize_texts(self, loaded, []))
 
     def run(self) -> ModelRun:
-        """The run of the model, without the trace, which may be large.
-
-        Raises:
-            AttentionError: as for `trace`.
-        """
+        """The run of the model, without the trace, which may be large."""
         from attention.sources.repeated_run import TransformerRun
 
         return TransformerRun.of(self, self.load_inputs()[1])
@@ -413,17 +412,11 @@ class Model(ModelOptions, Intervenable):
         return ModelMatrices(self.load())
 
     def load_inputs(self) -> tuple[LoadedModel, TextInputs]:
-        """The loaded model and its token ids.
-
-        Raises:
-            ModelError: as for `trace`.
-        """
+        """The loaded model and its token ids."""
         loaded = self.load()
         return loaded, self._texts(loaded, []).inputs
 
     def _texts(self, loaded: LoadedModel, notes: list[str]) -> ModelInputs:
-        from attention.sources import model_input
-
         return model_input.prepare_texts(self, loaded, notes, lambda inputs: self.patched_forward(loaded, inputs))
 
     def _no_word_error(self) -> TextError:
@@ -455,20 +448,11 @@ _PICTURE_OF_NO_FILE = (
 )
 
 
-def _caption(loaded: LoadedModel, max_weight_error: float | None) -> str:
-    if max_weight_error is None:
-        return loaded.about
-    return (
-        f"{loaded.about} Its own weights differ from those computed here in float32 by at most {max_weight_error:.1e}."
-    )
-
-
 NAME = "model"
-
-
+_NAMES, _PICTURES = NameOrText(300), PictureNames(1000)
 # fmt: off
 MODEL = Knob(
-    "model", "all-MiniLM-L6-v2", NameOrText(300), "Model",
+    "model", "all-MiniLM-L6-v2", _NAMES, "Model",
     "A model on this server; or, if its operator allows it, a folder with config.json and *.safetensors.", (NAME,))
 WORDS = Knob(
     "words", False, Switch(), "Pieces as words",
@@ -487,27 +471,15 @@ GENERATE_TEMPERATURE = Knob(
 GENERATE_SEED = Knob(
     "generate_seed", 0, Integer(0, 2**31 - 1), "Seed of the draw", "The same seed generates the same text.", (NAME,), section="Let it write")
 IMAGE = Knob(
-    "image", f"{PREFIX}{next(iter(EXAMPLES))}", PictureNames(1000),
+    "image", f"{PREFIX}{next(iter(EXAMPLES))}", _PICTURES,
     help="The pictures of a model that reads pictures: example:NAME for one of ours, otherwise name:digest of an uploaded one; several have / between them.", sources=(NAME,), inline=True)
 PREDICT = Knob(
     "predict", "", PositionList(200), help="The positions at which the model predicts a token.", sources=(NAME,), inline=True)
 # fmt: on
 
 
-def _model_range() -> NameOrText:
-    from attention.models.library import LIBRARY
-
-    assert isinstance(MODEL.range, NameOrText)
-    return replace(MODEL.range, options=LIBRARY.names())
-
-
-def _picture_names(several: bool) -> PictureNames:
-    assert isinstance(IMAGE.range, PictureNames)
-    return replace(IMAGE.range, most=MOST_PICTURES if several else 1)
-
-
-def _read_pictures(reader: Reader, within: PictureNames) -> tuple[Picture, ...]:
-    names = names_in(reader.knob(IMAGE, within))
+def _read_pictures(reader: Reader, several: bool) -> tuple[Picture, ...]:
+    names = names_in(reader.knob(IMAGE, replace(_PICTURES, most=MOST_PICTURES if several else 1)))
     found = [reader.uploads.pictures.get(name) or example_of(name) for name in names]
     if missing := [name for name, picture in zip(names, found, strict=True) if picture is None]:
         raise missing_picture_error(missing)
@@ -523,12 +495,11 @@ def read(reader: Reader) -> Model:
     """
     from attention.models.library import LIBRARY
 
-    name = reader.knob(MODEL, _model_range())
+    name = reader.knob(MODEL, replace(_NAMES, options=LIBRARY.names()))
     LIBRARY.allow(name)
     reads = LIBRARY.inputs(name)
-    images = _read_pictures(reader, _picture_names(reads.several_pictures)) if reads.picture else ()
+    images = _read_pictures(reader, reads.several_pictures) if reads.picture else ()
     check_together(images, reader.limits)
-    image = images or None
     text = reader.knob(TEXT) if reads.text else ""
     text2 = "" if reads.picture else reader.knob(TEXT2)
     words, special = reader.knob(WORDS) if reads.text else WORDS.default, reader.knob(SPECIAL)
@@ -554,10 +525,10 @@ def read(reader: Reader) -> Model:
         predict=PositionList.of(reader.knob(PREDICT)),
         interventions=parse_codes(reader.knob(INTERVENTIONS)),
         frozen=reader.knob(FROZEN),
-        other=Model(name, other_text, text2, max_tokens=max_tokens, max_bytes=max_bytes, image=image)
+        other=Model(name, other_text, text2, max_tokens=max_tokens, max_bytes=max_bytes, image=images or None)
         if other_text.strip()
         else None,
-        image=image,
+        image=images or None,
     )
 
 

@@ -252,8 +252,7 @@ def _generate(
     return running.generate(loaded, inputs, n_generated, model.generate_temperature, model.generate_seed, patched)
 
 
-_MAX_PICTURES = 16
-"""The largest number of pictures of one input."""
+_MAX_PICTURES = 16  # of one input
 
 
 @dataclass(frozen=True)
@@ -362,7 +361,6 @@ def _read(image: Any) -> Picture | tuple[Picture, ...] | None:
     return (first, *others) if others else first  # type: ignore[arg-type]  # all are pictures
 
 
-_FORMS = "text, texts, inputs and messages"
 _MASK_OF = {"input_ids": "attention_mask", "decoder_input_ids": "decoder_attention_mask"}
 _INSTEAD = {
     "pixel_values": "give the picture as image=, and the text as text=",
@@ -370,18 +368,6 @@ _INSTEAD = {
     "labels": "leave it out, since no weight depends on it",
 }
 """What to do with an argument of a model that cannot be read here, by its name."""
-
-
-def check_one_form(**forms: object) -> None:
-    """Check that the input comes in exactly one form.
-
-    Raises:
-        ConfigError: there is none, or several.
-    """
-    present = [name for name, value in forms.items() if value is not None]
-    if len(present) != 1:
-        got = " and ".join(present) or "none"
-        raise ConfigError(f"Model.of reads one of {_FORMS}; got {got}: give one of them.")
 
 
 def text_list(texts: object) -> tuple[str, ...]:

@@ -43,6 +43,7 @@ class Uploads:
     pictures: Mapping[str, Picture] = field(default_factory=dict)
 
 
+@dataclass
 class Reader:
     """Reads knobs from texts, by key. An absent text stands for the knob's default.
 
@@ -53,34 +54,24 @@ class Reader:
         texts: the texts by key.
         limits: the operator's limits.
         uploads: what the tab has.
+        checked: the keys whose texts have been read before.
+        wished: numbers of heads that were chosen, and did not divide d_model, by key.
+        strict: whether a bad value is an error, since a program that downloads a file would miss a note. Texts that are too long are cut
+            nevertheless, as on pages.
         fields: every knob that was read, by key, in the order of reading.
         notes: a sentence about each value that was replaced, by key.
         wishes: the numbers of heads that do not divide d_model now, by key: they return when they do.
     """
 
-    def __init__(
-        self,
-        texts: Mapping[str, str],
-        limits: Limits,
-        uploads: Uploads | None = None,
-        checked: Collection[str] = (),
-        wishes: Mapping[str, str] | None = None,
-        strict: bool = False,
-    ) -> None:
-        """Begins to read.
-
-        Args:
-            texts: as the attribute; likewise `limits` and `uploads`.
-            checked: the keys whose texts have been read before.
-            wishes: numbers of heads that were chosen, and did not divide d_model.
-            strict: whether a bad value is an error, since a program that downloads a file would miss a note. Texts that
-                are too long are cut nevertheless, as on pages.
-        """
-        self.texts, self.limits, self.uploads = texts, limits, uploads or Uploads()
-        self.fields: dict[str, Field] = {}
-        self.notes: dict[str, str] = {}
-        self.wishes: dict[str, str] = {}
-        self._checked, self._wished, self._strict = checked, wishes or {}, strict
+    texts: Mapping[str, str]
+    limits: Limits
+    uploads: Uploads = Uploads()
+    checked: Collection[str] = ()
+    wished: Mapping[str, str] = field(default_factory=dict)
+    strict: bool = False
+    fields: dict[str, Field] = field(default_factory=dict, init=False)
+    notes: dict[str, str] = field(default_factory=dict, init=False)
+    wishes: dict[str, str] = field(default_factory=dict, init=False)
 
     def knob(self, knob: Knob, within: Range | None = None, fixed: str = "") -> Any:
         """The value of a knob.
@@ -98,10 +89,10 @@ class Reader:
         if text is not None:
             value, note = knob.read(text, within, default)
             is_cut = isinstance(within, Text) and not isinstance(within, EncodedText | NameOrText)
-            if note and self._strict and not is_cut:
+            if note and self.strict and not is_cut:
                 shown = text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "…"
                 raise ConfigError(f"{knob.key} is {within.expected}; got “{shown}”: change it in the address.")
-            if note and knob.key in self._checked:
+            if note and knob.key in self.checked:
                 value = _nearest(knob, text, within)
             elif note:
                 self.notes[knob.key] = note
@@ -111,9 +102,9 @@ class Reader:
     def divisor(self, knob: Knob, within: Divisors, fixed: str) -> int | None:
         """A number of heads; the next smaller divisor for one that does not divide, unless it comes from outside."""
         text = self.texts.get(knob.key)
-        if text is not None and knob.key not in self._checked:
+        if text is not None and knob.key not in self.checked:
             return self.knob(knob, within, fixed)  # type: ignore[no-any-return]  # a number, or None for the total
-        text = self._wished.get(knob.key, text)
+        text = self.wished.get(knob.key, text)
         wish = knob.default if text is None else int(text) if text else None
         nearest = within.nearest(wish)
         if wish is not None and nearest != wish and not fixed:

@@ -70,11 +70,7 @@ class TypedText(Source):
         return tuple(_lines(self.text)) or (self.text,)
 
     def memory_bytes(self) -> int:
-        """The bytes that the trace takes while it is computed, counted in advance.
-
-        Raises:
-            TextError, ConfigError: as for `trace`.
-        """
+        """The bytes that the trace takes while it is computed, counted in advance."""
         n_queries = len(self._tokens(self.text, "text", []))
         n_keys = len(self._tokens(self.text2, "second text", [])) if self.text2.strip() else n_queries
         return self._cost(n_queries, n_keys).check(self.max_bytes)

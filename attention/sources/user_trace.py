@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from attention.base.errors import FileError, MatrixError, ModelError, ShapeError
 from attention.base.printed import plural
@@ -64,16 +64,13 @@ class _Labels:
         """The tokens as `Trace.of` takes them, of one sequence of a batch."""
         if tokens is None:
             return cls()
-        is_real = token_row(tokens["attention_mask"], batch) if _has(tokens, "attention_mask") else []
+        mask = tokens.get("attention_mask") if isinstance(tokens, Mapping) else None
+        is_real = [] if mask is None else token_row(mask, batch)
         if tokenizer is not None and isinstance(tokens, str | Mapping):
             tokens = (tokenizer(tokens) if isinstance(tokens, str) else tokens)["input_ids"]
         row = token_row(tokens, batch)
         real = tuple(position for position, number in enumerate(is_real) if number)
         return cls(_readable(row, tokenizer), real if len(real) < len(is_real) == len(row) else ())
-
-
-def _has(tokens: Any, name: str) -> bool:
-    return isinstance(tokens, Mapping) and name in tokens
 
 
 def _readable(row: Sequence[Any], tokenizer: Any) -> tuple[str, ...]:
@@ -92,21 +89,21 @@ def _readable(row: Sequence[Any], tokenizer: Any) -> tuple[str, ...]:
 class _Parts:
     """The tensors of all layers, as they were read."""
 
-    kinds: list[str]  # the part of the model to which each layer belongs; empty where it has one part
-    recorded: list[dict[str, Tensor]]  # of each layer by step; empty for a layer that has none
+    # The part of the model to which each layer belongs: encoder, decoder, cross or another one; empty where it has one part.
+    kinds: list[str] = field(default_factory=list)
+    recorded: list[dict[str, Tensor]] = field(
+        default_factory=list
+    )  # of each layer by step; empty for a layer that has none
     axes: list[str] = field(default_factory=list)  # how those of each tensor were read, in words
     n_batch: int = 1  # the number of sequences that there are
     low_precision: bool = False  # whether the numbers had 16 bits or fewer
-
-    @classmethod
-    def of_output(cls, read: _OutputAttentions) -> _Parts:
-        recorded = [{} if weights is None else {WEIGHTS: weights} for _, weights in read.layers]
-        return cls([kind for kind, _ in read.layers], recorded, [], read.n_batch, True)
+    ids: list[int] = field(default_factory=list)  # of a generated text with its prompt; empty for one pass
+    n_prompt: int = 0  # how many of them are the prompt
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, Any], batch: int | None) -> _Parts:
         """Tensors by the names of their steps, each of one layer or of all."""
-        parts = cls([], [])
+        parts = cls()
         columns: dict[str, list[Tensor | None]] = {}
         for typed, value in tensors.items():
             name = our_name(typed)
@@ -249,23 +246,6 @@ def _selected(name: str, tensor: Tensor, axis: str, real: Sequence[int]) -> Tens
     return tensor[(slice(None),) * axes.index(axis) + (list(real),)] if axis in axes else tensor
 
 
-class _OutputAttentions(NamedTuple):
-    """The attention in an output.
-
-    Attributes:
-        layers: for each layer of the encoder, of the decoder, then of cross-attention: "encoder", "decoder", "cross" or another part, empty
-            where the model has one part; and its weights [head query_pos key_pos], None where it returned none.
-        ids: the ids of a generated text with its prompt; empty for one pass.
-        n_prompt: how many of them are the prompt.
-        n_batch: the number of sequences.
-    """
-
-    layers: list[tuple[str, Tensor | None]]
-    ids: list[int]
-    n_prompt: int
-    n_batch: int
-
-
 def _is_output(value: Any) -> bool:
     """Whether this is what a model returned, rather than a tensor, or a tensor of each layer."""
     return isinstance(value, Mapping) or (
@@ -277,8 +257,11 @@ def _is_output(value: Any) -> bool:
     )
 
 
-def _read_output(output: Any, batch: int) -> _OutputAttentions:
-    """The attention in an output, of one sequence of its batch: what a model or its `generate` returned, its tuple, or the attentions themselves."""
+def _read_output(output: Any, batch: int) -> _Parts:
+    """The weights in an output, of one sequence of its batch: what a model or its `generate` returned, its tuple, or the attentions themselves.
+
+    The layers are those of the encoder, of the decoder, then of cross-attention.
+    """
     fields = _fields(output)
     windows = next((name for name in fields if name.endswith("global_attentions")), "")
     if windows:
@@ -287,8 +270,7 @@ def _read_output(output: Any, batch: int) -> _OutputAttentions:
         )
     sequences = _row_of(getattr(output, "sequences", None), batch)
     beams = _row_of(getattr(output, "beam_indices", None), batch)
-    n_prompt, n_batch = 0, 1
-    all_layers: list[tuple[str, Tensor | None]] = []
+    parts = _Parts(low_precision=True, ids=sequences)
     for name, value in sorted(fields.items(), key=lambda field: _rank(_kind(field[0]))):
         kind = _kind(name) if len(fields) > 1 else ""
         steps = [list(step) for step in value] if _is_generation(value) else [list(value)]
@@ -297,7 +279,7 @@ def _read_output(output: Any, batch: int) -> _OutputAttentions:
             raise ModelError(
                 f"{name} of this output has no weights, as sdpa and flash attention return none: {_RECORD}."
             )
-        n_batch = max(n_batch, 1 if beams else sizes[0])
+        parts.n_batch = max(parts.n_batch, 1 if beams else sizes[0])
         rows = [row for row in beams[: len(steps)] if row >= 0] if beams and len(steps) > 1 else [batch] * len(steps)
         if len(steps) == 1 and len(sequences) and sizes[0] < len(output.sequences):
             rows = [batch * sizes[0] // len(output.sequences)]  # an encoder reads a text once for all that follow it
@@ -309,9 +291,10 @@ def _read_output(output: Any, batch: int) -> _OutputAttentions:
         if len(steps) > 1 and kind != _CROSS:
             first = next(layer for layer in steps[0] if layer is not None)
             joined = next(layer for layer in layers if layer is not None)
-            n_prompt = joined.shape[-1] - joined.shape[-2] + first.shape[-2]
-        all_layers += [(kind, layer) for layer in layers]
-    return _OutputAttentions(all_layers, sequences, n_prompt, n_batch)
+            parts.n_prompt = joined.shape[-1] - joined.shape[-2] + first.shape[-2]
+        parts.kinds += [kind] * len(layers)
+        parts.recorded += [{} if layer is None else {WEIGHTS: layer} for layer in layers]
+    return parts
 
 
 def _fields(output: Any) -> dict[str, Any]:
@@ -409,11 +392,10 @@ def trace_of(inputs: TensorInputs) -> Trace:
     queries, keys = (_Labels.of(tokens, batch, inputs.tokenizer) for tokens in (inputs.tokens, inputs.key_tokens))
     continuation: tuple[str, ...] = ()
     if output is not None:
-        read = _read_output(output, batch)
-        parts = _Parts.of_output(read)
+        parts = _read_output(output, batch)
         if not keys.texts and _is_of_encoder(queries, parts):
             queries, keys = keys, queries
-        queries, continuation = _written(queries, read, parts, inputs.tokenizer)
+        queries, continuation = _written(queries, parts, inputs.tokenizer)
     else:
         parts = _Parts.of_tensors(tensors, inputs.batch)
         rows, columns = next((labels for value in tensors.values() if any(labels := table_labels(value))), ((), ()))
@@ -477,23 +459,21 @@ def _is_of_encoder(labels: _Labels, parts: _Parts) -> bool:
     return len(labels.texts) in source - written
 
 
-def _written(
-    labels: _Labels, read: _OutputAttentions, parts: _Parts, tokenizer: Any
-) -> tuple[_Labels, tuple[str, ...]]:
+def _written(labels: _Labels, parts: _Parts, tokenizer: Any) -> tuple[_Labels, tuple[str, ...]]:
     """The tokens that a model read while it wrote, those that it wrote marked as such; and the last one, which it did not read."""
-    if not read.n_prompt:
+    if not parts.n_prompt:
         return labels, ()
     n_keys = max(
         recorded[WEIGHTS].shape[-1]
         for kind, recorded in zip(parts.kinds, parts.recorded, strict=True)
         if recorded and kind not in (_ENCODER, _CROSS)
     )
-    texts, written = labels.texts, _readable(read.ids, tokenizer)
-    if not texts or len(texts) == read.n_prompt < n_keys:
+    texts, written = labels.texts, _readable(parts.ids, tokenizer)
+    if not texts or len(texts) == parts.n_prompt < n_keys:
         rest = written or tuple(f"x{i}" for i in range(n_keys))
-        texts = (*(texts or rest[: read.n_prompt]), *rest[read.n_prompt :])
-    marked = (*texts[: read.n_prompt], *map(Generated, texts[read.n_prompt :]))
-    real = (*labels.real, *range(read.n_prompt, n_keys)) if labels.real else ()
+        texts = (*(texts or rest[: parts.n_prompt]), *rest[parts.n_prompt :])
+    marked = (*texts[: parts.n_prompt], *map(Generated, texts[parts.n_prompt :]))
+    real = (*labels.real, *range(parts.n_prompt, n_keys)) if labels.real else ()
     return _Labels(marked[:n_keys], real), marked[n_keys:]
 
 

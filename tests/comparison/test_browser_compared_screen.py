@@ -30,7 +30,7 @@ def side(page: Page, name: str) -> None:
 
 def digits(page: Page) -> list[str]:
     """The digits in the cells of the large map."""
-    inside = page.locator(".screen .over > g text")
+    inside = page.locator(".screen .over .digits text")
     return [text for text in inside.all_text_contents() if text]
 
 

@@ -185,16 +185,9 @@ def modules(browser: Any, served: str) -> Iterator[Page]:
     """A page with the demo's modules in `window.demo`."""
     page = browser.new_page()
     page.goto(f"{served}/folder/LICENSES.txt")
-    names = ("number_text", "explain", "lab", "film", "numbers")
+    names = ("number_text", "explain", "lab", "film", "states")
     page.evaluate(
-        """async (paths) => { window.demo = Object.assign({}, ...await Promise.all(paths.map((path) => import(path))));
-            window.load = async (name) => { const script = await (await fetch(`states/${name}.js`)).text();
-              const text = JSON.parse(script.slice(script.indexOf(',') + 1, script.lastIndexOf(')')));
-              const zipped = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-              const stream = new Blob([zipped]).stream().pipeThrough(new DecompressionStream('gzip'));
-              const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
-              const size = new DataView(bytes.buffer).getUint32(0, true);
-              return { ...JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size))), arrays: bytes.subarray(4 + size) }; }; }""",
+        "async (paths) => { window.demo = Object.assign({}, ...await Promise.all(paths.map((path) => import(path)))); }",
         [f"../modules/{name}.js" for name in names],
     )
     yield page
@@ -245,7 +238,7 @@ def test_demo_explains_every_kind_of_cell_like_python(modules: Page, traces: Any
             head = dice.choice(state.heads or range(layer.n_heads)) if step.per_head else (state.heads or (0,))[0]
             cells.append([step.name, head, dice.randrange(rows), dice.randrange(columns)])
     actual = modules.evaluate(
-        """async ([name, cells]) => { const state = await load(name), lab = new demo.Lab(state), numbers = new demo.Numbers(state, {});
+        """async ([name, cells]) => { const lab = new demo.Lab(await demo.load(name)), numbers = lab.numbersOf({});
             return cells.map(([step, head, row, column]) => { const { shown, sign, short, from } = lab.explained({ step, head, row, column }, numbers);
               return [shown, sign, short, from]; }); }""",
         [state.name, cells],

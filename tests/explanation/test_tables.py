@@ -413,6 +413,13 @@ def test_any_text_gives_a_trace_or_sentence(text: str) -> None:
         assert len(trace.layers) == 1
 
 
+def test_records_of_other_keys_are_no_table() -> None:
+    # The cells of all keys in all records would be nine million.
+    records = [{f"k{i}": 1 for i in range(3_000)}, *[{}] * 3_000]
+    with pytest.raises(AttentionError):
+        opened(json.dumps(records), "x.json")
+
+
 DOCUMENTS = st.recursive(st.integers() | st.text(max_size=3) | st.none(), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["columns", "index", "data", "schema", "primaryKey", "a", "b"]), inner, max_size=4))  # fmt: skip
 
 

@@ -402,7 +402,7 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "a kind of its own": ("x.safetensors", tensors({"weights": {**ONE, "dtype": "F7"}}, b"1234"), "needs numbers of a type such as F32 or BF16; got “F7”"),
     "no JSON": ("x.json", b"{'weights': 1}", "“x.json” is not a valid JSON file"),
     "many names": ("x.json", b'{"a":1}' + b',{"a":1}' * 2**17, "131,073 names; a .json file may have 131,072"),
-    "a million brackets": ("x.json", b"[" * 10**6, f"numbers and texts in 1,000,000 lists; a .json file may have {archives.MAX_JSON_NUMBERS:,}"),
+    "a million brackets": ("x.json", b"[" * 10**6, f"numbers and texts in 1,000,000 lists; a .json file may have {archives._MAX_JSON_NUMBERS:,}"),
     "many brackets": ("x.json", b"[" * 10**5, "is not a valid JSON file"),
     "many numbers": ("x.json", b"[" + b"1," * 2**21 + b"1]", "2,097,153 numbers and texts in 1 lists"),
     "ragged": ("x.json", b'{"weights": [[1, 0], [1]]}', "“weights” in “x.json” needs only numbers, in lists of equal length on each level"),

@@ -71,7 +71,6 @@ LAYERS: dict[str, tuple[File, Any]] = {
     "exBERT": (in_json({"aa": {"att": A, "left": [{"text": t, "embedding": [1.0]} for t in ABCD], "right": [{"text": t} for t in ABCD]}}), A),
     "records of layers": (in_json({"tokens": ABCD, "layers": [{"layer": i, "attn": each} for i, each in enumerate(A)]}), A),
     "dictionaries of heads": (in_json({i: {h: A[i, h] for h in range(2)} for i in range(3)}), A),
-    "rows without the zeros of a causal map": (in_json({"weights": [[1.0], [0.25, 0.75], [0.5, 0.25, 0.25]]}), np.array([[[[1, 0, 0], [0.25, 0.75, 0], [0.5, 0.25, 0.25]]]])),
     "a list under the name of layers": (in_json({"tokens": ABCD, "layers": A}), A),
     "a generated token of all layers": (npz(A[:, None, :, -1:]), A[:, :, -1:]),
 }  # fmt: skip
@@ -262,6 +261,7 @@ def test_records_have_masks_of_their_own() -> None:
 
 REFUSED = {
     "a checkpoint": (npz(**{"h.0.attn.c_attn.weight": np.ones((4, 4)), "h.0.attn.c_proj.weight": np.ones((4, 4))}), "needs weights, or query, key and value, or scores; it has “h.0.attn.c_attn.weight” 4 × 4"),
+    "rows without the zeros of a causal map": (in_json({"weights": [[1.0], [0.25, 0.75]]}), "in lists of equal length on each level"),
     "nulls": (in_json({"weights": [[None, 1], [0, 1]]}), "needs only numbers"),
     "sentences that differ in number": (npz(query=drawn(2, 3, 2, 4, 4), key=drawn(2, 2, 2, 4, 4)), "needs the same number of sentences in each array; got query 3, key 2"),
     "a missing layer of a sentence": (npz(sentence_0_layer_0=A[0], sentence_0_layer_1=A[1], sentence_1_layer_0=A[0]), "has no array of weights for layer 1 of sentence 1"),

@@ -236,7 +236,7 @@ def test_student_reads_the_map_and_answers_beside_it_without_scrolling(
     student.locator(".lesson .chips label").first.click()
     act_and_settle(student, lambda: student.locator(".screen .word").nth(4).click())
     expect(student.locator(".lesson :checked")).to_have_count(1)
-    digits = student.locator(".screen .over g text").all_text_contents()
+    digits = student.locator(".screen .over .digits text").all_text_contents()
     largest = max(range(9), key=lambda k: int(digits[k] or 0))
     student.locator(".lesson .chips label").nth(largest).click()
     act_and_settle(student, answer.click)

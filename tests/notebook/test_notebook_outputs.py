@@ -26,13 +26,15 @@ from test_record_contract import BATCH, LENGTH, rows
 from test_record_multihead import WIDTH, make
 
 import attention
-from attention import AttentionConfig, File, MissingError, Trace, TypedText, explain, metrics
+from attention import AttentionConfig, Cell, File, MissingError, Trace, TypedText, explain, metrics
 from attention.comparison import compare
-from attention.export.packing import pack_trace
+from attention.demo.site import write
+from attention.export.packing import pack_state, pack_trace
+from attention.export.states import State
 from attention.formula.config import TEMPERATURE
 from attention.formula.override import Override
 from attention.notebook import bring_scripts, open_in_lab, output, show
-from attention.pictures.steps_view import factor_maps
+from attention.pictures.steps_view import lab_maps
 from attention.tutorials import NOTEBOOKS, Notebook
 
 OWL = "the owl asked the moon and the moon blinked"
@@ -144,7 +146,8 @@ def test_long_trace_is_packed_within_its_limit() -> None:
 def test_trace_without_page_arithmetic_offers_no_knobs() -> None:
     (layer,) = unpacked(pack_trace(owl(positions="alibi")))["layers"].values()
     assert [control["name"] for control in layer["controls"]] == ["head"]
-    assert {"scaled_scores", "biased_scores", "weights"} <= layer["lines"].keys()
+    assert "biased_scores" in layer["lines"]
+    assert {"scaled_scores", "weights"} <= set(layer["explained"])
 
 
 def test_output_offers_temperatures_of_the_pages() -> None:
@@ -381,23 +384,68 @@ def test_every_formula_is_explained_like_python(open_outputs: Any, name: str) ->
 
 @pytest.mark.browser
 def test_every_head_has_the_figures_of_python(open_outputs: Any, causal: Trace) -> None:
-    from attention.formula.names import Cell
-
     _, (frame,) = open_outputs(causal._repr_html_())
-    for step, head in (("weights", 3), ("query", 1), ("output", 2), ("masked_scores", 2)):
+    factors = ("weights", "query", "scores", "output", "masked_scores")
+    for view, step in (*(("factors", step) for step in factors), ("overview", "weights"), ("overview", "output")):
+        head = len(step) % 4  # any of them
         frame.evaluate(
-            "(knobs) => attentionOutput.set(knobs)", {"step": step, "head": head, "view": "factors", "q": 2, "k": 1}
+            "(knobs) => attentionOutput.set(knobs)", {"step": step, "head": head, "view": view, "q": 2, "k": 1}
         )
         settled(frame)
-        expected = factor_maps(causal, Cell(0, step, head, 2, 1))
+        expected = lab_maps(causal, Cell(0, step, head, 2, 1), view, "fixed")
         actual = frame.evaluate(
-            "() => document.querySelector('.figures').figureState.figures.map(({ layout }) => layout)"
+            "() => document.querySelector('.figures').figureState.figures.map(({ data: [{ zmin, zmax, colorbar }], layout }) => ({ ...layout, scale: [zmin, zmax], notes: colorbar?.ticktext }))"
         )
-        for drawn, wanted in zip(actual, (figure["layout"] for figure in expected), strict=True):
+        for drawn, figure in zip(actual, expected, strict=True):
+            heat, wanted = figure["data"][0], figure["layout"]
+            assert drawn["scale"] == [heat["zmin"], heat["zmax"]]
+            assert drawn.get("notes") == heat.get("colorbar", {}).get("ticktext")
             for key in ("title", "shapes", "annotations", "height"):
                 assert drawn.get(key) == wanted.get(key)
             assert drawn["meta"]["alt"] == wanted["meta"]["alt"]
             assert drawn["meta"]["file"] == wanted["meta"]["file"]
+
+
+SAME = State("same", "The same", "", {"text": OWL, "d_model": "32", "heads": "4", "mask": "causal"}, q=4, k=1)
+DRAWN_AND_SAID = """() => { const { figures } = document.querySelector('.figures').figureState;
+    const words = (name) => document.querySelector(name).innerText;
+    const plain = (value) => JSON.parse(JSON.stringify(value, (_, each) => (ArrayBuffer.isView(each) ? Array.from(each, String) : each)));
+    return { figures: plain(figures), line: words('.answer-line'), strip: words('.strip'),
+             labels: [...document.querySelectorAll('.controls label')].map(({ dataset, title }) => [dataset.name, title]) }; }"""
+
+
+def test_the_demo_packs_the_same(causal: Trace) -> None:
+    state, output = (
+        unpacked(content) for content in (pack_state(SAME), pack_trace(causal, Cell(0, "weights", 0, 4, 1)))
+    )
+    (of_state,), (of_output,) = state.pop("layers").values(), output.pop("layers").values()
+    assert {key for key in of_state if of_state[key] != of_output[key]} == {"controls", "source_label"}
+    assert {key for key in state if state[key] != output[key]} == {"link"}
+
+
+@pytest.mark.browser
+def test_the_demo_draws_and_says_the_same(
+    open_outputs: Any, open_page: Callable[..., Page], causal: Trace, tmp_path: Path
+) -> None:
+    write(tmp_path, states=(SAME,))
+    demo = open_page((tmp_path / "index.html").as_uri(), figure=False, bypass_csp=False).main_frame
+    _, (output,) = open_outputs(show(causal, q=4, k=1)._repr_html_())
+    knobs: dict[str, Any] = {}
+    for more in ({}, {"head": 2}, {"step": "scores", "view": "factors"}, {"temperature": 0.5, "step": "weights"}, {"mask": "none"},
+                 {"step": "head_output", "q": 7, "k": 3}, {"step": "output", "view": "overview"}, {"step": "value", "view": "factors"}):  # fmt: skip
+        knobs |= more
+        output.evaluate("(knobs) => attentionOutput.set(knobs)", knobs)
+        address = "&".join(["same", *(f"{key}={knobs[key]}" for key in knobs)])
+        demo.evaluate(
+            "(hash) => new Promise((done) => { addEventListener('hashchange', () => setTimeout(done), { once: true }); location.hash = hash; })",
+            address,
+        )
+        for frame in (demo, output):
+            frame.wait_for_function(
+                "() => { const state = document.querySelector('.figures')?.figureState; return state?.painted && state.painted === state.figures; }"
+            )
+        drawn, also_drawn = (frame.evaluate(DRAWN_AND_SAID) for frame in (demo, output))
+        assert drawn == also_drawn, more
 
 
 @pytest.mark.browser

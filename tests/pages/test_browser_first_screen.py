@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect
 
 from attention import AttentionConfig, TypedText, explain
 from attention.base.printed import format_number
+from attention.pictures.downsample import pool_blocks
 from attention.sources.registry import opening_source
 
 pytestmark = pytest.mark.browser
@@ -227,7 +228,12 @@ def test_any_script_is_typed_and_said(open_page: Open, server: str, text: str) -
 def test_many_words_have_rows_of_their_largest(open_page: Open, server: str) -> None:
     text = " ".join(f"w{i}" for i in range(150))
     page = open_page(f"{server}/?text={text.replace(' ', '+')}&mask=causal&q=140&k=3", sidebar=False)
-    weights = TypedText(text, AttentionConfig(mask="causal")).trace().layers[0]["weights"][0, 140]
+    matrix = TypedText(text, AttentionConfig(mask="causal")).trace().layers[0]["weights"][0]
+    weights = matrix[140]
+    # The page computes the map, and finds the cell of each block.
+    np.testing.assert_allclose(painted(page), pool_blocks(matrix.numpy(), 4, 4), rtol=1e-5, atol=1e-9)
+    found = page.evaluate("document.querySelector('.screen').firstScreen.numbers.cellOfBlock('share', 35, 2)")
+    assert matrix[found[0], found[1]] == matrix[140:144, 8:12].max()
     bars = page.locator(".screen .stage rect.bar[data-k]").evaluate_all(
         "(bars) => [...new Set(bars.map(({ dataset }) => Number(dataset.k)))]"
     )
@@ -257,7 +263,7 @@ def test_projected_map_has_large_digits_and_words(
 ) -> None:
     page = open_page(f"{server}/?{link}&present=temperature.mask", viewport={"width": width, "height": height})
     texts = page.locator(".screen .over text").evaluate_all(
-        "(texts) => texts.map((text) => [text.textContent, parseFloat(getComputedStyle(text).fontSize), Boolean(text.closest('g'))])"
+        "(texts) => texts.map((text) => [text.textContent, parseFloat(getComputedStyle(text).fontSize), Boolean(text.closest('.digits'))])"
     )
     digits = [size for _, size, inside in texts if inside]
     # Where the last word above the map would leave it, it ends in an ellipsis.

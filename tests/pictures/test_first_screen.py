@@ -111,6 +111,18 @@ def test_many_tokens_are_blocks_whose_numbers_are_in_the_matrix() -> None:
     assert set(weights.topk(4).indices.tolist()) <= set(screen["vectors"]["value"]["at"])
 
 
+def test_of_many_tokens_the_page_is_sent_no_matrix_that_it_computes() -> None:
+    trace = typed(LONG, mask="causal").trace()
+    screens_of = [
+        first_screen(trace, Cell(0, "weights", 3, 75, 50), (75, 50), About("here"), computable=steps)
+        for steps in ((), ("scores", "weights"))
+    ]
+    for whole, term in zip(*(screen["terms"] for screen in screens_of), strict=True):
+        computed = term["step"] in ("scores", "weights")
+        assert term.keys() == (whole.keys() - {"limit", "z", "offsets", "row"} if computed else whole.keys())
+        assert all(term[key] == whole[key] for key in ("name", "shown", "sign", "short", "block"))
+
+
 def test_a_source_without_queries_has_the_terms_that_it_has() -> None:
     trace = Matrices(scores=((8.0, 2.0), (4.0, 0.0)), value=((1.0,), (2.0,))).trace()
     screen = first_screen(trace, Cell(0, "weights", 0, 1, 0), (1, 0), About("here"))

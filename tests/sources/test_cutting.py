@@ -305,7 +305,7 @@ def test_dropout_mask_multiplies_weights_and_is_explained_written_and_carried() 
     ):
         Matrices(**QKV, dropout_mask=((1.0,),)).trace()
     dropped = TypedText("a b c", AttentionConfig(d_model=8, n_heads=2, dropout=0.5)).trace()
-    carried_over = matrices_of_layer(dropped, 0)
+    carried_over = matrices_of_layer(dropped.layers[0])
     assert carried_over is not None
     continued = Matrices(**carried_over.matrices).trace().layers[0]
     np.testing.assert_allclose(continued["output"].numpy(), dropped.layers[0]["output"].numpy(), atol=2e-6)

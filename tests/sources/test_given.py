@@ -12,8 +12,8 @@ import torch
 from attention import AttentionConfig, AttentionError, Layer, Matrices, TypedText
 from attention.files.matrix_text import format_matrix, parse_matrix, parse_text
 from attention.formula.formula import Formula
+from attention.sources.matrices import SYMBOLS
 from attention.sources.matrix_fields import _LayerAsMatrices, describe_sizes, matrices_of_layer, resize_to_fit
-from attention.sources.split_heads import SYMBOLS
 
 CARRIED_STEPS = ("query", "key", "value", "scores", "scaled_scores", "masked_scores", "weights", "head_output")
 
@@ -51,7 +51,7 @@ def assert_same(original: Layer, copy: Layer, rounding: float) -> None:
 )
 def test_several_heads_keep_their_output_and_their_normalizer(knobs: dict[str, Any]) -> None:
     trace = TypedText("a b c d", AttentionConfig(d_model=8, n_heads=4, **knobs)).trace()
-    carried_over = matrices_of_layer(trace, 0)
+    carried_over = matrices_of_layer(trace.layers[0])
     assert carried_over is not None
     assert bool(carried_over.omissions) == ("positions" in knobs and knobs["positions"] == "rope")
     copy = continued(carried_over).trace().layers[0]
@@ -63,13 +63,13 @@ def test_padding_and_a_custom_divisor_carry_over() -> None:
     padded = TypedText(
         "a b c d\na b", AttentionConfig(d_model=4, n_heads=1, mask="causal"), sequence=1, pad=True
     ).trace()
-    carried_over = matrices_of_layer(padded, 0)
+    carried_over = matrices_of_layer(padded.layers[0])
     assert carried_over is not None
     assert carried_over.knobs["mask"] == "custom"
     assert torch.equal(continued(carried_over).trace().layers[0]["mask"], padded.layers[0]["mask"])
     layer = padded.layers[0]
     other = replace(layer, formula=replace(layer.formula or Formula(), divisor=3.0))
-    carried_over = matrices_of_layer(replace(padded, layers=(other,)), 0)
+    carried_over = matrices_of_layer(other)
     assert carried_over is not None
     assert (carried_over.knobs["divisor"], carried_over.knobs["scaled"]) == (3.0, True)
     assert_same(other, continued(carried_over).trace().layers[0], 4e-6)

@@ -101,7 +101,7 @@ def test_way_to_a_source_and_back_restores_its_formula(history, other):
 
 def read(state):
     checked = state.texts.keys() - state.unread
-    reader = Reader(state.texts, LIMITS, checked=checked, wishes=state.wishes)
+    reader = Reader(state.texts, LIMITS, checked=checked, wished=state.wishes)
     config = read_source(reader).config
     texts = {key: str(field.value) for key, field in reader.fields.items() if key in ("d_model", "heads")}
     return config.n_heads, [*reader.notes.values()], apply(state, Settle(texts, reader.wishes))

@@ -242,7 +242,7 @@ def test_snapshot_between_two_pictures_is_trained_on_demand(monkeypatch):
     )
     with pytest.raises(ConfigError, match="from 0 to 50; got 51"):
         Trained("copy", steps=50, at=51).trace()
-    monkeypatch.setattr("attention.training.learning.SECONDS", 0)
+    monkeypatch.setattr("attention.training.learning._SECONDS", 0)
     with pytest.raises(ConfigError, match="too long here"):
         Trained("copy", seed=99).trace()
 

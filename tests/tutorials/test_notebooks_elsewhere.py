@@ -16,7 +16,7 @@ from test_pages import PAGES, PICKING, drawn, opened, said
 from test_sources_on_pages import editor, step
 from test_what_if import TURNED
 
-from attention import AttentionConfig, File, Layer, Override, Trace, TypedText
+from attention import AttentionConfig, File, Layer, Override, TypedText
 from attention.files import array_writer
 from attention.formula.mask import Mask
 from attention.pictures.live_inputs import live_inputs
@@ -120,7 +120,7 @@ def test_every_notebook_continues_with_all_heads_to_the_same_digits(name: str) -
         layer = trace.layers[0]
         # The notebook rounds its queries to single precision; here they keep their digits.
         rounding = 2e-6 * max(1.0, float(layer["scores"].abs().max()))
-        carried_over = matrices_of_layer(trace, 0)
+        carried_over = matrices_of_layer(trace.layers[0])
         assert carried_over is not None
         copy = continued(carried_over).trace()
         assert [token.replace(" ", "_") for token in trace.tokens] == list(copy.tokens)
@@ -129,20 +129,20 @@ def test_every_notebook_continues_with_all_heads_to_the_same_digits(name: str) -
 
 
 def test_continuing_reports_what_does_not_carry_over() -> None:
-    unscaled = matrices_of_layer(Notebook("heatmaps-unscaled").trace(), 0)
+    unscaled = matrices_of_layer(Notebook("heatmaps-unscaled").trace().layers[0])
     assert unscaled is not None
     assert unscaled.knobs["scaled"] is False
     assert "no softmax" in unscaled.omissions[0]
     for name in ("multi-head", "averaging-trick", "self-attention-class"):
-        carried_over = matrices_of_layer(Notebook(name).trace(), 0)
+        carried_over = matrices_of_layer(Notebook(name).trace().layers[0])
         assert carried_over is not None
         assert carried_over.omissions == ()
-    assert matrices_of_layer(Trace(("a",), (Layer(recorded={"weights": torch.ones(1, 1, 1)}),)), 0) is None
+    assert matrices_of_layer(Layer(recorded={"weights": torch.ones(1, 1, 1)})) is None
 
 
 def test_overridden_notebook_continues_with_its_overrides() -> None:
     trace = Notebook("multi-head", 0, Override(mask="window", window=1, temperature=0.5, scaled=False)).trace()
-    carried_over = matrices_of_layer(trace, 0)
+    carried_over = matrices_of_layer(trace.layers[0])
     assert carried_over is not None
     knobs = {name: carried_over.knobs[name] for name in ("mask", "window", "temperature", "scaled", "divisor")}
     assert knobs == {"mask": "window", "window": 1, "temperature": 0.5, "scaled": False, "divisor": None}

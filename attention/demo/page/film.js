@@ -1,11 +1,10 @@
 // A training, frame by frame. Its training data are not stored: only the weights of each frame are.
 
 import { explain } from "./explain.js";
-import { asBytes, matrixOf } from "./packed_state.js";
+import { asBytes, matrixOf } from "./packed.js";
 import { formatNumber } from "./number_text.js";
 import { markCell } from "./figure_updates.js";
-
-const toIndex = (value, count) => Math.min(Math.max(0, Math.trunc(Number(value)) || 0), count - 1);
+import { toIndex } from "./lab.js";
 
 export class Film {
   constructor(state) {

@@ -1,4 +1,4 @@
-// Adapts Python's figures of a state to the chosen cell and the current knobs.
+// Adapts Python's figures to the chosen cell and the current knobs.
 
 import { isHidden } from "./kernel.js";
 import { formatNumber } from "./number_text.js";
@@ -27,7 +27,7 @@ export function markCell({ layout }, [rowSide, columnSide], cell, color) {
 }
 
 // Sets the colour range and its labels, as attention.pictures.scales.color_keys writes them beside the bar.
-function setColorRange(heat, magnitude) {
+export function setColorRange(heat, magnitude) {
   const [low, high] = [-magnitude || -1, magnitude || 1];
   const tickvals = [low, 0, high];
   const ticktext = tickvals.map((value) => String(Number(value.toPrecision(3))));

@@ -1,19 +1,22 @@
-// A state with its views, as the Lab shows it: here the page answers clicks and changed knobs itself, as Python does in the Lab.
+// One layer of a packed trace with its views, as the Lab shows it: here the page answers clicks and changed knobs itself, as Python does in the Lab.
 
 import { explain } from "./explain.js";
-import { asBytes, MoreArrays } from "./packed_state.js";
+import { asBytes, MoreArrays } from "./packed.js";
 import { Numbers } from "./numbers.js";
 import { formatNumber } from "./number_text.js";
-import { applyChanges, markCell } from "./figure_updates.js";
+import { applyChanges, markCell, setColorRange } from "./figure_updates.js";
 import { drawOverPicture } from "./picture_redraw.js";
 
-const toIndex = (value, count) => Math.min(Math.max(0, Math.trunc(Number(value)) || 0), count - 1);
+export const toIndex = (value, count) => Math.min(Math.max(0, Math.trunc(Number(value)) || 0), count - 1);
+
+const viewName = ({ view, step }) => `${view} ${step}`;
 
 export class Lab {
-  constructor(state) {
+  /** @param packed the trace as attention/export/packing.py packed it @param layer the index of the layer, as a text */
+  constructor({ layers, arrays, grids, outline, link, layer: first }, layer = first) {
+    const state = { ...layers[layer], arrays, grids, outline, link };
     this.state = state;
-    const { controls } = Object.values(state.views)[0].message;
-    this.controls = controls.filter(({ name }) => name !== "head");
+    this.controls = state.controls.filter(({ name }) => name !== "head");
     this.initial = { ...state.initial, ...Object.fromEntries(this.controls.map(({ name, value }) => [name, value])) };
   }
 
@@ -29,7 +32,7 @@ export class Lab {
     }
     if (!state.heads.includes(Number(knobs.head))) knobs.head = initial.head;
     if (!state.steps[knobs.step]) knobs.step = initial.step;
-    if (!state.views[this.viewName(knobs)]) knobs.view = "factors";
+    if (!state.views[viewName(knobs)]) knobs.view = "factors";
     const { rows, columns } = state.steps[knobs.step];
     return { ...knobs, q: String(toIndex(knobs.q, rows)), k: String(toIndex(knobs.k, columns)) };
   }
@@ -39,15 +42,13 @@ export class Lab {
     return Object.fromEntries(Object.entries(knobs).filter(([name, value]) => String(value) !== this.initial[name]));
   }
 
-  // The query of the same state in the Lab.
+  // The query of the same picture in the Lab.
   labQuery(knobs) {
     const { layer, ...others } = knobs;
     const query = { ...(layer === "0" ? {} : { layer }), ...others };
     if (query.view === "heads") delete query.view;
     return new URLSearchParams({ ...this.state.link, ...query });
   }
-
-  viewName({ view, step, head }) { return `${view} ${step} ${head}`; }
 
   // The knobs that a click sets, as in attention.pictures.steps_view.cell_of_click.
   clicked(knobs, { step, x, y, head }) {
@@ -57,22 +58,38 @@ export class Lab {
       return { step: "head_output", head: String(state.heads[Math.floor(x / columns)]), q: String(y), k: String(x % columns) };
     }
     if (state.steps[step]) return { step, q: String(y), k: String(x), ...(head === undefined ? {} : { head: String(head) }) };
-    const view = state.views[this.viewName(knobs)];
-    const index = view.message.figures.findIndex(({ layout }) => layout.meta.step === step);
+    const { marked } = state.views[viewName(knobs)];
+    const index = this.figures(knobs).findIndex(({ layout }) => layout.meta.step === step);
     const cell = [knobs.q, knobs.k];
-    view.marked[index]?.forEach((side, i) => { if (side === 0 || side === 1) cell[side] = String([y, x][i]); });
+    marked[index]?.forEach((side, i) => { if (side === 0 || side === 1) cell[side] = String([y, x][i]); });
     return { q: cell[0], k: cell[1] };
   }
 
   numbersOf(knobs) { return new Numbers(this.state, knobs); }
+
+  // The figures of a view, as Python packed them.
+  figures(knobs) {
+    const { figures, heads, views } = this.state;
+    return views[viewName(knobs)].figures[heads.indexOf(Number(knobs.head))].map((index) => figures[index]);
+  }
 
   // The message for the figure, and the numbers behind it.
   message(knobs) {
     const { state } = this;
     const numbers = this.numbersOf(knobs);
     const cell = { step: knobs.step, head: Number(knobs.head), row: Number(knobs.q), column: Number(knobs.k) };
-    const { message, marked } = state.views[this.viewName(knobs)];
-    const header = structuredClone(message);
+    const { marked, limits, strip } = state.views[viewName(knobs)];
+    const header = structuredClone({
+      figures: this.figures(knobs),
+      names: state.labels,
+      sources: [],
+      live: state.live && { ...state.live, head: cell.head },
+      controls: state.controls.filter(({ name }) => name !== "head" || knobs.view !== "heads"),
+      strip,
+      override: this.overrideNote(numbers),
+      line: this.line(cell, numbers),
+      defaults: null, defer_rest: false, large: false, film_frame: 0, session: "", key: "", act_number: null,
+    });
     const arrays = new MoreArrays(state.arrays);
     header.figures.forEach((figure, i) => {
       if (figure.layout.meta.packed) {
@@ -80,6 +97,7 @@ export class Lab {
         return;
       }
       if (numbers.changes) applyChanges(figure, numbers);
+      if (limits?.[i]) setColorRange(figure.data[0], limits[i]);
       markCell(figure, marked[i], cell, state.outline);
     });
     if (header.live) {
@@ -87,8 +105,6 @@ export class Lab {
       if (numbers.changes?.mask) Object.assign(header.live.mask, numbers.changes.mask);
     }
     for (const control of header.controls) control.value = String(knobs[control.name]);
-    header.override = this.overrideNote(numbers);
-    header.line = this.line(cell, numbers);
     return { bytes: asBytes(header, arrays.all), numbers };
   }
 
@@ -128,18 +144,21 @@ export class Lab {
     };
   }
 
-  // The arithmetic of a cell: as Python packed it, or written by the page.
+  // The arithmetic of a cell: as Python packed it, written by the page, or none where neither can.
   explained(cell, numbers) {
-    const packed = this.state.lines[cell.step];
-    if (!packed) {
-      const { steps } = this.state;
-      const explanation = explain(numbers, cell);
-      const cells = explanation.from.filter(([name]) => steps[name]); // parameters are not computed
-      return { ...explanation, from: cells.map(([name, head, ...position]) => [name, steps[name].per_head ? head : 0, ...position]) };
+    const { lines, explained, steps, heads } = this.state;
+    const packed = lines[cell.step];
+    if (packed && !numbers.isChanged(cell.step)) {
+      const ofHead = packed.length > 1 ? packed[heads.indexOf(cell.head)] : packed[0];
+      const [shown, sign, short, from] = ofHead[cell.row * steps[cell.step].columns + cell.column];
+      return { shown, sign, short, from };
     }
-    const lines = packed.length > 1 ? packed[this.state.heads.indexOf(cell.head)] : packed[0];
-    const [value, sign, short, from] = lines[cell.row * this.state.steps[cell.step].columns + cell.column];
-    return { shown: value, sign, short, from };
+    if (!explained.includes(cell.step)) {
+      return { shown: formatNumber(numbers.at(cell.step, cell.head, cell.row, cell.column)), sign: "=", short: "", from: [] };
+    }
+    const { from, ...explanation } = explain(numbers, cell);
+    const cells = from.filter(([name]) => steps[name]); // parameters are not computed
+    return { ...explanation, from: cells.map(([name, head, ...place]) => [name, steps[name].per_head ? head : 0, ...place]) };
   }
 
   // The numbers of the chosen step as rows of texts, with the labels of rows and columns.

@@ -1,16 +1,15 @@
-// The numbers of a state's steps for the current knobs: Python's, or computed in the page after a knob changed.
+// The numbers of a layer's steps for the current knobs: Python's, or computed in the page, after a knob changed or where Python
+// sent only Q and K, because the text is long.
 
 import { unpack } from "./message.js";
 import { LiveLayer } from "./live_layer.js";
-import { asBytes, matrixOf } from "./packed_state.js";
-
-const LIVE_STEPS = ["scaled_scores", "masked_scores", "weights", "head_output", "output"];
+import { asBytes, matrixOf } from "./packed.js";
 
 // The mask in the form of the kernel.
 const maskOf = ({ mask, window, prefix }) => ({ kind: mask, window: Number(window), prefix: Number(prefix) });
 
 export class Numbers {
-  /** The state as Python packed it, see packed_state.js. */
+  /** The layer as Python packed it, with the arrays. */
   state;
   /** The knobs that differ from the packed ones, in the form of `LiveLayer`; null if none differ. */
   changes = null;
@@ -19,8 +18,7 @@ export class Numbers {
 
   constructor(state, knobs) {
     this.state = state;
-    const [view] = Object.values(state.views);
-    const packed = Object.fromEntries(view.message.controls.map(({ name, value }) => [name, value]));
+    const packed = Object.fromEntries(state.controls.map(({ name, value }) => [name, value]));
     const differs = (name) => knobs[name] !== undefined && Number(knobs[name]) !== Number(packed[name]);
     const changes = {};
     if (differs("temperature")) changes.temperature = Number(knobs.temperature);
@@ -28,6 +26,8 @@ export class Numbers {
     if (knobsNow.mask && knobsNow.mask !== packed.mask) changes.mask = maskOf(knobsNow);
     if (knobsNow.mask?.includes("window") && differs("window")) changes.mask = maskOf(knobsNow);
     if (knobsNow.mask === "prefix" && differs("prefix")) changes.mask = maskOf(knobsNow);
+    if (changes.mask) changes.mask.real = state.live.mask.real; // padding stays hidden
+    if (changes.mask?.kind === "own") Object.assign(changes.mask, state.live.mask);
     if (Object.keys(changes).length) this.changes = changes;
   }
 
@@ -50,8 +50,7 @@ export class Numbers {
   // The live layer with this head as its current head, for the current knobs.
   liveLayerOf(head) {
     if (!this.liveLayers.has(head)) {
-      const { message } = Object.entries(this.state.views).find(([name]) => name.endsWith(` ${head}`))[1];
-      const { live } = unpack(asBytes({ live: message.live, figures: [], names: [] }, this.state.arrays));
+      const { live } = unpack(asBytes({ live: { ...this.state.live, head }, figures: [], names: [] }, this.state.arrays));
       const layer = new LiveLayer(live);
       if (this.changes) layer.update(this.changes);
       this.liveLayers.set(head, layer);
@@ -68,13 +67,14 @@ export class Numbers {
     return this.matrices.get(key);
   }
 
+  // Whether the knobs have changed a step, so that what Python packed of it is no longer valid.
+  isChanged(step) { return Boolean(this.changes) && step !== "scores" && this.state.computable.includes(step); }
+
   // One number; a hidden score is −∞.
   at(step, head, row, column) {
-    if (this.changes && LIVE_STEPS.includes(step)) {
-      const number = this.liveLayerOf(this.heads.includes(head) ? head : this.heads[0]).numberAt(step, row, column);
-      return Number.isNaN(number) ? -Infinity : number;
-    }
-    return this.packedNumber(step, head, row, column);
+    if (!this.isChanged(step) && this.state.numbers[step]) return this.packedNumber(step, head, row, column);
+    const number = this.liveLayerOf(this.heads.includes(head) ? head : this.heads[0]).numberAt(step, row, column);
+    return Number.isNaN(number) ? -Infinity : number;
   }
 
   // One of Python's numbers.

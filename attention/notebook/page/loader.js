@@ -82,7 +82,7 @@
     if (data?.attentionLab === "need" && data.hash === hash && packed) source.postMessage({ attentionLab: "scripts", hash, packed }, "*");
     if (data?.attentionLab === "have" && data.hash === hash && !packed) source.postMessage({ attentionLab: "need", hash }, "*");
     if (data?.attentionLab === "scripts" && data.hash === hash && !packed && data.packed instanceof Uint8Array) start(data.packed);
-    if (data?.attentionLab === "set" && source === window.parent) output?.set(data.knobs, false);
+    if (data?.attentionLab === "set" && source === window.parent) output?.set(data.knobs);
     if (data?.attentionLab === "write" && source === window.parent) output?.write?.(data.arithmetic);
   });
 

@@ -2,58 +2,26 @@
 
 import render from "./figure.js";
 import { create } from "./elements.js";
-import { TraceLayer } from "./trace_layer.js";
+import { unpackTrace } from "./packed.js";
+import { Player } from "./player.js";
 
-// Unpacks the length of a header (uint32), the header (JSON), and the arrays.
-function unpackHeader(bytes) {
-  const size = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
-  return { ...JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size))), arrays: bytes.slice(4 + size) };
-}
-
-/** A trace: the layers that Python packed, one of them drawn. `onChange` hears every change of a knob or a cell. */
-class TraceOutput {
-  constructor(root, bytes, onChange) {
-    const { arrays, ...packed } = unpackHeader(bytes);
-    Object.assign(this, { root, packed, arrays, onChange, layers: new Map() });
-    this.layer = packed.layer;
-    this.knobs = this.current.validated(packed.initial);
-    this.note();
+/** A trace, which tells the page around it what a user changes. */
+class TraceOutput extends Player {
+  constructor(root, bytes, tell) {
+    super(root, unpackTrace(bytes));
+    this.tell = tell;
+    const texts = [this.packed.about, this.packed.left_out].filter(Boolean);
+    root.querySelector(".about").replaceChildren(...texts.map((text) => create("p", { textContent: text })));
     this.draw();
   }
 
-  get current() {
-    if (!this.layers.has(this.layer)) this.layers.set(this.layer, new TraceLayer(this.packed.layers[this.layer], { arrays: this.arrays, grids: this.packed.grids }));
-    return this.layers.get(this.layer);
-  }
-
-  // Applies knobs, as texts; a layer that was not packed is ignored.
-  set(changes, tell = true) {
-    const texts = Object.fromEntries(Object.entries(changes).map(([name, value]) => [name, String(value)]));
-    if (this.packed.layers[texts.layer]) this.layer = texts.layer;
-    const knobs = this.current.validated({ ...this.knobs, ...texts });
-    const isSame = Object.entries(knobs).every(([name, value]) => String(this.knobs[name]) === String(value));
-    if (isSame) return;
-    this.knobs = knobs;
-    this.draw();
-    if (tell) this.onChange(this.values());
-  }
-
-  // The chosen cell and the knobs, as Python reads them.
-  values() {
-    const line = this.root.querySelector(".answer-line .number")?.textContent ?? "";
-    return { ...this.knobs, layer: this.layer, shown: line };
-  }
-
-  act({ knob, cell }) {
-    if (knob) this.set(knob);
-    if (cell) this.set(this.current.clicked(this.knobs, cell));
+  changed() {
+    const shown = this.root.querySelector(".answer-line .number")?.textContent ?? "";
+    this.tell({ ...this.knobs, layer: this.layer, shown });
   }
 
   draw() {
-    const { bytes, numbers } = this.current.message(this.knobs);
-    this.numbers = numbers;
-    const host = { act: (action) => this.act(action), isLate: () => false, requestRest() {} };
-    render({ data: bytes, parentElement: this.root, setTriggerValue() {} }, host);
+    super.draw();
     if (this.arithmetic) this.write(this.arithmetic);
   }
 
@@ -65,11 +33,6 @@ class TraceOutput {
       && String(arithmetic.layer) === this.layer;
     const written = this.root.querySelector(".answer-line .arithmetic");
     if (isCurrent && short && written && !written.textContent && this.root.querySelector(".answer-line .number").textContent === shown) written.textContent = `${sign} ${short}`;
-  }
-
-  note() {
-    const texts = [this.packed.about, this.packed.left_out].filter(Boolean);
-    this.root.querySelector(".about").replaceChildren(...texts.map((text) => create("p", { textContent: text })));
   }
 }
 
@@ -89,7 +52,5 @@ class Figures {
 }
 
 window.attentionLab = {
-  open: (root, kind, bytes, onChange = () => {}) => (
-    kind === "trace" ? new TraceOutput(root, bytes, onChange) : new Figures(root, bytes)
-  ),
+  open: (root, kind, bytes, tell = () => {}) => (kind === "trace" ? new TraceOutput(root, bytes, tell) : new Figures(root, bytes)),
 };

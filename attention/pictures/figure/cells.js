@@ -96,11 +96,26 @@ function toShades(z, shadeOf) {
   return { shades, gaps };
 }
 
+// Paints cells on a canvas, a pixel each, which its style enlarges.
+export function paintPixels(canvas, heat) {
+  const { z, zmin, zmax } = heat;
+  const colors = palette(heat, zmax);
+  const { shades } = toShades(z, shadeFunction(heat, zmin, zmax));
+  const image = new ImageData(z[0].length, z.length);
+  shades.forEach((shade, i) => {
+    for (let channel = 0; channel < 3; channel += 1) image.data[4 * i + channel] = colors[3 * shade + channel];
+    image.data[4 * i + 3] = shade && 255;
+  });
+  if (canvas.width !== image.width || canvas.height !== image.height) Object.assign(canvas, { width: image.width, height: image.height });
+  canvas.getContext("2d").putImageData(image, 0, 0);
+}
+
 // Repaints the cells; returns false, without changes, if Plotly must draw the map. This relies on Plotly 4's internal
 // state of a heatmap; if another version throws here, `paint` lets Plotly draw.
-export function repaint(element, { z, zmin, zmax, colorbar, x0 = 0, dx = 1, y0 = 0, dy = 1 }) {
-  const [heat] = element.data;
-  const group = element.querySelector(".heatmaplayer .hm");
+export function repaint(element, { z, zmin, zmax, colorbar, x0 = 0, dx = 1, y0 = 0, dy = 1 }, index = 0) {
+  const heat = element.data[index];
+  const { xaxis: x = "x", yaxis: y = "y" } = heat;
+  const group = element.querySelector(`.${x}${y} .heatmaplayer .hm`);
   const image = group?.querySelector("image");
   if (!image?.style.imageRendering) return false;
   const columns = z[0].length;
@@ -128,7 +143,7 @@ export function repaint(element, { z, zmin, zmax, colorbar, x0 = 0, dx = 1, y0 =
   }
   // The data for Plotly's hover and its next drawing after a zoom. Here a gap is undefined: Plotly would draw a NaN in
   // a colour and show it in the hover.
-  const [[cells]] = element.calcdata;
+  const [cells] = element.calcdata[index];
   const gapToUndefined = (number) => (Number.isNaN(number) ? undefined : number);
   cells.z = gaps ? z.map((row) => Array.from(row, gapToUndefined)) : z;
   for (const trace of [heat, cells.trace]) {

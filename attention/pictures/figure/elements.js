@@ -5,6 +5,15 @@ export function create(tag, properties = {}, ...children) {
   return element;
 }
 
+const written = new WeakMap();
+
+// Writes the content of an element where it is another than it wrote last: what is written is laid out anew.
+export function write(element, content) {
+  if (written.get(element) === content) return;
+  written.set(element, content);
+  element.innerHTML = content;
+}
+
 // A field for a whole number: a valid number goes to `commit`, an invalid one is replaced by the last committed value.
 export function numberField(properties, commit) {
   const field = create("input", { type: "number", step: 1, required: true, ...properties });

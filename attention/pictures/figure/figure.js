@@ -154,6 +154,9 @@ async function paintBelow(state) {
   }
 }
 
+// After the next frame is painted, or soon where none is.
+const painted = () => new Promise((go) => { requestAnimationFrame(() => setTimeout(go)); setTimeout(go, BELOW_DELAY); });
+
 // Requests the rest of the page, after Python answered with the maps alone, they are painted, and no change follows.
 function requestRest(state, host) {
   state.cancelRest();
@@ -243,7 +246,8 @@ export default function render(message, host) {
   loadPlotly().then(async () => {
     for (const [i, figure] of sent.figures.entries()) {
       if (state.figures !== sent.figures) return; // a newer message arrived meanwhile
-      await draw(state, state.pictures[i], figure, send);
+      if (sent.screen && isBelow(state.pictures[i])) await painted(); // nobody sees it, and it would delay the first screen
+      if (state.figures === sent.figures) await draw(state, state.pictures[i], figure, send);
     }
     requestWindows(state, send);
     state.painted = sent.figures;

@@ -220,11 +220,11 @@
  * @typedef {object} Term
  * @property {string} name match, scale, hide, share or collect
  * @property {string} step the step that it shows
- * @property {number} limit where its colours end
  * @property {string} shown the number of the chosen pair
  * @property {string} sign
  * @property {string} short its arithmetic
- * @property {number[][]} z its matrix, of many tokens in blocks
+ * @property {number} [limit] where its colours end; without it and `z` the page computes the matrix
+ * @property {number[][]} [z] its matrix, of many tokens in blocks
  * @property {number[][]} [offsets] the offset of each number in its block
  * @property {number[]} [block] rows and columns of a block
  * @property {number[]} [row] the row of the chosen query, where there are blocks

@@ -12,25 +12,25 @@ export function clipRange([from, to], size) {
   return low < high ? [low, high] : [0, size];
 }
 
-// The number of largest magnitude in each block × block square; NaN where a square has none. If rows repeat, `matrix` has
-// the distinct rows, and `index` the row of each query.
-export function poolBlocks(matrix, columns, block, [top, bottom], [left, right], index = null) {
+// The number of largest magnitude in each block of `across` columns and as many or `down` rows; NaN where a block has none. If rows
+// repeat, `matrix` has the distinct rows, and `index` the row of each query.
+export function poolBlocks(matrix, columns, across, [top, bottom], [left, right], index = null, down = across) {
   const rowAt = (row) => (index ? index[row] : row);
-  if (block === 1) {
+  if (across === 1 && down === 1) {
     const cut = (row) => matrix.subarray(rowAt(row) * columns + left, rowAt(row) * columns + right);
     return Array.from({ length: bottom - top }, (_, i) => cut(top + i));
   }
-  const outRows = Math.ceil((bottom - top) / block);
-  const outColumns = Math.ceil((right - left) / block);
+  const outRows = Math.ceil((bottom - top) / down);
+  const outColumns = Math.ceil((right - left) / across);
   const count = matrix.length / columns;
   const pooledRows = new matrix.constructor(count * outColumns); // every row, pooled along its columns
   const isPooled = new Uint8Array(count);
   const out = Array.from({ length: outRows }, () => new matrix.constructor(outColumns).fill(NaN));
   for (let i = 0; i < bottom - top; i += 1) {
     const row = rowAt(top + i);
-    const outRow = out[Math.floor(i / block)];
+    const outRow = out[Math.floor(i / down)];
     if (!isPooled[row]) {
-      poolRow(matrix, row * columns + left, row * columns + right, block, pooledRows, row * outColumns);
+      poolRow(matrix, row * columns + left, row * columns + right, across, pooledRows, row * outColumns);
       isPooled[row] = 1;
     }
     for (let cell = 0, j = row * outColumns; cell < outColumns; cell += 1, j += 1) {

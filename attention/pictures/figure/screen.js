@@ -2,8 +2,9 @@
 // the chosen pair, and the film that shows how its number is made. Rests, film, stills and links are one function of the time t, from
 // 0 to 5: scene i ends at i + 1, and a term at rest is the last moment of its scene.
 
-import { create } from "./elements.js";
-import { Look, css, mix } from "./screen_look.js";
+import { paintPixels } from "./cells.js";
+import { create, write } from "./elements.js";
+import { css, lookOf, mix } from "./screen_look.js";
 import { LargeMap, escape } from "./screen_map.js";
 import { Numbers, SCENES, caption, clamp, ease, headline, largestAt, percent, points, said, signed } from "./screen_numbers.js";
 import { Stage, arithmetic } from "./screen_stage.js";
@@ -76,6 +77,7 @@ export class FirstScreen {
     const scrub = this.part(".track input");
     scrub.addEventListener("input", () => this.seek(Number(scrub.value)));
     scrub.addEventListener("change", () => this.report());
+    this.part(".arcs").addEventListener("click", ({ target }) => this.choose({ k: Number(target.parentElement.dataset.k) }));
     root.addEventListener("pointerdown", (event) => { if (this.playing && !event.target.closest(".film")) this.stop(); }, true);
     root.addEventListener("keydown", (event) => this.key(event));
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
@@ -91,6 +93,7 @@ export class FirstScreen {
     const previous = this.sent;
     const numbers = new Numbers(sent, live);
     const isSame = previous && ["queries", "keys"].every((name) => String(previous[name]) === String(sent[name]));
+    const saysTheSame = isSame && !over && !this.over && ["sentence", "sequences", "sequence"].every((name) => JSON.stringify(previous[name]) === JSON.stringify(sent[name]));
     Object.assign(this, { sent, numbers, live, isProjected, over, q: sent.q, k: sent.k, column: sent.column });
     this.root.classList.toggle("projected", isProjected);
     this.root.classList.toggle("compares", Boolean(sent.compared));
@@ -102,7 +105,7 @@ export class FirstScreen {
     const base = this.unchanged;
     if (!sent.compared && sent.changes?.length && base && base.sent.head === sent.head && base.sent.layer === sent.layer && base.m === numbers.m) this.before = base.row("share", this.q);
     if (this.editing) this.sayWhere();
-    else this.drawSentence();
+    else if (!saysTheSame || !this.queryChips[0]?.isConnected) this.drawSentence();
     this.part(".where").textContent = sent.where;
     this.drawCompared();
     this.drawFormula();
@@ -314,7 +317,9 @@ export class FirstScreen {
     const tokens = this.part(".tokens");
     const focused = [...tokens.querySelectorAll("button")].indexOf(document.activeElement);
     tokens.classList.toggle("many", lines[0].querySelectorAll(".token:not(.patch)").length > MANY_WORDS);
+    tokens.classList.toggle("cross", lines.length > 1);
     tokens.replaceChildren(...lines);
+    this.root.classList.toggle("pictures", Boolean(tokens.querySelector(".pictured")));
     if (focused >= 0) tokens.querySelectorAll("button")[focused]?.focus({ preventScroll: true });
     if (sent.sentence) {
       const type = create("button", { type: "button", className: "type", textContent: "type here", ariaLabel: "Type your own sentence" });
@@ -391,41 +396,52 @@ export class FirstScreen {
     });
     done.addEventListener("click", () => { end(); this.part(".type")?.focus(); });
     this.part(".tokens").replaceChildren(create("span", { className: "typing" }, field, done, note));
-    this.part(".arcs").innerHTML = "";
+    write(this.part(".arcs"), "");
     this.sayWhere();
     field.focus();
     field.setSelectionRange(field.value.length, field.value.length);
   }
 
+  // How much of the shares the film has shown.
+  get shownShares() {
+    const { index, p } = this.scene;
+    return index < 3 ? 0 : index === 3 ? ease(0.4, 1, p) : 1;
+  }
+
   paintSentence() {
     if (this.editing) return;
-    const { numbers, look, q, k } = this;
-    const { index, p } = this.scene;
-    const shown = index < 3 ? 0 : index === 3 ? ease(0.4, 1, p) : 1;
+    const { numbers, look, q, k, shownShares: shown } = this;
     const row = numbers.row("share", q);
-    const hovered = this.map.hovered;
     this.queryChips.forEach((chip, i) => {
-      chip.classList.toggle("asks", i === q);
-      chip.firstChild.ariaPressed = String(i === q);
-      chip.classList.toggle("hovered", hovered?.row === i);
+      if (chip.asks === (i === q)) return;
+      chip.asks = i === q;
+      chip.classList.toggle("asks", chip.asks);
+      chip.firstChild.ariaPressed = String(chip.asks);
     });
     for (const picture of this.root.querySelectorAll(".picture")) this.paintPicture(picture, row, shown);
     this.keyChips.forEach((chip, i) => {
-      const share = row && Number.isFinite(row[i]) ? row[i] : 0;
-      const [word, percentage] = chip.children;
       if (chip.place) return;
-      const fill = numbers.has("share") ? numbers.color(look, "share", share * shown) : look.zero;
-      Object.assign(word.style, { background: css(fill), color: look.reads(fill) ? "" : look.on(fill) });
-      word.classList.toggle("masked", !numbers.sees(q, i));
-      chip.classList.toggle("answers", i === k);
+      const share = row && Number.isFinite(row[i]) ? row[i] : 0;
       const has = shown > 0.5 && Math.abs(share) >= 0.005;
-      const text = numbers.isDifference ? points(share) : percent(share);
-      percentage.textContent = has ? text : "";
-      percentage.hidden = !has;
+      const text = has ? (numbers.isDifference ? points(share) : percent(share)) : "";
+      const sees = numbers.sees(q, i);
+      // As fine as the number says it, so that most words of a long text stay as they are.
+      const fill = numbers.has("share") ? numbers.color(look, "share", Math.round(share * shown * 100) / 100) : look.zero;
+      const drawn = [css(fill), sees, i === k, q, text].join();
+      if (chip.drawn === drawn) return;
+      chip.drawn = drawn;
+      const [word, percentage] = chip.children;
+      Object.assign(word.style, { background: css(fill), color: look.reads(fill) ? "" : look.on(fill) });
+      word.classList.toggle("masked", !sees);
+      chip.classList.toggle("answers", i === k);
+      if (percentage.textContent !== text) percentage.textContent = text;
+      if (percentage.hidden === has) percentage.hidden = !has;
       if (has) percentage.ariaLabel = `Choose the pair ${this.sent.queries[q]} to ${numbers.keys[i]}, ${text}${numbers.isDifference ? " points" : ""}`;
     });
-    this.paintArcs(row, shown);
-    this.queryChips[q]?.closest(".many")?.scrollTo?.({ left: this.queryChips[q].offsetLeft - 200, behavior: "instant" });
+    if (this.inView !== this.queryChips[q]) {
+      this.inView = this.queryChips[q];
+      this.inView?.closest(".many")?.scrollTo({ left: this.inView.offsetLeft - 200, behavior: "instant" });
+    }
   }
 
   // Shares of patches are small: the strongest one has the full colour, and its number stands below.
@@ -455,16 +471,17 @@ export class FirstScreen {
     number.ariaLabel = `Choose the pair with ${strongest.words}, ${inWords(shares.get(strongest) ?? 0)}`;
   }
 
-  paintArcs(row, shown) {
-    const arcs = this.part(".arcs");
-    if (!row || !shown || !arcs.clientWidth || this.queryChips[this.q].place) { arcs.innerHTML = ""; return; }
-    const { numbers, q, isProjected } = this;
+  paintArcs() {
+    if (this.editing) return;
+    const { numbers, q, isProjected, shownShares: shown } = this;
+    const [arcs, row] = [this.part(".arcs"), numbers.row("share", q)];
+    if (!row || !shown || !arcs.clientWidth || this.queryChips[q].place) { write(arcs, ""); return; }
     const box = arcs.getBoundingClientRect();
     const middle = (chip, edge = "top") => { const word = chip.firstChild.getBoundingClientRect(); return [(word.left + word.right) / 2 - box.left, word[edge] - box.top]; };
     const from = middle(this.queryChips[q], numbers.isSelf ? "top" : "bottom");
     const drawn = this.keyChips.map((chip, i) => [i, row[i]]).filter(([i, w]) => Math.abs(w) >= 0.005 && !(numbers.isSelf && i === q) && !this.keyChips[i].place);
     const far = Math.max(1, ...drawn.map(([i]) => Math.abs(middle(this.keyChips[i])[0] - from[0])));
-    arcs.innerHTML = drawn.map(([i, x]) => {
+    write(arcs, drawn.map(([i, x]) => {
       const w = Math.abs(x);
       const hue = numbers.isDifference ? `style="stroke:${css(this.look.signed(Math.sign(x), 1))}"` : "";
       const to = middle(this.keyChips[i]);
@@ -473,8 +490,7 @@ export class FirstScreen {
       const path = isSameLine ? `M${from[0]} ${from[1] - 1}C${from[0]} ${from[1] - lift} ${to[0]} ${to[1] - lift} ${to[0]} ${to[1] - 1}`
         : numbers.isSelf ? "" : `M${from[0]} ${from[1]}C${from[0]} ${from[1] + 16} ${to[0]} ${to[1] - 16} ${to[0]} ${to[1]}`;
       return path && `<g data-k="${i}"><path class="arc" d="${path}" ${hue} stroke-width="${(1 + 6 * w) * (isProjected ? 1.5 : 1)}" opacity="${((0.22 + 0.78 * w) * shown).toFixed(2)}"/><path class="hit" d="${path}"/></g>`;
-    }).join("");
-    for (const arc of arcs.children) arc.addEventListener("click", () => this.choose({ k: Number(arc.dataset.k) }));
+    }).join(""));
   }
 
   /* The formula. */
@@ -507,23 +523,7 @@ export class FirstScreen {
   drawThumbnails() {
     for (const button of this.part(".formula").children) {
       const { name } = button.dataset;
-      const canvas = button.querySelector("canvas");
-      if (!this.numbers.has(name)) continue;
-      const z = this.numbers.matrix(name);
-      const pixels = Math.round((canvas.clientWidth || 44) * (devicePixelRatio || 1));
-      canvas.width = pixels;
-      canvas.height = pixels;
-      const context = canvas.getContext("2d");
-      const [rows, columns] = [z.length, z[0].length];
-      for (let i = 0; i < rows; i += 1) {
-        const [y0, y1] = [Math.round((i * pixels) / rows), Math.round(((i + 1) * pixels) / rows)];
-        for (let j = 0; j < columns; j += 1) {
-          if (Number.isNaN(z[i][j])) continue;
-          const [x0, x1] = [Math.round((j * pixels) / columns), Math.round(((j + 1) * pixels) / columns)];
-          context.fillStyle = css(this.numbers.color(this.look, name, z[i][j]));
-          context.fillRect(x0, y0, Math.max(1, x1 - x0), Math.max(1, y1 - y0));
-        }
-      }
+      if (this.numbers.has(name)) paintPixels(button.querySelector("canvas"), this.numbers.heat(this.look, name));
     }
   }
 
@@ -615,7 +615,7 @@ export class FirstScreen {
   // The height of what is left of the window, and everything that depends on sizes.
   layout() {
     if (!this.root.isConnected) return;
-    this.look = new Look(this.root);
+    this.look = lookOf(this.root);
     const isPhone = this.root.clientWidth < PHONE;
     this.root.classList.toggle("phone", isPhone);
     if (!isPhone) {
@@ -629,6 +629,7 @@ export class FirstScreen {
     this.paint();
   }
 
+  // Words first, then what depends on their sizes, then drawings in spaces that are known: a size that is read after a change is laid out anew.
   paint() {
     const { index, scene, p } = this.scene;
     if (this.shownTerm !== this.term) {
@@ -636,11 +637,15 @@ export class FirstScreen {
       this.map.build(this.numbers, this.term, this.look, this.root.classList.contains("phone"), this.isProjected).then(() => this.paintMap());
     }
     for (const button of this.part(".formula").children) button.ariaPressed = String(button.dataset.name === scene);
-    this.paintWords(scene, index);
-    this.paintTrack();
+    this.paintWords(scene);
     this.paintCards(index, p);
-    this.paintMap();
     this.paintSentence();
+    this.fitHeadline();
+    this.stage.measure();
+    const { clientWidth, clientHeight } = this.part(".track");
+    this.paintArcs();
+    this.paintTrack(clientWidth, clientHeight);
+    this.paintMap();
     const moment = { scene, p, q: this.q, k: this.k, column: this.column, before: scene === "share" ? this.before : null };
     this.stage.paint(this.numbers, this.look, moment, this.isProjected);
     this.part(".stage").setAttribute("aria-label", plain(caption(this.numbers, scene, this.q, this.k, this.column)));
@@ -658,29 +663,32 @@ export class FirstScreen {
     }
   }
 
-  paintWords(scene, index) {
-    const head = this.part(".headline");
-    const said_ = html(headline(this.numbers, this.q, this.k));
-    if (head.innerHTML !== said_) {
-      head.innerHTML = said_;
-      head.classList.remove("long");
-      head.classList.toggle("long", head.scrollWidth > head.clientWidth + 1);
-    }
+  paintWords(scene) {
+    write(this.part(".headline"), html(headline(this.numbers, this.q, this.k)));
     const below = this.masking ? "A click on a cell hides or shows it; with the keys, arrows and Space. Escape ends." : html(caption(this.numbers, scene, this.q, this.k, this.column));
-    const line = this.part(".caption");
-    if (line.innerHTML !== below) line.innerHTML = below;
+    write(this.part(".caption"), below);
   }
 
-  paintTrack() {
+  // A sentence that is too long for its line has smaller letters.
+  fitHeadline() {
+    const head = this.part(".headline");
+    const text = head.textContent.replace(/\d/g, "0"); // all digits are as wide
+    if (head.fitted === text) return;
+    head.fitted = text;
+    head.classList.remove("long");
+    head.classList.toggle("long", head.scrollWidth > head.clientWidth + 1);
+  }
+
+  paintTrack(width, height) {
     const track = this.part(".track");
     const input = track.querySelector("input");
     const { index, scene, p } = this.scene;
     input.value = this.t;
     input.setAttribute("aria-valuetext", `${index + 1} ${scene}, ${Math.round(p * 100)} %`);
-    const [width, height, edge] = [track.clientWidth, track.clientHeight, 9];
+    const edge = 9;
     const x = (t) => edge + (t / 5) * (width - 2 * edge);
-    track.firstElementChild.innerHTML = `<rect class="rail" x="${edge}" y="${height / 2 - 1.5}" width="${Math.max(0, width - 2 * edge)}" height="3" rx="1.5"/><rect class="past" x="${edge}" y="${height / 2 - 1.5}" width="${Math.max(0, x(this.t) - edge)}" height="3" rx="1.5"/>`
-      + SCENES.map(({ name }, i) => (this.numbers.has(name) ? `<circle class="${i + 1 <= this.t ? "past" : "next"}" cx="${x(i + 1)}" cy="${height / 2}" r="4"/>` : "")).join("");
+    write(track.firstElementChild, `<rect class="rail" x="${edge}" y="${height / 2 - 1.5}" width="${Math.max(0, width - 2 * edge)}" height="3" rx="1.5"/><rect class="past" x="${edge}" y="${height / 2 - 1.5}" width="${Math.max(0, x(this.t) - edge)}" height="3" rx="1.5"/>`
+      + SCENES.map(({ name }, i) => (this.numbers.has(name) ? `<circle class="${i + 1 <= this.t ? "past" : "next"}" cx="${x(i + 1)}" cy="${height / 2}" r="4"/>` : "")).join(""));
     const button = this.part(".play");
     const isBetween = Math.abs(this.t - Math.round(this.t)) > 0.005;
     const text = this.still.matches ? "Next →" : this.playing ? "❚❚ Pause" : isBetween ? "▶ Go on" : "▶ Show me";
@@ -708,12 +716,12 @@ export class FirstScreen {
       return numbers.isSent(name, q, k) ? term.shown : said(row[k]);
     };
     const shown = CARDS.filter((name) => numbers.has(name));
-    const declared = JSON.stringify([shown, labels, shown.map(value), this.open]);
+    const declared = shown.join();
     const box = this.part(".cards");
     if (box.dataset.drawn !== declared) {
       const focused = box.contains(document.activeElement) && document.activeElement.dataset.name;
       box.dataset.drawn = declared;
-      box.innerHTML = shown.map((name) => `<button type="button" class="card" data-name="${name}" aria-expanded="${this.open === name}"><span class="label">${labels[name]}</span><span class="value">${value(name)}</span><svg viewBox="0 0 10 10" aria-hidden="true"><path d="M1 3l4 4 4-4"/></svg></button>`).join("<i aria-hidden=\"true\">→</i>");
+      box.innerHTML = shown.map((name) => `<button type="button" class="card" data-name="${name}"><span class="label"></span><span class="value"></span><svg viewBox="0 0 10 10" aria-hidden="true"><path d="M1 3l4 4 4-4"/></svg></button>`).join("<i aria-hidden=\"true\">→</i>");
       for (const card of box.querySelectorAll(".card")) {
         card.addEventListener("click", () => {
           const { name } = card.dataset;
@@ -728,27 +736,33 @@ export class FirstScreen {
     }
     const isMoving = p < 1 && !this.open;
     for (const card of box.querySelectorAll(".card")) {
-      const at = SCENES.findIndex(({ name }) => name === card.dataset.name);
+      const { name } = card.dataset;
+      const [label, number] = card.children;
+      write(label, labels[name]);
+      write(number, value(name));
+      card.ariaExpanded = String(this.open === name);
+      const at = SCENES.findIndex((each) => each.name === name);
       card.classList.toggle("later", isMoving && at > index);
       card.classList.toggle("now", at === index);
     }
     const full = this.part(".arithmetic");
     full.hidden = !this.open;
     this.part(".stage").style.visibility = this.open ? "hidden" : "";
-    if (this.open) full.innerHTML = arithmetic(this.open, numbers, this.look, q, k);
+    if (this.open) write(full, arithmetic(this.open, numbers, this.look, q, k));
   }
 
   // What flies between the map and the stage: the pair's vectors, the sum, the values.
   fly() {
     const canvas = this.part(".flying");
     const { scene, p } = this.scene;
+    const { geometry } = this.map;
+    canvas.hidden = p >= 1 || this.open || !geometry || geometry.down * geometry.across > 1 || this.root.classList.contains("phone");
+    if (canvas.hidden) return;
     const context = canvas.getContext("2d");
     const ratio = devicePixelRatio || 1;
     if (canvas.width !== Math.round(innerWidth * ratio) || canvas.height !== Math.round(innerHeight * ratio)) Object.assign(canvas, { width: Math.round(innerWidth * ratio), height: Math.round(innerHeight * ratio) });
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, innerWidth, innerHeight);
-    const { geometry } = this.map;
-    if (p >= 1 || this.open || !geometry || geometry.down * geometry.across > 1 || this.root.classList.contains("phone")) return;
     const { look, numbers, q, k, stage: { places } } = this;
     const on = this.map.places();
     const stage = this.part(".stage").getBoundingClientRect();

@@ -30,20 +30,21 @@ function shareOf(color, from, to) {
   return share >= 0 && share <= 1 && mix(from, to, share).every((channel, i) => Math.abs(channel - color[i]) <= 1) ? share : null;
 }
 
-const looks = new Map(); // light and dark
+const looks = new Map(); // light and dark, projected or not
 
 /** How the page looks now, at a place that may have left it meanwhile. */
 export function lookOf(place) {
   const root = place?.isConnected ? place : document.body;
   const { colorScheme } = getComputedStyle(root);
   const isDark = colorScheme.includes("dark") && (!colorScheme.includes("light") || matchMedia("(prefers-color-scheme: dark)").matches);
-  if (!looks.has(isDark)) looks.set(isDark, Object.assign(new Look(root), { isDark }));
-  return looks.get(isDark);
+  const key = `${isDark} ${Boolean(root.closest(".projected"))}`;
+  if (!looks.has(key)) looks.set(key, Object.assign(new Look(root), { isDark }));
+  return looks.get(key);
 }
 
 const context = document.createElement("canvas").getContext("2d");
 
-export class Look {
+class Look {
   // A colour may be `light-dark(…)`, which only an element resolves.
   constructor(root) {
     const probe = root.appendChild(document.createElement("span"));

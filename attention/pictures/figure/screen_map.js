@@ -2,6 +2,7 @@
 // the outlines of the chosen pair, the digits of its row, and what the film hides and shows.
 
 import { repaint as repaintCells } from "./cells.js";
+import { write } from "./elements.js";
 import { loadPlotly } from "./message.js";
 import { between, ease, place, points, said, signed } from "./screen_numbers.js";
 import { css, mix } from "./screen_look.js";
@@ -145,21 +146,22 @@ export class LargeMap {
     const Plotly = await loadPlotly();
     if (this.geometry !== g) return;
     const isFirst = !plot.data;
+    // Where only numbers are others, Plotly has nothing to lay out.
+    const frame = JSON.stringify([layout, data.map(({ z, zmin, zmax, ...heat }) => [heat, z.length, z[0].length])]);
+    if (frame === this.frame && data.every((each, i) => repaintCells(plot, each, i))) return;
+    this.frame = frame;
     await Plotly.react(plot, data, layout, CONFIG);
     if (isFirst) plot.on("plotly_relayout", () => this.hover());
   }
 
   /** Draws new numbers of the same map. */
   repaint(numbers) {
-    const { geometry: g, plot, term } = this;
-    this.numbers = numbers;
-    g.z = numbers.matrix(term);
-    this.limit = numbers.limit(term);
-    if (!plot.data) return;
-    const isShare = numbers.isShare(term);
-    const scale = { zmin: isShare ? 0 : -this.limit, zmax: this.limit };
-    if (repaintCells(plot, { ...plot.data[0], ...scale, z: g.z, colorbar: null })) return;
-    window.Plotly.restyle(plot, { z: [g.z], zmin: isShare ? 0 : -this.limit, zmax: this.limit }, [0]);
+    const { geometry: g, look, plot, term } = this;
+    const heat = numbers.heat(look, term);
+    Object.assign(this, { numbers, limit: heat.zmax });
+    g.z = heat.z;
+    if (!plot.data || repaintCells(plot, heat)) return;
+    window.Plotly.restyle(plot, { z: [heat.z], zmin: heat.zmin, zmax: heat.zmax }, [0]);
   }
 
   // The edges of a column and of a row in pixels, at the present zoom.
@@ -250,8 +252,10 @@ export class LargeMap {
     const color = (role) => css(look[role]);
     const ground = color("ground");
     const film = p < 1;
-    const clip = `clip-path="url(#${this.name}-clip)"`;
-    parts.push(`<defs><clipPath id="${this.name}-clip"><rect x="${g.x0}" y="${g.y0}" width="${g.side}" height="${g.tall}"/></clipPath>`);
+    // Layers, of which only those that change are written.
+    const [defs, cells, digits, labels, frames] = this.layers();
+    const put = (layer) => write(layer, parts.splice(0).join(""));
+    parts.push(`<clipPath id="${this.name}-clip"><rect x="${g.x0}" y="${g.y0}" width="${g.side}" height="${g.tall}"/></clipPath>`);
     // Cells are rounded by what stands between them, in the colour of the ground.
     const isRounded = few && !g.isOutput && Math.min(size.x, size.y) >= 10;
     if (isRounded) {
@@ -259,7 +263,7 @@ export class LargeMap {
       const inner = `M${1 + r} 1H${size.x - 1 - r}a${r} ${r} 0 0 1 ${r} ${r}V${size.y - 1 - r}a${r} ${r} 0 0 1 ${-r} ${r}H${1 + r}a${r} ${r} 0 0 1 ${-r} ${-r}V${1 + r}a${r} ${r} 0 0 1 ${r} ${-r}Z`;
       parts.push(`<pattern id="${this.name}-cells" patternUnits="userSpaceOnUse" x="${X(0)}" y="${Y(0)}" width="${size.x}" height="${size.y}"><path fill-rule="evenodd" fill="${ground}" d="M0 0H${size.x}V${size.y}H0Z${inner}"/></pattern>`);
     }
-    parts.push("</defs>", `<g ${clip}>`);
+    put(defs);
     // What the film has not reached yet in the chosen row, and what the mask hides.
     const cover = (r, c) => rect(X(c) - 0.3, Y(r) - 0.3, size.x + 0.6, size.y + 0.6, `fill="${ground}"`);
     const matrixRow = few ? g.z[row] : null;
@@ -296,25 +300,35 @@ export class LargeMap {
       }
     }
     if (isRounded) parts.push(`<rect x="${g.x0}" y="${g.y0}" width="${g.side}" height="${g.tall}" fill="url(#${this.name}-cells)"/>`);
+    put(cells);
     // Digits of the chosen row, and of the one under the pointer.
     const hovered = this.hovered?.row ?? null;
     for (const r of few && !g.isOutput ? new Set([row, hovered]) : []) {
       if (r === null) continue;
       const isHidden = (c) => Number.isNaN(g.z[r][c]) || ((scene === "hide" || scene === "share") && isGone(r, c));
-      const digits = digitSize(size, Array.from(g.z[r], (x, c) => (isHidden(c) ? "" : `${numbers.inCell(scene, x)}`)), look);
-      for (let c = 0; digits && c < g.columns; c += 1) {
+      const height = digitSize(size, Array.from(g.z[r], (x, c) => (isHidden(c) ? "" : `${numbers.inCell(scene, x)}`)), look);
+      for (let c = 0; height && c < g.columns; c += 1) {
         const x = g.z[r][c];
         if (Number.isNaN(x) || (isHidden(c) && (c + 0.5) / g.columns > 1 - wipe) || (r === row && !visible(c))) continue;
         const moving = scene === "scale" && film && r === row ? between(numbers.row("match", q)?.[c] ?? x, x, ease(0.28, 0.9, p)) : x;
         const fill = (r === row && fills.get(c)) || numbers.color(look, scene, moving);
-        words(X(c) + size.x / 2, Y(r) + size.y / 2, numbers.inCell(scene, moving), `opacity:${r === row ? blend : 1};fill:${look.on(fill)};font-size:${digits}px;font-weight:${c === col && r === row ? 700 : 400}`, `dy=".35em" text-anchor="middle"`);
+        words(X(c) + size.x / 2, Y(r) + size.y / 2, numbers.inCell(scene, moving), `opacity:${r === row ? blend : 1};fill:${look.on(fill)};font-size:${height}px;font-weight:${c === col && r === row ? 700 : 400}`, `dy=".35em" text-anchor="middle"`);
       }
     }
-    parts.push("</g>");
+    put(digits);
     this.paintWords({ parts, q, k, row, col, hovered, X, Y, size, words, color });
+    put(labels);
     this.paintFrames({ row, col, k, X, Y, size, rect, color });
+    put(frames);
     over.setAttribute("viewBox", `0 0 ${g.width} ${g.height}`);
-    over.innerHTML = parts.join("");
+  }
+
+  layers() {
+    if (!this.over.firstChild) {
+      const clip = `clip-path="url(#${this.name}-clip)"`;
+      this.over.innerHTML = `<defs></defs><g class="cells" ${clip}></g><g class="digits" ${clip}></g><g class="words"></g><g class="frames"></g>`;
+    }
+    return this.over.children;
   }
 
   // The words beside and above the map, as many as fit; the bar of colours; what the strips are.

@@ -2,6 +2,7 @@
 
 import { shown } from "./hover.js";
 import { isHidden } from "./kernel.js";
+import { poolBlocks } from "./pooling.js";
 
 /** The scenes of the film in the order of computing: the term of the formula that each shows, and its seconds. */
 export const SCENES = [
@@ -40,13 +41,13 @@ export const signed = (text) => (/^−|^0$/.test(text) ? text : `+${text}`);
 export const points = (x) => (Math.abs(x) < 0.0005 ? "0" : (x < 0 ? "−" : "+") + percent(Math.abs(x)).slice(0, -2));
 
 export const largestAt = (row, allows = () => true) => row.reduce((best, x, i) => (allows(i) && (best < 0 || x > row[best]) ? i : best), -1);
-const largest = (numbers) => numbers.reduce((most, x) => (Math.abs(x) > most ? Math.abs(x) : most), 0);
+export const largest = (numbers) => numbers.reduce((most, x) => (Number.isFinite(x) && Math.abs(x) > most ? Math.abs(x) : most), 0);
 
 /** The numbers of one head: rows of the terms, vectors, and what the mask hides. */
 export class Numbers {
   // `live` computes what the message does not have, and everything once a knob has moved.
   constructor(sent, live) {
-    Object.assign(this, { sent, live });
+    Object.assign(this, { sent, live: live?.withHead(sent.head) });
     this.terms = Object.fromEntries(sent.terms.map((term) => [term.name, term]));
     this.n = sent.queries.length;
     this.keys = sent.keys.length ? sent.keys : sent.queries;
@@ -64,7 +65,7 @@ export class Numbers {
   isShare(name) { return name === "share" && !this.isDifference; }
 
   /** Whether Python has said the number of a pair. */
-  isSent(name, q, k) { return !this.isLive(name) && q === this.sent.q && k === this.sent.k; }
+  isSent(name, q, k) { return !this.isTurned(name) && q === this.sent.q && k === this.sent.k; }
 
   /** The colour of a number of a term. */
   color(look, name, x) { return this.isShare(name) ? look.share(x / this.limit(name)) : look.signed(x, this.limit(name)); }
@@ -82,11 +83,11 @@ export class Numbers {
     return Math.abs(x) < 0.005 ? "" : this.isDifference ? points(x) : Math.round(100 * x);
   }
 
-  /** Whether the page computes this term itself now. */
-  isLive(name) {
-    const { step } = this.terms[name] ?? {};
-    return Boolean(step && this.live?.changed && this.live.canCompute(step) && this.live.head === this.sent.head);
-  }
+  /** Whether a knob has moved since the message, and the page computes this term anew. */
+  isTurned(name) { return Boolean(this.has(name) && this.live?.changed && this.live.canCompute(this.terms[name].step)); }
+
+  /** Whether the page computes the matrix of this term: where it was not sent, and where a knob has moved. */
+  isLive(name) { return this.isTurned(name) || (this.has(name) && !this.terms[name].z); }
 
   get formula() { return this.live?.changed ? this.live.formula : this.sent; }
 
@@ -116,8 +117,7 @@ export class Numbers {
   }
 
   findRow(name, term, q) {
-    const wide = this.isLive(name) || (term.block && this.live?.canCompute(term.step) && this.live.head === this.sent.head);
-    if (wide) {
+    if (this.isLive(name) || (term.block && this.live?.canCompute(term.step))) {
       const { flat, index } = this.live.step(term.step);
       const width = this.live.columnsOf(term.step);
       const at = index ? index[q] : q;
@@ -149,21 +149,31 @@ export class Numbers {
 
   /** The matrix of a term as it is drawn: rows of numbers, NaN where hidden. */
   matrix(name) {
+    const key = `matrix ${name}`;
+    if (!this.kept.has(key)) this.kept.set(key, this.findMatrix(name));
+    return this.kept.get(key);
+  }
+
+  findMatrix(name) {
     const term = this.terms[name];
     if (!this.isLive(name) && !(name === "collect" && !term.block && this.live?.changed)) {
       return name === "share" && !term.block && this.sent.hidden
         ? term.z.map((row, q) => row.map((x, k) => (this.sent.hidden[q][k] ? NaN : x))) : term.z;
     }
+    if (term.block) {
+      const [down, across] = term.block;
+      const { flat, index } = this.live.step(term.step);
+      const width = this.live.columnsOf(term.step);
+      return poolBlocks(flat, width, across, [0, this.n], [0, width], index, down);
+    }
     const rows = Array.from({ length: this.n }, (_, q) => this.row(name, q));
-    if (!term.block) return name === "share" ? rows.map((row, q) => row.map((x, k) => (this.sees(q, k) ? x : NaN))) : rows;
-    const [down, across] = term.block;
-    return term.z.map((blocks, i) => Float32Array.from(blocks, (_, j) => {
-      let most = NaN;
-      for (let q = i * down; q < Math.min(this.n, (i + 1) * down); q += 1) {
-        for (let k = j * across; k < Math.min(rows[q].length, (j + 1) * across); k += 1) if (!(Math.abs(rows[q][k]) <= Math.abs(most))) most = rows[q][k];
-      }
-      return most;
-    }));
+    return name === "share" ? rows.map((row, q) => row.map((x, k) => (this.sees(q, k) ? x : NaN))) : rows;
+  }
+
+  /** The matrix of a term with its colours, as Plotly takes a heatmap. */
+  heat(look, name) {
+    const [isShare, limit] = [this.isShare(name), this.limit(name)];
+    return { z: this.matrix(name), zmin: isShare ? 0 : -limit, zmax: limit, colorscale: look.plotly(isShare) };
   }
 
   /** The cell whose number a block of a map shows. */
@@ -171,16 +181,26 @@ export class Numbers {
     const { block, offsets } = this.terms[name];
     if (!block) return [row, column];
     const [down, across] = block;
-    const offset = offsets[row][column];
-    return [row * down + Math.floor(offset / across), column * across + (offset % across)];
+    if (offsets && !this.isLive(name)) {
+      const offset = offsets[row][column];
+      return [row * down + Math.floor(offset / across), column * across + (offset % across)];
+    }
+    let cell = [row * down, column * across];
+    let most = -1;
+    for (let q = row * down; q < Math.min(this.n, (row + 1) * down); q += 1) {
+      this.row(name, q).subarray(column * across, (column + 1) * across).forEach((x, i) => {
+        if (Math.abs(x) > most) [cell, most] = [[q, column * across + i], Math.abs(x)];
+      });
+    }
+    return cell;
   }
 
   /** Where the colours of a term end. */
   limit(name) {
-    if (this.isShare(name)) return Math.max(1, this.terms.share.limit);
+    if (this.isShare(name)) return Math.max(1, this.terms.share.limit ?? 0);
     if (!this.isLive(name)) return this.terms[name].limit;
     const key = `limit ${name}`;
-    if (!this.kept.has(key)) this.kept.set(key, largest(this.live.step(this.terms[name].step).flat.filter(Number.isFinite)) || 1);
+    if (!this.kept.has(key)) this.kept.set(key, largest(this.live.step(this.terms[name].step).flat) || 1);
     return this.kept.get(key);
   }
 

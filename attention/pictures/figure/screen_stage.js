@@ -1,10 +1,9 @@
 // The stage of a first screen: what happens to one row at each moment of the film. Each scene at rest is its last picture.
 
-import { MOST_BARS, between, brief, clamp, ease, largestAt, percent, points, said, signed } from "./screen_numbers.js";
+import { write } from "./elements.js";
+import { MOST_BARS, between, brief, clamp, ease, largest, largestAt, percent, points, said, signed } from "./screen_numbers.js";
 import { css, mix } from "./screen_look.js";
 import { escape } from "./screen_map.js";
-
-const largest = (numbers) => numbers.reduce((most, x) => (Number.isFinite(x) ? Math.max(most, Math.abs(x)) : most), 0);
 
 /** Draws the stage. */
 export class Stage {
@@ -19,10 +18,13 @@ export class Stage {
     });
   }
 
+  /** Reads the size; what is painted fits into it. */
+  measure() { [this.width, this.height] = [this.svg.clientWidth, this.svg.clientHeight]; }
+
   paint(numbers, look, { scene, p, q, k, column, before }, isProjected) {
-    const { clientWidth: width, clientHeight: height } = this.svg;
+    const { width, height } = this;
     if (!width || height < 40) return;
-    Object.assign(this, { numbers, look, q, k, column, before, isProjected, width, height, places: {} });
+    Object.assign(this, { numbers, look, q, k, column, before, isProjected, places: {} });
     this.parts = [];
     const draw = (name, opacity, at) => {
       this.parts.push(`<g opacity="${opacity.toFixed(3)}">`);
@@ -37,7 +39,7 @@ export class Stage {
     if (x < 1) draw(previous, 1 - x, 1);
     if (x > 0) draw(scene, x, p);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    this.svg.innerHTML = this.parts.join("");
+    write(this.svg, this.parts.join(""));
   }
 
   color(role) { return css(this.look[role]); }

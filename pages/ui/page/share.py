@@ -18,8 +18,7 @@ from attention.files.archives import quote
 from attention.formula.names import Cell
 from attention.sources import Source
 from attention.sources.file import File
-from attention.sources.matrices import UPLOADED, Matrices
-from attention.sources.split_heads import SYMBOLS
+from attention.sources.matrices import SYMBOLS, UPLOADED, Matrices
 from pages.ui import address
 from pages.ui.exports.links import Link, Offer, download_links, offer_link
 from pages.ui.features import Opener, panels

@@ -13,10 +13,9 @@ from attention.files.matrix import Matrix, Stack
 from attention.pictures import view
 from attention.pictures.view import COLUMN, HEAD, HEAT, LAYER, OVER, PAIR, SHOW, STEP, VIEW
 from attention.sources import Source
-from attention.sources.matrices import UPLOADED, uploaded_sizes
+from attention.sources.matrices import SYMBOLS, UPLOADED, Shape, uploaded_sizes
 from attention.sources.reader import Reader, Uploads
 from attention.sources.registry import SOURCE, opening_source, read_source
-from attention.sources.split_heads import SYMBOLS, Shape
 from attention.sources.state import (
     COMPARE,
     DISPLAY,

@@ -18,7 +18,15 @@ from attention.files.matrix import Matrix, ParsedText, Stack, as_stack, rounding
 from attention.files.matrix_text import EXTENSIONS, file_text, format_matrix, parse_text
 from attention.formula.names import QUERY, SCORES
 from attention.formula.steps import PARAMETERS
-from attention.sources.matrices import LABELS, MATRIX_KIND, MAX_MATRIX_CHARACTERS, OPTIONAL_MATRIX_FIELDS
+from attention.sources.matrices import (
+    ATTN_MASK,
+    LABELS,
+    MATRIX_KIND,
+    MAX_MATRIX_CHARACTERS,
+    OPTIONAL_MATRIX_FIELDS,
+    SYMBOLS,
+    Shape,
+)
 from attention.sources.matrix_fields import (
     describe_sizes,
     field_of_label,
@@ -28,7 +36,6 @@ from attention.sources.matrix_fields import (
     resize_to_fit,
 )
 from attention.sources.reader import Field
-from attention.sources.split_heads import ATTN_MASK, SYMBOLS, Shape
 from attention.sources.state import Set
 from pages.ui.server import scheduler, uploads
 from pages.ui.state.knob_state import act, current_value, forget_size, sizes_in_link, too_long

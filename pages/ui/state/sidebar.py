@@ -20,11 +20,10 @@ from attention.files.archives import quote
 from attention.files.labelled import EXTENSIONS
 from attention.sources.file import FILE, link_name
 from attention.sources.layer_knobs import TEXT
-from attention.sources.matrices import MATRICES
+from attention.sources.matrices import MATRICES, SYMBOLS
 from attention.sources.model import IMAGE
 from attention.sources.reader import Field
 from attention.sources.registry import SOURCE, has_knob, read_source
-from attention.sources.split_heads import SYMBOLS
 from pages.ui.features import panels
 from pages.ui.server import scheduler, uploads
 from pages.ui.server.limits import ALLOW_LOCAL_MODELS, LIMITS

@@ -36,7 +36,7 @@ def _copy_button(source: Source) -> None:
 
 
 def _copy(source: Notebook) -> None:
-    result = matrices_of_layer(trace_of(source), 0)
+    result = matrices_of_layer(trace_of(source).layers[0])
     if result is None:
         show_later("This notebook has no scores and values, so its numbers cannot be copied.")
         return
