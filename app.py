@@ -12,12 +12,12 @@ from attention.explanation import tables
 from attention.pictures import steps_view
 from attention.pictures.steps_view import derived_view, lab_maps
 from attention.pictures.view import PAIR, has_patches, overview_steps
+from attention.sources.state import START
 from pages.ui import application
 from pages.ui.features import panels
 from pages.ui.page import explore, predictions_panel, show
 from pages.ui.page.start import start
 from pages.ui.state import knob_state
-from pages.ui.state.knob_state import START
 from pages.ui.state.notices import plain
 from pages.ui.state.session import session
 
@@ -49,14 +49,12 @@ if __name__ == "app":  # imported by the server at its start; each run of the pa
     app = st.App(__file__, **application.parts())
 else:
     page = start(START, "")
-    below = None
-    if session().state.compares:
-        below = next(feature.two_states for feature in panels() if feature.two_states)(page)
-    else:
-        with st.container(key="explore"):
-            for feature in panels():
-                feature.beside_maps(page)
-            maps()
+    with st.container(key="explore"):
+        for feature in panels():
+            feature.beside_maps(page)
+        compares = session().state.compares
+        draw = next(feature.two_states for feature in panels() if feature.two_states) if compares else None
+        below = draw(page) if draw else maps()
     with st.container(horizontal=True, gap=None, key="page_about"):
         for feature in panels():
             feature.about_explore()

@@ -151,6 +151,12 @@ def label(token: str, longest: int = 0, escape: bool = True) -> str:
     return html.escape(text, quote=False) if escape else text
 
 
+def isolated(text: str) -> str:
+    """A text that keeps the order of the numbers beside it: between two invisible marks, if any of its letters runs from right to left."""
+    runs_left = any(unicodedata.bidirectional(character) in ("R", "AL", "AN") for character in text)
+    return f"\u2068{text}\u2069" if runs_left else text
+
+
 def any_patch(tokens: Sequence[str] | None) -> bool:
     """Whether any token of an axis is a patch of a picture; false for an axis without tokens."""
     return any(isinstance(token, Patch) for token in tokens or ())

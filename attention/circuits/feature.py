@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from attention.base.errors import AttentionError
+from attention.base.errors import ConfigError, MissingError
 from attention.circuits import copying, direct_effects
 from attention.explanation.derived import DerivedView
 from attention.features import Feature
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def _copying(trace: Trace) -> Tensor | None:
-    with suppress(AttentionError):  # no model, or its matrices are not known
+    with suppress(ConfigError, MissingError):  # no model, or no linear path through it
         return copying.copying_score(trace)
     return None
 
 
 def _copying_seconds(trace: Trace) -> float:
-    with suppress(AttentionError):
+    with suppress(ConfigError, MissingError):
         return copying.copying_seconds(trace)
     return 0.0
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from attention.base.errors import ConfigError
 from attention.base.printed import format_number
-from attention.base.tokens import label
+from attention.base.tokens import isolated, label
 from attention.circuits.copying import count_positive
 from attention.pictures import scales
 from attention.pictures.charts import head_map_json
@@ -230,7 +230,7 @@ def token_row_html(tokens: Sequence[str], values: Sequence[float], position: int
     pieces = []
     for i, (token, value) in enumerate(zip(tokens, values, strict=True)):
         outlined = " class='at'" if i == position else ""
-        title = escape(f"{label(token, escape=False)} ({i}): {format_number(value)}")
+        title = escape(f"{isolated(label(token, escape=False))} ({i}): {format_number(value)}")
         pieces.append(f"<span{outlined} style='{_shade(value / limit)}' title='{title}'>{label(token)}</span>")
     lowest = [f"<i style='{_shade(-1)}'></i> −{format_number(limit)} lowers the logit &nbsp; "] * (
         min(values, default=0) < 0

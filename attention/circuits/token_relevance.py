@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from attention.base import cache
 from attention.base.errors import ConfigError, MissingError, ShapeError
 from attention.base.printed import Printed, bracketed, format_number, product
-from attention.base.tokens import label
+from attention.base.tokens import isolated, label
 from attention.circuits.sweep import check_ids
 from attention.explanation.derived import DerivedMap
 from attention.explanation.explanation import Explanation, ExplanationBuilder
@@ -119,9 +119,9 @@ class Relevance:
     @property
     def summary(self) -> str:
         """The result in two or three sentences."""
-        quantity = f"logit {format_number(self.logit)} of {label(self.target_token, escape=False)}"
+        quantity = f"logit {format_number(self.logit)} of {isolated(label(self.target_token, escape=False))}"
         index = self.most_relevant
-        best = f"{label(self.tokens[index], escape=False)} (token {index}): {format_number(float(self.values[index]))}"
+        best = f"{isolated(label(self.tokens[index], escape=False))} (token {index}): {format_number(float(self.values[index]))}"
         text = f"Most relevant for the {quantity} at token {self.position} is {best}."
         if self.other_parts:
             parts = [f"{format_number(float(self.values.sum()))} of the tokens"]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from attention.base import cache
 from attention.base.errors import MissingError, ShapeError
 from attention.base.printed import Displayed, Printed, bracketed, format_number, number, with_fewest_digits
-from attention.base.tokens import label
+from attention.base.tokens import isolated, label
 from attention.explanation import tables
 from attention.explanation.alignment import Alignment, align, position_labels, position_names
 from attention.explanation.explanation import Explanation, Term, tolerance_of
@@ -361,7 +361,7 @@ def alignment_notes(difference: Difference) -> list[str]:
 def _unmatched_tokens(alignment: Alignment, side: str, tokens: tuple[str, ...]) -> list[str]:
     """The tokens of a side without a partner, with their positions: "3 cat"."""
     spans = [getattr(group, side) for group in alignment.groups if not group.has_partners]
-    return [f"{i} {label(tokens[i], 40, escape=False)}" for span in spans for i in range(*span)]
+    return [f"{i} {isolated(label(tokens[i], 40, escape=False))}" for span in spans for i in range(*span)]
 
 
 class _LargestDifference(NamedTuple):

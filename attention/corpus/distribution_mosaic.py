@@ -169,7 +169,7 @@ def distribution_mosaic_json(
     chance = numbers.compared.get(numbers.null, np.full(len(numbers.heads), np.nan))
     has_chance = bool(np.isfinite(chance).any())
     ends = f"{format_number(bar_low)} (left) to {format_number(bar_high)} (right)"
-    stretched = f" (stretched to {format_number(high)})" if numbers.is_probability and high < 1 else ""
+    stretched = f", full colour = {format_number(high)}" if numbers.is_probability and high < 1 else ""
     subtitle = [*facts, f"colour: the mean{stretched}; bars: the texts, from {ends}"]
     subtitle += [f"orange: by chance ({numbers.null})"] * has_chance
     height = 110 + round(shape[0] * min(_ROW_HEIGHTS[1], max(_ROW_HEIGHTS[0], _USUAL_HEIGHT / shape[0])))

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from attention.base.errors import ModelError
 from attention.base.printed import format_number
-from attention.base.tokens import label
+from attention.base.tokens import isolated, label
 from attention.formula.names import WEIGHTS
 from attention.pictures.look import shade
 
@@ -111,7 +111,10 @@ def _shown_positions(example: Example) -> list[int]:
 def _describe_example(example: Example) -> str:
     """Where the query of an example looks, in words, such as: query “it” (position 5) looks at “animal” (position 2) with 0.83."""
     weight = dict(zip(example.keys, example.weights, strict=True)).get(example.key)
-    names = (label(token, 40, escape=False) for token in (example.tokens[example.query], example.tokens[example.key]))
+    names = (
+        isolated(label(token, 40, escape=False))
+        for token in (example.tokens[example.query], example.tokens[example.key])
+    )
     query, key = (f"“{name}” (position {at})" for name, at in zip(names, (example.query, example.key), strict=True))
     strength = "" if weight is None else f" with {format_number(round(weight, 3))}"
     return f"query {query} looks at {key}{strength}"

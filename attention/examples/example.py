@@ -183,7 +183,7 @@ def stored(trace: Trace, layer: int) -> bytes:
 
     from attention.files import array_writer
 
-    before = ("input", "w_", "b_")  # what gives the queries, keys and values, and W_O
+    before = ("embedding", "input", "w_", "b_")  # what gives the queries, keys and values, and W_O
     kept = {f"L{layer}.{name}" for name in trace.layers[layer].recorded if not name.startswith(before)}
     arrays = np.load(io.BytesIO(array_writer.npz(replace(trace, notes=()), layers=(layer,))))
     file = io.BytesIO()

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
-from attention.base.tokens import label
+from attention.base.tokens import isolated, label
 
 _SPECIAL = re.compile(r"\[[A-Z]+\d*\]|<[/|]?[a-z_|▁]+[|]?>|<\|.*\|>", re.DOTALL)
 _MARKS = re.compile(r"^##|[·⏎⇥\s]")
@@ -187,7 +187,7 @@ def position_labels(
     """Each position of an axis with its index and name: "3 cat"; where A and B differ, with both indices: "3 cat · A 3 B 4"."""
     named = zip(alignment.groups, position_names(alignment, a, b), strict=True)
     return tuple(
-        f"{i} {label(token, 40, escape)}{'' if alignment.is_identity else f' · {group.place}'}"
+        f"{i} {isolated(label(token, 40, escape))}{'' if alignment.is_identity else f' · {group.place}'}"
         for i, (group, token) in enumerate(named)
     )
 

@@ -85,6 +85,7 @@ class _Cosine(Score):
 
     def scores(self, query: Query, key: Key, weights: HeadRow | None = None) -> Scores:
         pair = [tensor.double() for tensor in (query, key)]
+        # a vector of zeros has cosine 0, not 0 / 0
         unit = [tensor / tensor.norm(dim=-1, keepdim=True).clamp_min(1e-300) for tensor in pair]
         return times(unit[0], unit[1].transpose(-2, -1)).to(query.dtype)
 

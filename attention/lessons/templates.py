@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from attention.base.knobs import to_text
 from attention.base.printed import format_number
-from attention.base.tokens import label
+from attention.base.tokens import isolated, label
 from attention.formula.names import INPUT, MASKED_SCORES, SCALED_SCORES, WEIGHTS, Cell
 from attention.formula.steps import STEPS, Step, find_step, is_step
 from attention.lessons.grading import MAX_SIDE
@@ -117,7 +117,7 @@ class _CellTopic(NamedTuple):
         tokens = self.layer.labels_of(axis)
         if tokens is None:
             return f"column {index}"
-        token = f"“{label(tokens[index], 20, escape=False)}”"
+        token = f"“{isolated(label(tokens[index], 20, escape=False))}”"
         return f"{token} ({index})" if tokens.count(tokens[index]) > 1 else token
 
     @property

@@ -108,7 +108,7 @@ def run_patched(
     loaded: LoadedModel, model_inputs: Mapping[str, Tensor], forward: PatchedForward, positions: tuple[int, ...]
 ) -> Any:
     """The output of the patched model, with logits at these positions; no layer is recorded."""
-    n_calls = 0
+    n_calls = 0  # a call does not say whose it is, but a model calls its attentions in the order of `sites`
 
     def on_call(call: Call) -> Tensor | None:
         nonlocal n_calls

@@ -123,6 +123,7 @@ def read_axis(figure: go.Figure, letter: str) -> Axis:
     values, texts = ([], []) if settings.showticklabels is False else (settings.tickvals, settings.ticktext)
     if values is None:
         values, texts = _round_numbers(min(start, end), max(start, end), log)
+    texts = [f"{value:.3g}" for value in values] if texts is None else texts
     axis = Axis(
         float(start), float(end), log, [],
         settings.title.text or "", settings.title.font.size or round(1.2 * base), settings.tickfont.size or base,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 TYPE = {"axis": 12, "label": 14, "text": 16, "word": 20, "headline": 28}
 """The five sizes of type, in pixels."""
-_PROJECTED = {"axis": 24, "label": 24, "text": 26, "word": 34, "headline": 46}
+PROJECTED = {"axis": 24, "label": 24, "text": 26, "word": 34, "headline": 46}
 """The same for a projector."""
 
 _COLORS = {
@@ -46,11 +46,12 @@ LIGHT = {role: light for role, (light, _) in _COLORS.items()}
 def shade(share: float, full: str = "weight") -> str:
     """The CSS of a text on the colour of a `share` from 0 to 1 between `zero` and the colour of the role `full`."""
     ends = zip(_COLORS["zero"], _COLORS[full], strict=True)
-    light, dark = (text_color_on(_mixed(*pair, share)) for pair in ends)
+    light, dark = (text_color_on(mix(*pair, share)) for pair in ends)
     return f"background: color-mix(in srgb, var(--lab-{full}) {share:.1%}, var(--lab-zero)); color: light-dark({light}, {dark})"
 
 
-def _mixed(first: str, second: str, share: float) -> str:
+def mix(first: str, second: str, share: float) -> str:
+    """The colour #rrggbb at a `share` from 0 to 1 of the way from one to another."""
     channels = ((int(first[i : i + 2], 16), int(second[i : i + 2], 16)) for i in (1, 3, 5))
     return "#" + "".join(f"{round(low + (high - low) * share):02x}" for low, high in channels)
 
@@ -76,6 +77,7 @@ def variables() -> str:
     """The sizes and colours as CSS variables; a page that is dark sets `color-scheme`."""
     sizes = "".join(f"--lab-{name}-size: {pixels}px; " for name, pixels in TYPE.items())
     colors = "".join(f"--lab-{name}: light-dark({light}, {dark}); " for name, (light, dark) in _COLORS.items())
-    projected = "".join(f"--lab-{name}-size: {pixels}px; " for name, pixels in _PROJECTED.items())
+    projected = "".join(f"--lab-{name}-size: {pixels}px; " for name, pixels in PROJECTED.items())
     roles = f"--lab-roles: {' '.join(_COLORS)}; "  # which the scripts read, too
-    return f":root {{ {sizes}{roles}{colors}}}\n.projected {{ {projected}}}\n"
+    paper = "@media print { :root, .stApp { color-scheme: light !important; } }\n"
+    return f":root {{ {sizes}{roles}{colors}}}\n.projected {{ {projected}}}\n{paper}"

@@ -13,6 +13,7 @@ from typing import Any, ParamSpec
 import plotly.graph_objects as go
 
 from attention.pictures.downsample import MAX_SENT_BLOCKS, MAX_SIDE, keep_only_gaps, pool_for_screen
+from attention.pictures.look import PROJECTED, TYPE
 from attention.pictures.marks import CHOSEN_COLOR, Spec
 from attention.pictures.message_contract import Control, Line, Live, Message, OverrideNote, Screen, StepTab
 
@@ -81,7 +82,9 @@ def pack(
     """
     surroundings = surroundings or Surroundings()
     live = surroundings.live
-    computable = live["computable"] if live else ()
+    # Of two states, the first screen alone follows a knob: the maps show both.
+    compares = surroundings.screen is not None and "compared" in surroundings.screen
+    computable = live["computable"] if live and not compares else ()
     packed = _Packed()
     screen = packed.with_arrays(surroundings.screen)
     sent_live = packed.with_arrays(live)  # before the maps, which share the remaining bytes
@@ -203,7 +206,7 @@ def _compact_labels(alias: dict[str, str]) -> dict[str, Any]:
     return {"words": list(words), "index": struct.pack(f"<{len(index)}H", *index)}
 
 
-def _enlarge(spec: Spec, by: float = 1.3) -> Spec:
+def _enlarge(spec: Spec, by: float = PROJECTED["axis"] / TYPE["axis"]) -> Spec:
     """Returns a figure for a projector: letters and the space that they need are `by` times as large."""
 
     def scale(value: Any, key: str = "") -> Any:

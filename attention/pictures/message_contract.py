@@ -163,7 +163,7 @@ class StepTab(TypedDict):
 
 
 Line = TypedDict("Line", {
-    "step": str, "steps": list[str], "at": dict[str, Any], "sides": list[dict[str, Any]], "shown": str, "sign": str, "short": str,
+    "step": str, "steps": list[str], "sides": list[dict[str, Any]], "shown": str, "sign": str, "short": str,
     "from": list[dict[str, Any]],
 })  # fmt: skip
 """The chosen cell in one line: its position, its number, its arithmetic, and the cells that it was computed from."""

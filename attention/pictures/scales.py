@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from plotly.colors import hex_to_rgb
 
 from attention.base.errors import ConfigError
 from attention.base.printed import format_number
 from attention.formula.steps import Step, find_step
-from attention.pictures.look import LIGHT, TYPE
+from attention.pictures.look import LIGHT, TYPE, mix
 from attention.pictures.marks import note
 from attention.trace.layer import Layer
 from attention.trace.stats import StepStats
@@ -158,19 +158,16 @@ def _log_colorscale(high: float) -> list[list[Any]]:
     ]
 
 
-def interpolate_colors(fractions: Any) -> list[str]:
+def interpolate_colors(fractions: Iterable[float]) -> list[str]:
     """Returns the colours of a probability at `fractions` of its scale, as #rrggbb."""
-    stops = np.array([hex_to_rgb(color) for _, color in PROBABILITY], dtype=float)
-    colors = np.stack([np.interp(fractions, np.linspace(0, 1, len(stops)), channel) for channel in stops.T], axis=-1)
-    return ["#" + "".join(f"{round(channel):02x}" for channel in color) for color in colors]
+    return [mix(LIGHT["zero"], LIGHT["weight"], fraction) for fraction in fractions]
 
 
 def color_at(step: Step, share: float) -> str:
-    """Returns the colour of a step's numbers at a fraction `share` of its scale, as #rrggbb."""
+    """Returns the colour of a step's numbers at a fraction `share`, from 0 to 1, of its scale, as #rrggbb."""
     stops = PROBABILITY if step.kind == "probability" else SIGNED
-    positions = np.array([position for position, _ in stops], dtype=float)
-    colors = np.array([hex_to_rgb(color) for _, color in stops], dtype=float)
-    return "#" + "".join(f"{round(float(np.interp(share, positions, channel))):02x}" for channel in colors.T)
+    (low, first), (high, second) = next(pair for pair in pairwise(stops) if min(share, 1) <= pair[1][0])
+    return mix(first, second, (share - low) / (high - low))
 
 
 def _log_bar_trace(high: float, bar: dict[str, Any]) -> dict[str, Any]:

@@ -277,7 +277,6 @@ def cell_line(trace: Trace, cell: Cell, explanation: Explanation | None = None) 
     return {
         "step": explanation.cell.step,
         "steps": [step.name for step in trace.layer(cell.layer).steps],
-        "at": {"step": cell.step, "row": cell.row, "column": cell.column},
         "sides": [{"name": key, "axis": axis, "token": token, "value": position, "high": size - 1} for (key, position), (axis, token), size in sides],
         "shown": f"{explanation.displayed_value}, hidden" if hidden else explanation.displayed_value,
         "sign": "by" if hidden else explanation.sign, "short": hidden or explanation.short,

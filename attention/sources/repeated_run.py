@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from attention.base import cache
 from attention.base.errors import ConfigError, MissingError, SizeError
-from attention.base.tokens import label
+from attention.base.tokens import isolated, label
 from attention.explanation.alignment import align
 from attention.patching.forward import Activations, AlignedPositions, PatchedForward
 from attention.trace.cost import ALLOW_MORE
@@ -282,7 +282,7 @@ def alignment_sentences(loaded: LoadedModel, inputs: TextInputs, other_inputs: T
 def _describe_alignment(here: tuple[str, ...], there: tuple[str, ...]) -> str:
     """Which tokens of a text are patched from another text, in a sentence."""
     patched = set(_aligned_positions(here, there).here)
-    rest = [f"{i} {label(token, 40, escape=False)}" for i, token in enumerate(here) if i not in patched]
+    rest = [f"{i} {isolated(label(token, 40, escape=False))}" for i, token in enumerate(here) if i not in patched]
     more = f" and {len(rest) - MAX_NAMED} more" if len(rest) > MAX_NAMED else ""
     verb = "keeps its" if len(rest) == 1 else "keep their"
     own = f"; {', '.join(rest[:MAX_NAMED])}{more} {verb} own values" if rest else ""

@@ -16,6 +16,8 @@ from attention.formula import override
 from attention.sources.matrices import UPLOADED, uploaded_sizes
 from attention.sources.registry import SOURCE, all_knobs, has_formula, has_knob, source_kinds
 
+START = "Explore"
+"""The title of the start page, which alone draws two states."""
 Texts = Mapping[str, str]
 """Texts of knobs by key, as in a link. An absent key stands for the default."""
 LONGEST_IN_LINK = 500  # characters of one matrix; five such matrices already make a long link
@@ -67,7 +69,7 @@ class State:
     @property
     def compares(self) -> bool:
         """Whether the page draws a second state beside the first: Explore does, as long as one is there."""
-        return self.page == "Explore" and bool(self.texts.get(COMPARE))
+        return self.page == START and bool(self.texts.get(COMPARE))
 
     @property
     def differences(self) -> str:

@@ -7,7 +7,7 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attention.base.tokens import label, labels, tokenize
+from attention.base.tokens import isolated, label, labels, tokenize
 
 FAMILY = "👨\u200d👩\u200d👧\u200d👦"
 
@@ -144,3 +144,12 @@ def test_label_is_never_empty_blank_or_markup(token, longest):
 
 def test_labels_keep_order_and_repetitions():
     assert labels(("the", "<s>", "the")) == ("the", "&lt;s&gt;", "the")
+
+
+def test_only_what_runs_from_right_to_left_is_isolated():
+    assert [isolated(text) for text in ("cat", "3", "שלום", "a سلام")] == [
+        "cat",
+        "3",
+        "\u2068שלום\u2069",
+        "\u2068a سلام\u2069",
+    ]

@@ -27,6 +27,7 @@ def test_difference_after_the_last_knob_is_one_click_and_linkable(open_page: Ope
     act_and_settle(page, compare_last_knob.click)
     expect(page.get_by_role("button", name="Back to one state")).to_be_visible()
     wait_until_settled(page)
+    page.wait_for_function("document.querySelector('.stMain').scrollTop === 0")  # the switch of the states is in sight
     assert query(page)["compare"] == "mask=causal"
     a, b = TypedText(TEXT).trace(), TypedText(TEXT, AttentionConfig(mask="causal")).trace()
     for index, matrix in enumerate((a.layers[0].weights[0], b.layers[0].weights[0], compare(a, b).matrix)):

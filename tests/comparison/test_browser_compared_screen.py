@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import act_and_settle
+from conftest import act_and_settle, painted_numbers
 from playwright.sync_api import Page, expect
 from test_browser import Open
 from test_browser_first_screen import headline, painted, percent, query
@@ -103,8 +103,24 @@ def test_other_words_offer_a_and_b_and_say_why(open_page: Open, server: str) -> 
     assert (query(page)["q"], query(page)["k"]) == ("2", "2"), (
         "asked is the third word of A; its strongest key has no partner"
     )
+    # A word of B without a partner is chosen as well; the pair of A stays.
+    act_and_settle(page, page.locator(".screen .word").nth(2).click)
+    expect(page.locator(".screen .asks .word")).to_have_text("then")
+    assert query(page)["q"] == "2"
     side(page, "A")
     expect(page.locator(".screen .asks .word")).to_have_text("asked")
+
+
+def test_the_shown_state_follows_its_knob_while_it_moves(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}&side=B", sidebar=False)
+    page.locator(".controls [name=temperature]").evaluate(
+        "(slider) => { slider.value = slider.max; slider.dispatchEvent(new Event('input', { bubbles: true })); }"
+    )
+    page.wait_for_function("document.querySelector('#root .figures').figureState.frames > 0")
+    warm = TypedText(TEXT, AttentionConfig(mask="causal", temperature=100)).trace().layers[0]
+    expected = np.where(warm["mask"].numpy(), warm["weights"][0].numpy(), np.nan)
+    np.testing.assert_allclose(painted(page), expected, rtol=1e-6, atol=1e-7)
+    np.testing.assert_array_equal(painted_numbers(page, 0), A.layers[0]["weights"][0].numpy())  # the maps below wait
 
 
 def test_what_is_typed_goes_to_what_is_shown(open_page: Open, server: str) -> None:

@@ -218,7 +218,7 @@ def test_stretched_colours_end_at_the_largest_mean() -> None:
     app = opened(PAGE, **MANY, heads_result="first", heads_metric="self", colors="stretched")
     heat = mosaic(app)["data"][0]
     assert heat["zmax"] == pytest.approx(result().column("self", "mean").max())
-    assert "stretched to" in mosaic(app)["layout"]["title"]["subtitle"]["text"]
+    assert "full colour = " in mosaic(app)["layout"]["title"]["subtitle"]["text"]
 
 
 def test_find_ranks_the_heads_of_this_text() -> None:

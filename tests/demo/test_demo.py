@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 import numpy as np
 import pytest
 from conftest import ROOT, chosen_cell_line, click_cell
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from attention import AttentionError, Trace, explain
 from attention.base.printed import number
@@ -392,6 +392,8 @@ def test_demo_paints_and_explains_backend_numbers(
 @pytest.mark.browser
 def test_demo_temperature_drag_gives_the_numbers_of_torch(open_page: Any, served: str) -> None:
     page, state = open_demo(open_page, f"{served}/folder/#causal"), BY_NAME["causal"]
+    page.emulate_media(color_scheme="dark")  # and follows the system
+    expect(page.locator(".js-plotly-plot .shapelayer path").first).to_have_css("stroke", "rgb(242, 241, 245)")
     page.locator(".controls input[name=temperature]").focus()
     for _ in range(30):
         page.keyboard.press("ArrowLeft")

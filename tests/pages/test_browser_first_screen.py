@@ -189,7 +189,7 @@ def test_a_moving_knob_repaints_and_says_what_changed(open_page: Open, server: s
     )
     page.locator(".tools .changed").click()
     changes = page.locator(".tools .changes")
-    assert "Temperature: 1.0 → 100.0" in changes.inner_text()
+    assert "Temperature 1.0 → 100.0" in changes.inner_text()
     act_and_settle(page, changes.get_by_role("button").click)
     assert "temperature" not in query(page)
 
@@ -291,6 +291,16 @@ def test_projected_map_has_large_digits_and_words(
         assert box["y"] + box["height"] <= height
         assert box["x"] + box["width"] <= width
     assert page.locator(".screen .formula").evaluate("(formula) => formula.scrollWidth <= formula.clientWidth")
+
+
+@pytest.mark.skipif(opening_source() == "typed text", reason="there are no examples")
+def test_projected_opening_has_the_digits_of_its_row(open_page: Open, server: str) -> None:
+    link = "source=example&head=4&q=13&k=1&present=temperature"
+    page = open_page(f"{server}/?{link}", viewport={"width": 1280, "height": 720})
+    digits = page.locator(".screen .over g text")
+    shares = page.locator(".screen .token .share").all_inner_texts()
+    assert [text for text in digits.all_text_contents() if text] == [share[:-2] for share in shares if share]
+    assert set(digits.evaluate_all("(all) => all.map((text) => getComputedStyle(text).fontSize)")) == {"24px"}
 
 
 @pytest.mark.skipif(opening_source() == "typed text", reason="there are no examples")

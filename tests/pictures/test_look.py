@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attention.pictures.look import _COLORS, _contrast
+from attention.pictures.look import _COLORS, _contrast, mix
 from attention.pictures.scales import PROBABILITY, SIGNED
 
 ROOT = Path(__file__).parents[2]
@@ -61,6 +61,17 @@ def test_text_reads_and_lines_are_seen(theme: str) -> None:
 
 
 @pytest.mark.parametrize("theme", THEMES)
+def test_the_chosen_cell_is_seen_on_every_color(theme: str) -> None:
+    color = {role: pair[THEMES[theme]] for role, pair in _COLORS.items()}
+    ends = ("zero", "weight"), *itertools.pairwise(("most-negative", "negative", "zero", "positive", "most-positive"))
+    for first, second in ends:
+        for share in np.linspace(0, 1, 21):
+            cell = mix(color[first], color[second], share)
+            # One of the two lines of its outline stands out.
+            assert max(_contrast(color[line], cell) for line in ("ink", "ground")) >= 3, (first, second, share)
+
+
+@pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("eyes", EYES)
 def test_roles_are_told_apart_by_every_eye(theme: str, eyes: str) -> None:
     for one, other in itertools.combinations(ROLES, 2):
@@ -101,3 +112,10 @@ def test_maps_have_the_colors_of_the_page(theme: str, step: str, open_page: Any,
     assert drawn[0][0] == scale
     assert drawn[1]
     assert set(drawn[1]) == {_COLORS["ink"][i]}, "the chosen cell is outlined in ink"
+    outlined = "([plot, ink]) => plot.layout.shapes.every(({ line }) => line.color === ink)"
+    other = [*THEMES][1 - i]
+    page.emulate_media(color_scheme=other)
+    page.wait_for_function(outlined, arg=[plot.element_handle(), _COLORS["ink"][1 - i]])
+    page.emulate_media(media="print", color_scheme="dark")
+    page.wait_for_function(outlined, arg=[plot.element_handle(), _COLORS["ink"][0]])
+    page.emulate_media(media="screen", color_scheme=theme)

@@ -125,7 +125,6 @@ export class Lab {
     return {
       step,
       steps: Object.keys(this.state.steps),
-      at: { step, row, column },
       sides: [side("q", sides[0], row, rows), side("k", sides[1], column, columns)],
       shown: explanation.shown,
       sign: explanation.sign,

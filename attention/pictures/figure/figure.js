@@ -132,10 +132,8 @@ async function animate(state, knobs) {
       await paint(state, picture);
       if (isOutput) Object.assign(outputs, { duration: performance.now() - began, ended: performance.now() });
     }
-    const { chosen, liveLayer } = state;
-    if (chosen && liveLayer.canCompute(chosen.step)) {
-      state.showNumber(liveLayer.numberAt(chosen.step, chosen.row, chosen.column));
-    }
+    const { line, liveLayer } = state;
+    if (line && liveLayer.canCompute(line.step)) state.showNumber(liveLayer.numberAt(line.step, ...line.sides.map(({ value }) => value)));
     state.frames += 1;
   }
   state.animating = false;
@@ -167,6 +165,14 @@ function requestRest(state, host) {
     host.requestRest();
   }, REST_DELAY);
 }
+
+// Draws everything on the page again in the colours that it has now.
+function repaintAll() {
+  for (const { figureState: state } of document.querySelectorAll(".figures")) state?.pictures.forEach((picture) => picture.figure && paint(state, picture));
+  for (const { firstScreen } of document.querySelectorAll(".screen")) firstScreen?.layout();
+}
+matchMedia("print").addEventListener("change", repaintAll); // paper is light
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => setTimeout(repaintAll, 60)); // after Streamlit's own theme
 
 /**
  * The environment of the figure.
@@ -206,7 +212,7 @@ export default function render(message, host) {
   for (const name of ["strip", "controls", "answer-line"]) part(name).classList.toggle("large", sent.large);
   state.figures = sent.figures;
   state.liveLayer = sent.live ? new LiveLayer(sent.live, state.liveLayer) : null;
-  state.chosen = sent.line?.at;
+  state.line = sent.line;
   state.showNumber = (number) => showLiveNumber(part("answer-line"), number);
   reserveSpace(state);
   dropUnusedZooms(state);

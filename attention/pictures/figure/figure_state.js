@@ -66,8 +66,8 @@ export class FigureState {
   session = "";
   /** Computes matrices in the page; null where Python computes them all. @type {import("./live_layer.js").LiveLayer} */
   liveLayer = null;
-  /** The step, row and column of the chosen cell, if any. */
-  chosen = null;
+  /** The line of the chosen cell; null where there is none. @type {import("./message.js").Line} */
+  line = null;
   /** Writes a number into the line of the chosen cell. */
   showNumber = null;
   /** The zoom ranges, from low to high, by the axis that maps share, see `axisKey`. */

@@ -146,7 +146,6 @@
  * @typedef {object} Line
  * @property {string} step
  * @property {string[]} steps the steps that can be chosen
- * @property {object} at its step, row and column
  * @property {object[]} sides its query and its key
  * @property {string} shown its number
  * @property {string} sign

@@ -42,6 +42,9 @@ function remember(key, value) {
 const html = (parts) => parts.map((part) => (typeof part === "string" ? escape(part) : `<span class="${part.role}">${escape(part.text)}</span>`)).join("");
 const plain = (parts) => parts.map((part) => part.text ?? part).join("");
 
+// A changed knob in words; a text that runs from right to left stays where it is.
+const turned = ({ label, before, after }) => [`${label} `, create("bdi", { textContent: before || "…" }), " → ", create("bdi", { textContent: after || "…" })];
+
 // The pictures whose patches are among some words, from the layout of the figure over them: the place of each patch by its position.
 function picturesOf(over, words) {
   if (!over) return [];
@@ -85,7 +88,6 @@ export class FirstScreen {
     const resized = () => { clearTimeout(timer); timer = setTimeout(() => { if (this.sent) this.layout(); }, 60); };
     new ResizeObserver(resized).observe(root);
     addEventListener("resize", resized);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", resized);
   }
 
   /** Shows a message of Python's; `live` computes in the page, and `over` is the layout of its figure over a picture. */
@@ -112,6 +114,7 @@ export class FirstScreen {
     if (this.masking && !this.maskable) this.mask(false);
     this.drawTools();
     this.layout();
+    if (sent.compared && !previous?.compared) this.root.closest("[data-testid=stMain]")?.scrollTo({ top: 0 }); // to the switch of the states
   }
 
   // Of few tokens, whose cells are single ones.
@@ -552,9 +555,10 @@ export class FirstScreen {
       choose(sides[at]);
       event.preventDefault();
     });
-    const changes = this.sent.changes.map(({ label, before, after }) => `${label} ${before || "…"} → ${after || "…"}`).join(" · ");
-    const note = shown === "B" && compared.a ? " (dashed bars: A)" : "";
-    const differs = create("span", { className: "differs", textContent: (reason || (changes ? `From A to B: ${changes}` : "A and B are the same.")) + note, title: changes });
+    const { changes } = this.sent;
+    const words = reason ? [reason] : changes.length ? ["From A to B: ", ...changes.flatMap((change, i) => [i ? " · " : "", ...turned(change)])] : ["A and B are the same."];
+    const differs = create("span", { className: "differs" }, ...words, shown === "B" && compared.a ? " (dashed bars: A)" : "");
+    differs.title = differs.textContent;
     box.replaceChildren(group, differs);
     if (focused) radios[sides.indexOf(shown)].focus({ preventScroll: true });
   }
@@ -598,7 +602,7 @@ export class FirstScreen {
       const changed = create("button", { type: "button", className: "changed", textContent: `What did I change? ${changes.length}` });
       changed.ariaExpanded = "false";
       const list = create("div", { className: "changes", hidden: true }, create("h3", { textContent: changes.length === 1 ? "One change" : `${changes.length} changes` }),
-        create("ul", {}, ...changes.map(({ label, before, after }) => create("li", { textContent: `${label}: ${before} → ${after}` }))));
+        create("ul", {}, ...changes.map((change) => create("li", {}, ...turned(change)))));
       if (this.before) list.append(create("p", { textContent: `${plain(headline(this.numbers, this.q, this.k))}; before ${percent(this.before[this.k] || 0)} (dashed).` }));
       const back = create("button", { type: "button", textContent: changes.length === 1 ? "Take it back" : "Take all back" });
       back.addEventListener("click", () => this.send(sent.reset));

@@ -20,13 +20,16 @@ function digitSize({ x, y }, texts, look) {
   return [[word, 2.6], [text, 2.6], [label, 2.2], [axis, 0]].find(([size, room]) => cell >= size * room && fits(size))?.[0] ?? 0;
 }
 
+// Whether digits beside each other are apart, where they may reach beyond their cells.
+const areApart = (texts, room, size, look) => texts.every((text, i) => !text || !texts[i + 1] || (look.width(text, size, 700) + look.width(texts[i + 1], size, 700)) / 2 + 4 <= room);
+
 // What stands at the left of the map of a term, and above it: the factors of its product.
 function strips(numbers, term) {
   const { query, key, value } = numbers.sent.vectors;
   const rows = (name, { strip, rows: all }) => ({ rows: strip ?? all, limit: numbers.stripLimit(name) });
   if (term === "collect") {
     return {
-      left: { role: "weight", symbol: "A", does: "shares", rows: numbers.has("share") ? numbers.matrix("share") : null, isShare: numbers.isShare("share"), limit: numbers.has("share") && numbers.limit("share") },
+      left: { role: "weight", symbol: numbers.sent.compared ? "" : "A", does: "shares", rows: numbers.has("share") ? numbers.matrix("share") : null, isShare: numbers.isShare("share"), limit: numbers.has("share") && numbers.limit("share") },
       top: { role: "value", symbol: "V", does: "carries", ...(value ? rows("value", value) : {}), across: true },
     };
   }
@@ -82,6 +85,9 @@ export class LargeMap {
     const wordsLeft = Math.ceil(widest(sent.queries)) + (isPhone ? 8 : 12);
     const wordsAbove = isOutput ? labelSize + 10 : Math.ceil(widest(keys) * 0.71 + labelSize * 0.8) + 6;
     const left = strips(numbers, term);
+    // Digits for a class need the room of the strips where cells are small.
+    const isBare = isProjected && !isOutput && Math.min((width - wordsLeft - 130) / columns, (available - wordsAbove - 70) / rows) < axis * 1.15;
+    if (isBare) left.left.rows = left.top.rows = null;
     const stripAbove = left.top.rows ? (isPhone ? 26 : isProjected ? Math.min(60, Math.round(available / 9)) : 46) : 0;
     const gapAbove = stripAbove ? GAP : 0;
     const freeY = available - wordsAbove - stripAbove - gapAbove - 6;
@@ -97,14 +103,14 @@ export class LargeMap {
     const most = Math.max(look.size.word * 3.8, available / 8);
     const square = Math.max(80, Math.min(free.x, free.y * (isOutput ? 1.4 : columns / rows), isOutput ? Infinity : most * columns));
     const tall = isOutput ? Math.min(free.y, rows * most, square) : Math.max(40, Math.min(free.y, square * (rows / columns)));
-    const side = hasDigits ? Math.max(square, room) : square;
+    const side = hasDigits ? Math.max(square, room) : isBare ? Math.min(free.x, square * 1.5) : square;
     const x0 = wordsLeft + stripLeft + gapLeft;
     const y0 = wordsAbove + stripAbove + gapAbove;
     const height = isPhone ? y0 + tall + 6 : available; // below a small map nothing is left free there
     if (isPhone) this.root.style.height = `${height}px`;
     this.strips = left;
     this.geometry = {
-      width, height, x0, y0, side, tall, rows, columns, down, across, wordsLeft, wordsAbove, stripLeft, stripAbove, labelSize, isOutput,
+      width, height, x0, y0, side, tall, rows, columns, down, across, wordsLeft, wordsAbove, stripLeft, stripAbove, labelSize, isOutput, isBare,
       cell: { x: side / columns, y: tall / rows }, z,
     };
     return this.react();
@@ -210,7 +216,7 @@ export class LargeMap {
     const { keys, sent: { queries } } = numbers;
     const [row, column] = cell.row === null || cell.column === null || g.isOutput && g.down === 1
       ? [cell.row, cell.column] : numbers.cellOfBlock(term, cell.row, cell.column);
-    const quoted = (text) => `“${escape(text)}”`;
+    const quoted = (text) => `“<bdi>${escape(text)}</bdi>”`;
     const block = g.down * g.across > 1 ? `<small>largest of ${g.down} × ${g.across}</small>` : "";
     tip.innerHTML = (() => {
       if (row === null) return g.isOutput ? `number ${column} of every value` : `${quoted(keys[column * g.across])} as key`;
@@ -302,11 +308,21 @@ export class LargeMap {
     if (isRounded) parts.push(`<rect x="${g.x0}" y="${g.y0}" width="${g.side}" height="${g.tall}" fill="url(#${this.name}-cells)"/>`);
     put(cells);
     // Digits of the chosen row, and of the one under the pointer.
+    let tall = size.y;
     const hovered = this.hovered?.row ?? null;
     for (const r of few && !g.isOutput ? new Set([row, hovered]) : []) {
       if (r === null) continue;
       const isHidden = (c) => Number.isNaN(g.z[r][c]) || ((scene === "hide" || scene === "share") && isGone(r, c));
-      const height = digitSize(size, Array.from(g.z[r], (x, c) => (isHidden(c) ? "" : `${numbers.inCell(scene, x)}`)), look);
+      const texts = Array.from(g.z[r], (x, c) => (isHidden(c) ? "" : `${numbers.inCell(scene, x)}`));
+      let height = digitSize(size, texts, look);
+      if (!height && g.isBare && r === row && areApart(texts, size.x, look.size.axis, look)) {
+        // The chosen row stands out, as high as its digits.
+        height = look.size.axis;
+        tall = height * 1.25;
+        for (const c of texts.keys()) {
+          if (!isHidden(c) && visible(c)) rect(X(c), Y(row) + (size.y - tall) / 2, size.x, tall, `fill="${css(fills.get(c) ?? numbers.color(look, scene, g.z[r][c]))}" stroke="${ground}" stroke-width="2"`);
+        }
+      }
       for (let c = 0; height && c < g.columns; c += 1) {
         const x = g.z[r][c];
         if (Number.isNaN(x) || (isHidden(c) && (c + 0.5) / g.columns > 1 - wipe) || (r === row && !visible(c))) continue;
@@ -318,7 +334,7 @@ export class LargeMap {
     put(digits);
     this.paintWords({ parts, q, k, row, col, hovered, X, Y, size, words, color });
     put(labels);
-    this.paintFrames({ row, col, k, X, Y, size, rect, color });
+    this.paintFrames({ row, col, k, X, Y, size, tall, rect, color });
     put(frames);
     over.setAttribute("viewBox", `0 0 ${g.width} ${g.height}`);
   }
@@ -373,10 +389,10 @@ export class LargeMap {
     // The bar of colours, with its ends.
     const share = numbers.isShare(this.term);
     const [x, width] = g.stripLeft < 80 ? [2, g.wordsLeft + g.stripLeft - 6] : [g.wordsLeft, g.stripLeft];
-    if (g.wordsAbove > axis * 2 + 8 && width > 30) {
+    const end = (x) => (!numbers.isDifference ? said(x) : this.term === "share" ? points(x) : signed(said(x)));
+    const ends = share ? ["0", this.limit === 1 ? "100\u00a0%" : said(this.limit)] : [end(-this.limit), end(this.limit)];
+    if (g.wordsAbove > axis * 2 + 8 && width > look.width(ends.join(""), axis)) {
       const stops = look.plotly(share).map(([at, stop]) => `<stop offset="${at}" stop-color="${stop}"/>`).join("");
-      const end = (x) => (!numbers.isDifference ? said(x) : this.term === "share" ? points(x) : signed(said(x)));
-      const ends = share ? ["0", this.limit === 1 ? "100\u00a0%" : said(this.limit)] : [end(-this.limit), end(this.limit)];
       parts.push(`<linearGradient id="${this.name}-bar">${stops}</linearGradient><rect x="${x}" y="2" width="${width}" height="8" rx="4" fill="url(#${this.name}-bar)" stroke="${color("line")}"/>`);
       words(x, 12 + axis, ends[0], `fill:${color("soft")};font-size:${axis}px`);
       words(x + width, 12 + axis, ends[1], `fill:${color("soft")};font-size:${axis}px`, `text-anchor="end"`);
@@ -384,10 +400,10 @@ export class LargeMap {
   }
 
   // One outline for what is chosen: its row, its column, and the cell where they meet; a dashed one for what is under the pointer.
-  paintFrames({ row, col, k, X, Y, size, rect, color }) {
+  paintFrames({ row, col, k, X, Y, size, tall, rect, color }) {
     const { geometry: g, hovered } = this;
     const thick = g.labelSize > 20 ? 4 : 2.5;
-    const [x, y] = [X(col), Y(row)];
+    const [x, y] = [X(col), Y(row) + (size.y - tall) / 2];
     const inside = { x: x + size.x > g.x0 - 1 && x < g.x0 + g.side, y: y + size.y > g.y0 - 1 && y < g.y0 + g.tall };
     const column = g.isOutput ? "value" : "key";
     if (g.isOutput && g.stripAbove && g.stripLeft && this.strips.top.rows?.length === this.numbers.m) {
@@ -396,8 +412,14 @@ export class LargeMap {
       rect(g.wordsLeft + k * beside - 1, y, beside + 2, size.y, `rx="2" fill="none" stroke="${color("key")}" stroke-width="1.5"`);
     }
     if (inside.x) rect(x - 1, g.wordsAbove - 1, size.x + 2, g.y0 + g.tall - g.wordsAbove + 2, `rx="5" fill="none" stroke="${color(column)}" stroke-width="${thick}"`);
-    if (inside.y) rect(g.wordsLeft - 1, y - 1, g.x0 + g.side - g.wordsLeft + 2, size.y + 2, `rx="5" fill="none" stroke="${color("query")}" stroke-width="${thick}"`);
-    if (inside.x && inside.y) rect(x - (g.isOutput ? 2 : 1), y - 1, size.x + (g.isOutput ? 4 : 2), size.y + 2, `rx="5" fill="none" stroke="${color("ink")}" stroke-width="${thick + 1.5}"`);
+    if (inside.y) rect(g.wordsLeft - 1, y - 1, g.x0 + g.side - g.wordsLeft + 2, tall + 2, `rx="5" fill="none" stroke="${color("query")}" stroke-width="${thick}"`);
+    if (inside.x && inside.y) {
+      const out = g.isOutput ? 2 : 1;
+      rect(x - out, y - 1, size.x + 2 * out, tall + 2, `rx="5" fill="none" stroke="${color("ink")}" stroke-width="${thick + 1.5}"`);
+      // Ink alone is weak on the fullest colours: a line in the colour of the ground parts them.
+      const edge = thick / 2 + 1.5;
+      if (Math.min(size.x, size.y) > 12) rect(x - out + edge, y - 1 + edge, size.x + 2 * (out - edge), tall + 2 - 2 * edge, `rx="3" fill="none" stroke="${color("ground")}" stroke-width="1.5"`);
+    }
     const dashed = `rx="4" fill="none" stroke="${color("ink")}" stroke-width="1.25" stroke-dasharray="3 3"`;
     if (hovered && hovered.row !== null) rect(g.wordsLeft - 1, Y(hovered.row), g.x0 + g.side - g.wordsLeft + 2, size.y, dashed);
     if (hovered && hovered.column !== null) rect(X(hovered.column), g.wordsAbove - 1, size.x, g.y0 + g.tall - g.wordsAbove + 2, dashed);

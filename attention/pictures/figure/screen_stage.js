@@ -251,7 +251,7 @@ export class Stage {
     const cx = between(x + wide / 2, left + gathered * length + full / 2, t);
     const cy = between(yy + hh / 2, band / 2, t * t * t);
     this.parts.push(`<rect class="bar" data-k="${i}" x="${(cx - thick / 2).toFixed(1)}" y="${(cy - long / 2).toFixed(1)}" width="${thick.toFixed(1)}" height="${long.toFixed(1)}" rx="${Math.min(4, long / 3).toFixed(1)}" transform="rotate(${(90 * ease(0, 0.75, t)).toFixed(1)} ${cx.toFixed(1)} ${cy.toFixed(1)})" fill="${css(look.share(0.12 + 0.88 * share))}" ${outline}/>`);
-    const name = `${this.words("key")[i]} ${percent(share)}`;
+    const name = `\u2068${this.words("key")[i]}\u2069 ${percent(share)}`; // also where a word runs from right to left
     if (t > 0.95 && full > look.width(name, look.size.label, 600) + 14) this.text(cx, cy + look.size.label * 0.35, escape(name), { anchor: "middle", size: "label", bold: true, on: look.on(look.share(0.12 + 0.88 * share)) });
   }
 

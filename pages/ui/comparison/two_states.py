@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -28,9 +28,10 @@ from attention.export import program
 from attention.formula.names import WEIGHTS
 from attention.patching.intervention import describe_head
 from attention.pictures import view
+from attention.pictures.live_inputs import live_inputs
 from attention.pictures.marks import Spec
 from attention.pictures.message import Surroundings
-from attention.pictures.message_contract import Change, Compared, OverrideNote, Screen
+from attention.pictures.message_contract import Change, Compared, Live, OverrideNote, Screen
 from attention.pictures.steps_view import cell_line
 from attention.sources import Intervenable, registry
 from attention.sources.layer_knobs import SEQUENCE
@@ -44,6 +45,14 @@ from pages.ui.state import control_row, knob_state, sidebar
 from pages.ui.state.knob_table import AUTOSCALE, EDITING, KNOBS, SIDE
 from pages.ui.state.notices import plain, show_error
 from pages.ui.state.session import session
+
+
+@dataclass
+class _ChosenInB:
+    """The pair that was chosen in B, where a word may have no partner, and the pair of A that is chosen with it."""
+
+    pair: tuple[int, int] = (0, 0)
+    of_a: tuple[int, int] = (-1, -1)
 
 
 class Both(NamedTuple):
@@ -121,17 +130,22 @@ def both(current: Page) -> Both:
     return Both(a, b, source, current.cell, at, maps, difference, why, notes, reader.fields)
 
 
-def first_screen(current: Page, two: Both | None) -> Screen:
-    """The first screen of A, of B at the same pair, or of B − A; of A alone where there is no B."""
+def first_screen(current: Page, two: Both | None) -> tuple[Screen, Live | None]:
+    """The first screen of A, of B at the same pair, or of B − A; of A alone where there is no B.
+
+    With it comes what the page computes itself, if the knobs change the shown state.
+    """
     shown = explore.screen(current.trace, current.cell, type(current.source).__name__)
     if two is None:
-        return shown
+        return shown, None
     place, layers = HeadIndex(current.cell.layer, current.cell.head), (current.layer, two.b.layers[two.place_b.layer])
     side, reason = _side(*layers), compared_screen.why_no_difference(*layers)
     if side == "B":
         cell = replace(current.cell, layer=two.place_b.layer, head=two.place_b.head)
-        pairs = zip(_tokens(*layers), (shown["q"], shown["k"]), strict=True)
-        query, key = (at if (found := compared_screen.partner(*tokens, at)) is None else found for tokens, at in pairs)
+        chosen, of_a = session().of(_ChosenInB), (shown["q"], shown["k"])
+        pairs = zip(_tokens(*layers), of_a, strict=True)
+        partners = (at if (found := compared_screen.partner(*tokens, at)) is None else found for tokens, at in pairs)
+        query, key = chosen.pair if chosen.of_a == of_a else partners
         shown = explore.screen(
             two.b, cell, type(two.source).__name__, None, (query, key), session().state.other, two.fields
         )
@@ -144,7 +158,9 @@ def first_screen(current: Page, two: Both | None) -> Screen:
     compared: Compared = {**shown.get("compared", {}), "shown": side, "sides": sides, "reason": reason}
     if side == "B" and not reason and current.layer.has(WEIGHTS):
         compared["a"] = compared_screen.shares(shown, current.layer, place.head)
-    return {**shown, "changes": _changes_in_b(), "reset": {}, "compared": compared}
+    follows = side != "difference" and session().state.edits in (side, "both")
+    live = live_inputs(layers[side == "B"], shown["head"]) if follows else None
+    return {**shown, "changes": _changes_in_b(), "reset": {}, "compared": compared}, live
 
 
 def _side(a: Layer, b: Layer) -> Literal["A", "B", "difference"]:
@@ -172,6 +188,7 @@ def _changes_in_b() -> list[Change]:
 def _apply(page: Page, values: dict[str, Any]) -> None:
     """Applies what the user did on the first screen: a sentence is that of the shown state, and a pair of B chooses its partners in A."""
     to: Literal["A", "B", "both"] = "both"
+    pair = None
     if values.keys() & {"typed", "q", "k", SEQUENCE.key}:
         with suppress(AttentionError):
             current = page.with_pending_changes()
@@ -179,10 +196,14 @@ def _apply(page: Page, values: dict[str, Any]) -> None:
             layers = current.layer, b.layers[at.layer]
             side = _side(*layers)
             to = "both" if side == "difference" else side
-            for key, tokens in zip("qk", _tokens(*layers), strict=True):
-                if side == "B" and isinstance(values.get(key), int):
+            if side == "B" and all(isinstance(values.get(key), int) for key in "qk"):
+                pair = values["q"], values["k"]
+                for key, tokens in zip("qk", _tokens(*layers), strict=True):
                     values = {**values, key: compared_screen.partner(*tokens, values[key], "b")}
     explore.apply(values, to)
+    if pair:
+        chosen = session().of(_ChosenInB)
+        chosen.pair, chosen.of_a = pair, (knob_state.current_value("q"), knob_state.current_value("k"))
 
 
 def interventions_on_head(source: Source, cell: Cell) -> str:
@@ -208,6 +229,7 @@ def around(current: Page, two: Both | None) -> Surroundings:
         row = control_row.control_row(layer, two.b.layers, cell, more=more, of=session().state.other)
     else:
         row = control_row.control_row(current.layer, current.trace.layers, current.cell, more=more)
+    screen, live = first_screen(current, two)
     line = cell_line(current.trace, current.cell, two.explanation() if two else None)
     if two and two.explanation() is None:
         line |= {"step": f"{current.cell.step} in A"}
@@ -219,7 +241,8 @@ def around(current: Page, two: Both | None) -> Surroundings:
         controls=control_row.with_buttons(row, EDITING.key),
         override=override_line(current, two),
         line=line,
-        screen=first_screen(current, two),
+        screen=screen,
+        live=live,
         defaults=defaults | {SIDE.key: SIDE.default},
     )
 

@@ -147,7 +147,7 @@ def _all_heads(page: Page, shown: _Shown) -> None:
 
     st.markdown(plain(distribution_mosaic.largest_words(numbers)))
     colors = knob_state.current_value(COLORS.key)
-    within = Choice(distribution_mosaic.COLORS)
+    within = Choice(distribution_mosaic.COLORS, ("0 to 1", "largest"))
     colors = colors if within.accepts(colors) else distribution_mosaic.COLORS[0]
     allowed = open_knobs()
     has_control = numbers.is_probability and (allowed is None or COLORS.key in allowed)

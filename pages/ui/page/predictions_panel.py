@@ -12,7 +12,7 @@ import streamlit as st
 from attention import Model, Prediction, Source, TextError, Trace
 from attention.base.knobs import Knob, NameOrText
 from attention.base.printed import format_near_one, format_number
-from attention.base.tokens import ClassName, Patch, label
+from attention.base.tokens import ClassName, Patch, isolated, label
 from attention.explanation import predictions
 from attention.explanation.predictions import TokenPrediction, VectorShift
 from attention.pictures.view import DISTRACTOR, TARGET
@@ -70,7 +70,7 @@ def panel(page: Page) -> None:
 def _where(prediction: Prediction) -> str:
     if prediction.classifies:
         return "The class of the picture:"
-    token = label(prediction.before, 20, escape=False)
+    token = isolated(label(prediction.before, 20, escape=False))
     return f"{'In place of' if prediction.fills_mask else 'After'} {token} (token {prediction.position}):"
 
 

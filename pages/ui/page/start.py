@@ -18,14 +18,13 @@ from attention.pictures.message import Surroundings
 from attention.pictures.steps_view import OverPicture, available_views, cell_line, step_strip
 from attention.pictures.view import HEAT, OVER, has_pair
 from attention.sources.registry import source_of
-from attention.sources.state import SECOND, Set
+from attention.sources.state import SECOND, START, Set
 from pages.ui import address, figure, process
 from pages.ui.features import Sourceless, panels
 from pages.ui.page import interventions, share, show
 from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import compute_head, trace_of
 from pages.ui.state import control_row, knob_state, sidebar
-from pages.ui.state.knob_state import START
 from pages.ui.state.notices import Notes, plain, progress_bar
 from pages.ui.state.session import session
 

@@ -2,7 +2,7 @@
 
 The docstring of a patch states what it replaces, why, which test fails when Streamlit changes that part (the canary), and
 which public API would make the patch unnecessary. The Markdown file with the same name is an issue for Streamlit, ready to be sent:
-the title, an empty line, the body. `tests/project/test_patches.py` allows patches nowhere else; CONTRIBUTING.md lists them in a table.
+the title, an empty line, the body. `tests/project/test_patches.py` allows patches nowhere else.
 """
 
 from __future__ import annotations

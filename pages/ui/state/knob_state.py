@@ -22,6 +22,7 @@ from attention.sources.state import (
     EQUAL,
     LONGEST_IN_LINK,
     OPENING,
+    START,
     Action,
     Go,
     Open,
@@ -37,9 +38,6 @@ from pages.ui.server.limits import LIMITS
 from pages.ui.state.knob_table import COLORS, COMPARE_KEYS, COMPARING, DEFAULTS, INLINE_KEYS, KNOBS, knobs_of
 from pages.ui.state.notices import Notes
 from pages.ui.state.session import count_action, session
-
-START = "Explore"
-"""The title of the start page."""
 
 
 def act(action: Action) -> None:
@@ -286,7 +284,7 @@ def open_last_change() -> None:
     before, after = session().recent_states
     shown = shown_texts(early=True)
     display = {key: text for key, text in shown.items() if key in KNOBS and key not in compared_state(shown)}
-    open_page({**display, **before, COMPARE: differences(before, after) or EQUAL}, "Explore")
+    open_page({**display, **before, COMPARE: differences(before, after) or EQUAL}, START)
 
 
 # A run.

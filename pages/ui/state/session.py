@@ -103,9 +103,9 @@ class Session:
     name: str = field(default_factory=lambda: secrets.token_hex(4))  # the random id of this session
     # The number of pictures shown by each film, by component key.
     pictures: Counter[str] = field(default_factory=Counter)
-    # The zoom window of each map, [top, bottom, left, right), by component and ``layout.uirevision``.
     # How long the last traces of each class of source took, which the first screen asks before it answers while one types.
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    # The zoom window of each map, [top, bottom, left, right), by component and ``layout.uirevision``.
     windows: dict[str, dict[str, list[int] | None]] = field(default_factory=dict)
     # The initial table of each editable grid and the number of grids before it, by key.
     grids: dict[str, tuple[pd.DataFrame, int]] = field(default_factory=dict)
