@@ -321,14 +321,9 @@ def _against_temperature(lesson: _Spread, numbers: Any, name: str, facts: str, l
         frame(name, facts, alt, axis("temperature", ends, ticks, type="log"), axis(name, (0, limit * 1.14))),
         rule((0, 1), (limit, limit), HIDDEN_COLOR, dash="dot", xref="x domain"),
         joined(lesson.temperatures, numbers, hover, width=3),
-        points(
-            [*_TEMPERATURES],
-            numbers[marked],
-            hover,
-            {"color": _COLD_TO_HOT, "size": 12, "line": {"color": POINT_COLOR, "width": 1}},
-        ),
+        points([*_TEMPERATURES], numbers[marked], hover, {"color": _COLD_TO_HOT, "size": 12, "line": {"color": POINT_COLOR, "width": 1}}),
         note(limit_label, xref="paper", y=limit, yanchor="bottom", **side),
-    )
+    )  # fmt: skip
 
 
 def _format_temperature(temperature: float) -> str:

@@ -82,69 +82,19 @@ def pack(
     """
     surroundings = surroundings or Surroundings()
     live = surroundings.live
-    arrays: list[bytes] = []
-    names: list[dict[str, str]] = []
-    sources: dict[str, int] = {}
-    size = 0
-
-    def append_array(value: Any) -> dict[str, Any]:
-        """Appends an array to the raw bytes and returns its reference; the JSON encoder calls this for every array."""
-        nonlocal size
-        if isinstance(value, bytes):  # 16-bit integers
-            raw, dtype, shape = value, "u2", [len(value) // 2]
-        elif getattr(value, "ndim", False):
-            # Types without a usual typed array in JavaScript.
-            narrower_type = {"i8": "i4", "u8": "u4", "b1": "u1"}.get(value.dtype.str[1:])
-            value = value.astype(narrower_type) if narrower_type else value
-            raw, dtype, shape = value.tobytes(), value.dtype.str.lstrip("<|"), list(value.shape)
-        else:
-            name = type(value).__name__
-            raise TypeError(f"a message to the page holds numbers, texts and arrays; got {name}: convert it first")
-        arrays.append(raw + b"\0" * (-len(raw) % 8))
-        at, size = size, size + len(arrays[-1])
-        return {"array": {"dtype": dtype, "at": at, "shape": shape}}
-
-    def append_arrays(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: append_arrays(inner) for name, inner in value.items()}
-        if isinstance(value, list | tuple):
-            return [append_arrays(inner) for inner in value]
-        return append_array(value) if isinstance(value, bytes) or getattr(value, "ndim", False) else value
-
-    def index_labels(part: Any) -> Any:
-        """Replaces the labels of an axis, the longest texts of a message, by their index in `names`; most axes share theirs."""
-        if not isinstance(part, dict):
-            return part
-        if "labelalias" in part:
-            alias = part["labelalias"]
-            if alias not in names:
-                names.append(alias)
-            part = {**part, "labelalias": names.index(alias)}
-        return {name: index_labels(inner) for name, inner in part.items()}
-
-    def index_images(layout: dict[str, Any]) -> dict[str, Any]:
-        """Replaces the pictures below a figure by their index in `sources`: those of all heads are the same."""
-        if "images" not in layout:
-            return layout
-        images = [{**image, "source": sources.setdefault(image["source"], len(sources))} for image in layout["images"]]
-        return {**layout, "images": images}
-
     # Of two states, the first screen alone follows a knob: the maps show both.
     compares = surroundings.screen is not None and "compared" in surroundings.screen
     computable = live["computable"] if live and not compares else ()
-    screen = append_arrays(surroundings.screen)
-    sent_live = append_arrays(live)  # before the maps, which share the remaining bytes
-    # Bytes left for maps that the page cannot compute: five bytes a number, with its offset in its block.
-    n_server_maps = sum(figure["layout"]["meta"]["step"] not in computable for figure in figures)
-    max_blocks = max(MAX_SENT_BLOCKS // 4, min(MAX_SENT_BLOCKS, (_ARRAY_BYTES - size) // 5 // max(1, n_server_maps)))
-    sent = [_sent(figure, computable, windows or {}, max_blocks) for figure in figures]
-    maps = [spec for spec in sent if spec["layout"]["meta"]["panels"]]
-    sent = [keep_only_gaps(spec, maps) if any(spec is later for later in maps[2:]) else spec for spec in sent]
-    specs = [_enlarge(spec) if surroundings.large else spec for spec in sent]
+    packed = _Packed()
+    screen = packed.with_arrays(surroundings.screen)
+    sent_live = packed.with_arrays(live)  # before the maps, which share the remaining bytes
+    specs = _sent_figures(figures, computable, windows or {}, packed.size)
+    if surroundings.large:
+        specs = [_enlarge(spec) for spec in specs]
     message: Message = {
-        "figures": [{**spec, "layout": index_images(index_labels(spec["layout"]))} for spec in specs],
-        "names": [_compact_labels(alias) for alias in names],
-        "sources": list(sources),
+        "figures": [{**spec, "layout": packed.with_pictures(packed.with_labels(spec["layout"]))} for spec in specs],
+        "names": [_compact_labels(alias) for alias in packed.names],
+        "sources": list(packed.sources),
         "live": sent_live,
         "controls": surroundings.controls,
         "override": surroundings.override,
@@ -159,10 +109,75 @@ def pack(
         "key": key,
         "act_number": act_number,
     }
-    text = json.dumps(message, default=append_array, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(message, default=packed.append, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     header = text.encode(errors="replace")
     header += b" " * (-(4 + len(header)) % 8)  # typed arrays must start on a multiple of their size
-    return struct.pack("<I", len(header)) + header + b"".join(arrays)
+    return struct.pack("<I", len(header)) + header + b"".join(packed.arrays)
+
+
+class _Packed:
+    """What the JSON of a message refers to by a place or an index: arrays as raw bytes, and what its figures share, labels and pictures."""
+
+    def __init__(self) -> None:
+        self.arrays: list[bytes] = []
+        self.size = 0
+        self.names: list[dict[str, str]] = []
+        self.sources: dict[str, int] = {}
+
+    def append(self, value: Any) -> dict[str, Any]:
+        """Appends an array and returns its place; the JSON encoder calls this for every array."""
+        if isinstance(value, bytes):  # 16-bit integers
+            raw, dtype, shape = value, "u2", [len(value) // 2]
+        elif getattr(value, "ndim", False):
+            # Types without a usual typed array in JavaScript.
+            narrower_type = {"i8": "i4", "u8": "u4", "b1": "u1"}.get(value.dtype.str[1:])
+            value = value.astype(narrower_type) if narrower_type else value
+            raw, dtype, shape = value.tobytes(), value.dtype.str.lstrip("<|"), list(value.shape)
+        else:
+            name = type(value).__name__
+            raise TypeError(f"a message to the page holds numbers, texts and arrays; got {name}: convert it first")
+        self.arrays.append(raw + b"\0" * (-len(raw) % 8))
+        at, self.size = self.size, self.size + len(self.arrays[-1])
+        return {"array": {"dtype": dtype, "at": at, "shape": shape}}
+
+    def with_arrays(self, value: Any) -> Any:
+        """The same with the place of each array."""
+        if isinstance(value, dict):
+            return {name: self.with_arrays(inner) for name, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.with_arrays(inner) for inner in value]
+        return self.append(value) if isinstance(value, bytes) or getattr(value, "ndim", False) else value
+
+    def with_labels(self, part: Any) -> Any:
+        """The same with the index of the labels of an axis, the longest texts of a message; most axes share theirs."""
+        if not isinstance(part, dict):
+            return part
+        if "labelalias" in part:
+            alias = part["labelalias"]
+            if alias not in self.names:
+                self.names.append(alias)
+            part = {**part, "labelalias": self.names.index(alias)}
+        return {name: self.with_labels(inner) for name, inner in part.items()}
+
+    def with_pictures(self, layout: dict[str, Any]) -> dict[str, Any]:
+        """The same with the index of each picture below a figure: those of all heads are the same."""
+        if "images" not in layout:
+            return layout
+        known = self.sources
+        images = [{**image, "source": known.setdefault(image["source"], len(known))} for image in layout["images"]]
+        return {**layout, "images": images}
+
+
+def _sent_figures(
+    figures: Sequence[Spec], computable: Sequence[str], windows: Mapping[str, Sequence[int] | None], n_bytes: int
+) -> list[Spec]:
+    """The figures as they are sent, reduced to what fits beside `n_bytes` of other arrays."""
+    # Bytes left for maps that the page cannot compute: five bytes a number, with its offset in its block.
+    n_server_maps = sum(figure["layout"]["meta"]["step"] not in computable for figure in figures)
+    max_blocks = max(MAX_SENT_BLOCKS // 4, min(MAX_SENT_BLOCKS, (_ARRAY_BYTES - n_bytes) // 5 // max(1, n_server_maps)))
+    sent = [_sent(figure, computable, windows, max_blocks) for figure in figures]
+    maps = [spec for spec in sent if spec["layout"]["meta"]["panels"]]
+    return [keep_only_gaps(spec, maps) if any(spec is later for later in maps[2:]) else spec for spec in sent]
 
 
 def _sent(

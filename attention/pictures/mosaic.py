@@ -160,30 +160,23 @@ def layers_json(
     for panel in panels:
         canvas.put(panel, pooled[panel.layer], hidden[panel.layer])
     facts = reduce(StepStats.merge, (heads.facts for heads in pooled.values()))
-    subtitle = [
-        trace.layers[present[0]].formula_of(declaration),
-        f"{plural(len(present), 'layer')}, {len(panels)} heads",
-    ]
-    subtitle += [" × ".join(map(str, shapes[present[0]])) if len(set(shapes.values())) == 1 else "of several sizes"]
-    subtitle += [f"each cell the largest of {block} × {block}"] * (block > 1)
+    layers = [trace.layers[i] for i in present]
+    subtitle = _facts_of_tiles(layers, declaration, len(panels), block)
     subtitle += [f"sorted by {by}, the largest first"] * bool(order)
-    low, high = scales.scale_range(
-        declaration, facts.drawn_range(any(trace.layers[i].hides_keys for i in present)), colors
-    )
+    span = facts.drawn_range(any(layer.hides_keys for layer in layers))
+    low, high = scales.scale_range(declaration, span, colors)
     color_keys, extra_traces = scales.color_keys(declaration, low, high, colors, many=True)
-    same_axes = len({(trace.layers[i].tokens, trace.layers[i].key_tokens, shapes[i]) for i in present}) == 1
-    axes = declaration.row_axis, declaration.column_axis
-    hovers = [hover_labels(trace.layers[present[0]], axis) if same_axes else {} for axis in axes]
+    rows_of_all, columns_of_all = _hovers_of_tiles(layers, declaration)
     meta: Meta = {
         "alt": _alt(declaration, subtitle, facts, scales.describe_colors(declaration, low, high, colors)),
         "step": step,
         "panels": [asdict(panel) for panel in panels],
         "metrics": [f"{by}: {format_number(values[panel.layer, panel.head])}" for panel in panels if values],
-        "axes": [axis.removesuffix("_pos") for axis in axes],
+        "axes": [axis.removesuffix("_pos") for axis in (declaration.row_axis, declaration.column_axis)],
         "file": [step, "all-heads"],
         "offsets": canvas.offsets.astype(np.min_scalar_type(max(1, block * block - 1))),
-        "rows": {"labelalias": hovers[0]},
-        "columns": {"labelalias": hovers[1]},
+        "rows": {"labelalias": rows_of_all},
+        "columns": {"labelalias": columns_of_all},
         "design_width": _SCREEN[0],
     }
     measures = pitch, (rows, columns)
@@ -195,6 +188,20 @@ def layers_json(
         layout, *cell_traces(shown, canvas.hidden, color_keys, {"opacity": _HIDDEN_OPACITY}), *extra_traces, *outline_head(panels, chosen),
         *labels, *scales.scale_note(declaration, high, colors, True, facts.high or 0),
     )  # fmt: skip
+
+
+def _facts_of_tiles(layers: Sequence[Layer], step: Step, n_heads: int, block: int) -> list[str]:
+    """The formula, the numbers of layers and heads, and the shape of their matrices in words."""
+    shapes = {layer.shape(step.name)[-2:] for layer in layers}
+    facts = [layers[0].formula_of(step), f"{plural(len(layers), 'layer')}, {n_heads} heads"]
+    facts += [" × ".join(map(str, shapes.pop())) if len(shapes) == 1 else "of several sizes"]
+    return facts + [f"each cell the largest of {block} × {block}"] * (block > 1)
+
+
+def _hovers_of_tiles(layers: Sequence[Layer], step: Step) -> list[dict[str, str]]:
+    """The hover label of every row and of every column; none where layers have other tokens."""
+    same_axes = len({(layer.tokens, layer.key_tokens, layer.shape(step.name)[-2:]) for layer in layers}) == 1
+    return [hover_labels(layers[0], axis) if same_axes else {} for axis in (step.row_axis, step.column_axis)]
 
 
 def _lay_out_tiles(

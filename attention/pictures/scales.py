@@ -105,32 +105,14 @@ def scale_note(step: Step, high: float, colors: str, many: bool = False, largest
 
 def _bar(many: bool, colors: str = "fixed") -> dict[str, Any]:
     """Returns the colour bar without its ticks; that of the logarithmic scale is longer."""
-    return {
-        "orientation": "h", "thickness": 8, "len": (0.25 if many else 0.5) * (1.5 if colors == "log" else 1), "x": 1, "xanchor": "right", "xpad": 0,
-        "y": 1, "ypad": 18 if many else 4, "outlinewidth": 0, "tickfont": {"size": TYPE["axis"]}, "ticklabeloverflow": "allow",
-    }  # fmt: skip
+    return color_bar(None, (0.25 if many else 0.5) * (1.5 if colors == "log" else 1), 18 if many else 4)
 
 
-def color_bar(ticks: Mapping[Any, str] | None = None, length: float = 0) -> dict[str, Any]:
-    """A colour bar with labels at some numbers, by default round ones: beside a map, or of a `length` (a part of its width) above it."""
-    above = {
-        "orientation": "h",
-        "len": length,
-        "x": 1,
-        "xanchor": "right",
-        "xpad": 0,
-        "y": 1,
-        "yanchor": "bottom",
-        "ypad": 4,
-    }
+def color_bar(ticks: Mapping[Any, str] | None = None, length: float = 0, pad: int = 4) -> dict[str, Any]:
+    """A colour bar with labels at some numbers, by default round ones: beside a map, or of a `length` (a part of its width) above it, `pad` pixels away."""
+    above = {"orientation": "h", "len": length, "x": 1, "xanchor": "right", "xpad": 0, "y": 1, "ypad": pad, "ticklabeloverflow": "allow"}  # fmt: skip
     labels = {} if ticks is None else {"tickvals": [*ticks], "ticktext": [*ticks.values()]}
-    return {
-        "thickness": 8,
-        "outlinewidth": 0,
-        "tickfont": {"size": TYPE["axis"]},
-        **labels,
-        **(above if length else {}),
-    }
+    return {"thickness": 8, "outlinewidth": 0, "tickfont": {"size": TYPE["axis"]}} | labels | (above if length else {})  # fmt: skip
 
 
 def between(low: float, high: float, scale: Sequence[Sequence[Any]], bar: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,13 +122,9 @@ def between(low: float, high: float, scale: Sequence[Sequence[Any]], bar: Mappin
 
 def up_to(limit: float, is_signed: bool = True) -> dict[str, Any]:
     """The colours of cells up to `limit`, with a bar beside them: symmetric around 0, or from 0."""
-    ticks = {-limit: f"−{format_number(limit)}"} if is_signed else {}
-    return between(
-        -limit if is_signed else 0.0,
-        limit,
-        SIGNED if is_signed else POSITIVE,
-        color_bar({**ticks, 0: "0", limit: format_number(limit)}),
-    )
+    low, scale = (-limit, SIGNED) if is_signed else (0.0, POSITIVE)
+    ticks = {low: f"−{format_number(limit)}", 0: "0", limit: format_number(limit)} if is_signed else {0: "0", limit: format_number(limit)}  # fmt: skip
+    return between(low, limit, scale, color_bar(ticks))
 
 
 def color_keys(
@@ -160,11 +138,7 @@ def color_keys(
     if step.kind == "probability" and colors == "log":
         # The numbers are unchanged; the stops of the scale lie at powers of ten. Plotly would draw all labels of
         # its bar at the left end, so the bar belongs to a trace without points.
-        heat = {
-            "colorscale": _log_colorscale(high),
-            "showscale": False,
-            "meta": {"colors": colors, "floor": _LOG_FLOOR},
-        }
+        heat = {"colorscale": _log_colorscale(high), "showscale": False, "meta": {"colors": colors, "floor": _LOG_FLOOR}}  # fmt: skip
         return heat | {"zmin": low, "zmax": high}, [_log_bar_trace(high, bar)]
     scale = PROBABILITY if step.kind == "probability" else SIGNED
     places = [low, (low + high) / 2, high]

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attention.base import cache
-from attention.base.errors import MissingError, check_index
 from attention.base.printed import plural
-from attention.base.tokens import Patch, any_patch
-from attention.formula.names import KEY, QUERY, Cell
+from attention.base.tokens import any_patch
+from attention.formula.names import KEY, Cell
 from attention.formula.steps import Step, find_step
-from attention.metrics.patterns import CLS, kind_of
 from attention.pictures import scales
 from attention.pictures.downsample import block_offsets, pool_blocks
 from attention.pictures.drawing import describe_range, hidden_cells, layer_label
-from attention.pictures.layout import base_layout, hover_labels, panel_ticks, position_name
+from attention.pictures.layout import base_layout, hover_labels, panel_ticks
 from attention.pictures.marks import Mark, Panel, Spec, draw, outline
 from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import Meta
@@ -39,7 +37,7 @@ from attention.pictures.mosaic import (
 )
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
-from attention.vision.over_picture import EDGE, TokenGrid, fitted_colors, layout_images, span_of
+from attention.vision.over_picture import EDGE, Line, TokenGrid, fitted_colors, layout_images, span_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -91,20 +89,19 @@ def heads_over_picture_json(
         ConfigError: `colors` is not one of `COLORS`.
     """
     declaration, of_layer = find_step(step), trace.layer(layer)
-    lines = _chosen_lines(of_layer, declaration, layer, query, key)
-    grid = TokenGrid.of(lines.tokens)
-    assert grid is not None  # `_chosen_lines` has checked it
+    line = Line.chosen(of_layer, layer, declaration, query, key)
+    grid = line.grid
     present = _same_tokens(trace, declaration, layer) if all_layers else [layer]
     heads = {index: trace.layers[index].n_heads if declaration.per_head else 1 for index in present}
     order = [(index, head) for index, head in order if head < heads.get(index, 0)]
     n_heads = sum(heads.values())
     block = math.ceil(math.sqrt(max(1.0, n_heads * grid.positions.size / cells)))
     tiles = _arrange(heads, grid.positions.shape, block, order, all_layers)
-    z, offsets, hidden = _fill(trace, declaration, lines, grid, tiles)
+    z, offsets, hidden = _fill(trace, declaration, line, grid, tiles)
     top = max(placed.y for placed in grid.pictures) // block
     on_patches = np.stack([z[panel.area][top:] for panel in tiles.panels])
     color_keys, extra_traces = fitted_colors(declaration, colors, span_of(z), on_patches, many=True)
-    facts = [lines.name, f"{plural(len(present), 'layer')}, {plural(n_heads, 'head')}"]
+    facts = [line.name, f"{plural(len(present), 'layer')}, {plural(n_heads, 'head')}"]
     others = sum(other.has(step) for other in trace.layers) - len(present) if all_layers else 0
     facts += [f"{others} more {'layer has' if others == 1 else 'layers have'} other tokens"] * bool(others)
     facts += [f"each cell the largest of {block} × {block}"] * (block > 1)
@@ -112,16 +109,15 @@ def heads_over_picture_json(
     facts += [f"{grid.n_left_out} more tokens are not drawn"] * bool(grid.n_left_out)
     images = _images(grid, trace, tiles.panels)
     facts += ["without the pictures, which are too many here"] * bool(trace.pictures and not images)
-    seen = ", ".join(f"{placed.rows} rows and {placed.columns} columns of patches" for placed in grid.pictures)
     meta: Meta = {
-        "alt": f"{step} of each head over the picture, {', '.join(facts)}: {seen}, {describe_range(span_of(z))}.",
+        "alt": f"{step} of each head over the picture, {', '.join(facts)}: {grid.words}, {describe_range(span_of(z))}.",
         "step": step, "panels": [asdict(panel) for panel in tiles.panels],
         "axes": [axis.removesuffix("_pos") for axis in (declaration.row_axis, declaration.column_axis)],
-        "file": [step, "heads-over-picture", f"{lines.reads}-{lines.at}"],
+        "file": [step, "heads-over-picture", f"{line.reads}-{line.at}"],
         "offsets": offsets,
         "rows": {"labelalias": hover_labels(of_layer, declaration.row_axis)},
         "columns": {"labelalias": hover_labels(of_layer, declaration.column_axis)},
-        "panel_grid": {"positions": grid.positions.astype(np.int32), "reads": lines.reads, "at": lines.at},
+        "panel_grid": {"positions": grid.positions.astype(np.int32), "reads": line.reads, "at": line.at},
         "design_width": _USUAL_WIDTH if tiles.has_rows else _USUAL_WIDTH // 2,  # labels need space between the lines
     }  # fmt: skip
     layout = base_layout(z.shape, f"<b>{declaration.symbol}</b>  {step} of each head over the picture", facts, meta)
@@ -149,7 +145,7 @@ heads_over_picture = plotly_variant(heads_over_picture_json)
 
 
 def _fill(
-    trace: Trace, step: Step, lines: _Lines, grid: TokenGrid, tiles: _Tiles
+    trace: Trace, step: Step, line: Line, grid: TokenGrid, tiles: _Tiles
 ) -> tuple[NDArray[Any], NDArray[np.unsignedinteger], NDArray[np.bool_]]:
     """Returns the numbers of all pictures [row column], the offset of each in its block, and which cells the mask hides."""
     block = tiles.panels[0].block
@@ -158,11 +154,11 @@ def _fill(
     panels = {(panel.layer, panel.head): panel for panel in tiles.panels}
     for index in dict.fromkeys(panel.layer for panel in tiles.panels):
         mask = hidden_cells(trace, step, index)
-        is_hidden = None if mask is None else np.isfinite(grid.fill(np.where(lines.of(mask), 1.0, np.nan)))
-        for head, line in enumerate(_iterate_lines(trace.layers[index], step, lines)):
-            if z.dtype != (dtype := np.promote_types(z.dtype, line.dtype)):
+        is_hidden = None if mask is None else np.isfinite(grid.fill(np.where(line.of(mask), 1.0, np.nan)))
+        for head, numbers in enumerate(_iterate_lines(trace.layers[index], step, line)):
+            if z.dtype != (dtype := np.promote_types(z.dtype, numbers.dtype)):
                 z = z.astype(dtype)  # the first line decides
-            filled, area = grid.fill(np.where(np.isfinite(line), line, np.nan)), panels[index, head].area
+            filled, area = grid.fill(np.where(np.isfinite(numbers), numbers, np.nan)), panels[index, head].area
             pooled = pool_blocks(filled, block, block)
             z[area] = np.where(np.isfinite(pooled), pooled, np.nan)
             if block > 1:
@@ -217,42 +213,6 @@ def reads_query(trace: Trace, step: str, layer: int, column: bool = False) -> bo
     return None
 
 
-def default_query(tokens: Sequence[str]) -> int:
-    """Returns the query whose rows are drawn unless another is chosen: [CLS] if there is one, otherwise the last word, otherwise the first patch."""
-    names = [position for position, token in enumerate(tokens) if not isinstance(token, Patch)]
-    return next((at for at in names if kind_of(tokens[at]) == CLS), names[-1] if names else 0)
-
-
-@dataclass(frozen=True)
-class _Lines:
-    """What is drawn of each head: a line of its map along `tokens`, the row of the query or the column of the key (`reads`) at a position, in words."""
-
-    reads: str
-    at: int
-    tokens: tuple[str, ...]
-    name: str
-
-    def of(self, matrix: NDArray[Any]) -> NDArray[Any]:
-        return matrix[self.at] if self.reads == QUERY else matrix[:, self.at]
-
-
-def _chosen_lines(layer: Layer, step: Step, number: int, query: int | None, key: int | None) -> _Lines:
-    """Returns which line of each head is drawn: the row of `query` or the column of `key`, by default the row of `default_query`."""
-    if query is not None and key is not None:
-        raise MissingError("Heads show the row of one query or the column of one key; got both: give query= or key=.")
-    reads = QUERY if key is None else KEY
-    own_axis, axis = (step.row_axis, step.column_axis)[:: 1 if key is None else -1]
-    tokens = layer.labels_of(axis) or ()
-    if not any_patch(tokens):
-        raise MissingError(
-            f"The tokens along {axis} of {step.name} in layer {number} are no patches of a picture: choose a layer and a step whose tokens are."
-        )
-    own_tokens = layer.labels_of(own_axis)
-    at = key if key is not None else query if query is not None else default_query(own_tokens or ())
-    check_index("queries" if key is None else "keys", at, layer.sizes[own_axis])
-    return _Lines(reads, at, tokens, position_name(own_axis, at, own_tokens))
-
-
 def _same_tokens(trace: Trace, step: Step, layer: int) -> list[int]:
     """Returns the layers that have a step with the same axes as it has in `layer`."""
 
@@ -263,21 +223,21 @@ def _same_tokens(trace: Trace, step: Step, layer: int) -> list[int]:
     return [index for index, each in enumerate(trace.layers) if each.has(step.name) and axes(index) == axes(layer)]
 
 
-def _iterate_lines(layer: Layer, step: Step, lines: _Lines) -> Iterator[NDArray[Any]]:
+def _iterate_lines(layer: Layer, step: Step, line: Line) -> Iterator[NDArray[Any]]:
     """Yields the line of each head. Of heads that are computed one by one on access, a row is computed alone; columns, which need all cells, are cached."""
-    if lines.reads == KEY and is_streamed(layer, step.name):
+    if line.reads == KEY and is_streamed(layer, step.name):
         # Copies: a column of a matrix would keep the whole matrix in memory.
         yield from cache.memoize(
-            layer.uid, ("columns", step.name, lines.at), layer.formula,
-            lambda: np.stack([lines.of(matrix.numpy()).copy() for matrix in head_matrices(layer, step.name)]),
+            layer.uid, ("columns", step.name, line.at), layer.formula,
+            lambda: np.stack([line.of(matrix.numpy()).copy() for matrix in head_matrices(layer, step.name)]),
         )  # fmt: skip
         return
     for head in range(layer.n_heads if step.per_head else 1):
         if is_streamed(layer, step.name):
-            (rows,) = layer.blocks(step.name, heads=slice(head, head + 1), rows=slice(lines.at, lines.at + 1))
+            (rows,) = layer.blocks(step.name, heads=slice(head, head + 1), rows=slice(line.at, line.at + 1))
             yield rows[0, 0].numpy()
         else:
-            yield lines.of(layer.matrix(step.name, head).numpy())
+            yield line.of(layer.matrix(step.name, head).numpy())
 
 
 @dataclass(frozen=True)

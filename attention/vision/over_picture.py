@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attention.base.errors import MissingError, check_index
-from attention.base.tokens import NEWLINE, Patch, label, place_label, shows_several_pictures
+from attention.base.tokens import NEWLINE, Patch, any_patch, label, place_label, shows_several_pictures
 from attention.formula.names import KEY, QUERY
 from attention.formula.steps import Step, find_step
+from attention.metrics.patterns import CLS, kind_of
 from attention.pictures import scales
 from attention.pictures.drawing import hidden_cells, hidden_ground, layer_label
 from attention.pictures.layout import AXIS_TITLES, axis_noun, base_layout, position_name, short_axis_name
@@ -22,6 +23,7 @@ from attention.pictures.look import TYPE
 from attention.pictures.marks import Mark, Spec, cells, draw, image, note, outline, rule
 from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import NO_TOKEN, Meta
+from attention.trace.layer import Layer
 from attention.trace.stats import finite_range
 from attention.trace.trace import SeenPicture, Trace
 
@@ -87,57 +89,42 @@ def over_picture_json(
     else:
         declaration, matrix = derived.step, derived.matrix(trace, layer, head)
         step, span = declaration.name, finite_range(matrix)
-    if (query is None) == (key is None):
+    if query is None and key is None:
         raise MissingError(
-            "A picture shows the row of one query or the column of one key; "
-            f"got {'neither' if query is None else 'both'}: give query= or key=."
+            "A picture shows the row of one query or the column of one key; got neither: give query= or key=."
         )
-    if query is not None:
-        check_index("queries", query, matrix.shape[0])
-        fixed, side, axis, own_axis = query, 0, declaration.column_axis, declaration.row_axis
-    else:
-        assert key is not None  # one of the two is given
-        check_index("keys", key, matrix.shape[1])
-        fixed, side, axis, own_axis = key, 1, declaration.row_axis, declaration.column_axis
-    numbers = matrix.numpy().take(fixed, side)
-    tokens, own_tokens = drawn_layer.labels_of(axis) or (), drawn_layer.labels_of(own_axis)
-    grid = TokenGrid.of(tokens)
-    if grid is None:
-        raise MissingError(
-            f"The tokens along {axis} of {step} in layer {layer} are no patches of a picture: choose a layer and a step whose tokens are."
-        )
+    line = Line.chosen(drawn_layer, layer, declaration, query, key)
+    numbers, tokens, grid = line.of(matrix.numpy()), line.tokens, line.grid
     mask = hidden_cells(trace, declaration, layer, head)
-    hidden = np.zeros(len(tokens), bool) if mask is None else mask.take(fixed, side)
+    hidden = np.zeros(len(tokens), bool) if mask is None else line.of(mask)
     shown = np.where(np.isfinite(numbers) & ~hidden, numbers, np.nan)
     color_keys, extra_traces = fitted_colors(declaration, colors, span, shown[grid.patches])
     where = f" H{head}" if declaration.per_head else ""
-    own_name = position_name(own_axis, fixed, own_tokens)
-    hover = f"{step} L{layer}{where}<br>{own_name}<br>{axis_noun(axis)} %{{text}}<br>"
+    hover = f"{step} L{layer}{where}<br>{line.name}<br>{axis_noun(line.axis)} %{{text}}<br>"
     several = shows_several_pictures(tokens)
     texts = [["" if at == NO_TOKEN else f"{at} {place_label(tokens[at], several)}" for at in row] for row in grid.positions]  # fmt: skip
-    facts = [own_name, f"{layer_label(drawn_layer, layer)}{where}", *_shares(grid, numbers, declaration.kind, axis)]
+    facts = [
+        line.name,
+        f"{layer_label(drawn_layer, layer)}{where}",
+        *_shares(grid, numbers, declaration.kind, line.axis),
+    ]
     facts += [f"{grid.n_left_out} more tokens are not drawn"] * bool(grid.n_left_out)
-    seen = ", ".join(f"{placed.rows} rows and {placed.columns} columns of patches" for placed in grid.pictures)
-    is_same = own_axis in AXIS_TITLES and own_tokens == tokens
     meta: Meta = {
-        "alt": f"{step} over the picture, {', '.join(facts)}: {seen}.",
+        "alt": f"{step} over the picture, {', '.join(facts)}: {grid.words}.",
         "step": step, "layer": layer, "panels": [], "axes": [short_axis_name(each) for each in (declaration.row_axis, declaration.column_axis)],
-        "file": [step, f"L{layer}{where.replace(' ', '-')}", f"over-picture-{fixed}"],
+        "file": [step, f"L{layer}{where.replace(' ', '-')}", f"over-picture-{line.at}"],
         "hidden_trace": hidden_ground(declaration, hover, opacity=opacity),
         "grid": {
-            "positions": grid.positions.astype(np.int32), "top": grid.pictures[0].y, "reads": KEY if query is None else QUERY,
-            "at": fixed, "same": is_same,
+            "positions": grid.positions.astype(np.int32), "top": grid.pictures[0].y, "reads": line.reads, "at": line.at, "same": line.is_same,
         },
     }  # fmt: skip
     layout = base_layout(grid.positions.shape, f"<b>{declaration.symbol}</b>  {step} over the picture", facts, meta)
     height = min(_HEIGHTS[1], max(_HEIGHTS[0], _CELL * grid.positions.shape[0]))
-    layout |= {
-        "height": height + _FRAME,
-        "margin": {"l": 12, "r": 22, "t": 78, "b": 18},
-    }  # right: half of a number of the bar
+    # Right: half of a number of the bar.
+    layout |= {"height": height + _FRAME, "margin": {"l": 12, "r": 22, "t": 78, "b": 18}}
     layout["xaxis"] |= {"showticklabels": False, "constrain": "domain"}
     layout["yaxis"] |= {"showticklabels": False, "scaleanchor": "x", "constrain": "domain"}  # square cells
-    own_box, chosen_box = grid.box(fixed) if is_same else None, None if chosen is None else grid.box(chosen)
+    own_box, chosen_box = grid.box(line.at) if line.is_same else None, None if chosen is None else grid.box(chosen)
     meta["chosen"] = None if chosen_box is None else [chosen_box[1], chosen_box[0]]
     return draw(
         layout,
@@ -152,6 +139,66 @@ def over_picture_json(
 
 over_picture = plotly_variant(over_picture_json)
 """`over_picture_json` as a Plotly figure."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """What is drawn of a map: the row of a query or the column of a key (`reads`) at a position; `tokens` are along it, on `axis`, and `own_tokens` are those of `own_axis`."""
+
+    reads: str
+    at: int
+    axis: str
+    own_axis: str
+    tokens: tuple[str, ...]
+    own_tokens: tuple[str, ...] | None
+
+    @classmethod
+    def chosen(cls, layer: Layer, number: int, step: Step, query: int | None, key: int | None) -> Line:
+        """The row of `query` or the column of `key` of a step in layer `number`; by default the row of `default_query`.
+
+        Raises:
+            MissingError: both are given, there is no such position, or no token of the line is a patch.
+        """
+        if query is not None and key is not None:
+            raise MissingError(
+                "A picture shows the row of one query or the column of one key; got both: give query= or key=."
+            )
+        own_axis, axis = (step.row_axis, step.column_axis)[:: 1 if key is None else -1]
+        tokens, own_tokens = layer.labels_of(axis) or (), layer.labels_of(own_axis)
+        if not any_patch(tokens):
+            raise MissingError(
+                f"The tokens along {axis} of {step.name} in layer {number} are no patches of a picture: choose a layer and a step whose tokens are."
+            )
+        at = key if key is not None else query if query is not None else default_query(own_tokens or ())
+        check_index("queries" if key is None else "keys", at, layer.sizes[own_axis])
+        return cls(QUERY if key is None else KEY, at, axis, own_axis, tokens, own_tokens)
+
+    def of(self, matrix: NDArray[Any]) -> NDArray[Any]:
+        """The line of a matrix [row column]."""
+        return matrix[self.at] if self.reads == QUERY else matrix[:, self.at]
+
+    @property
+    def name(self) -> str:
+        """Its position in words."""
+        return position_name(self.own_axis, self.at, self.own_tokens)
+
+    @property
+    def is_same(self) -> bool:
+        """Whether its own token is one of `tokens`."""
+        return self.own_axis in AXIS_TITLES and self.own_tokens == self.tokens
+
+    @property
+    def grid(self) -> TokenGrid:
+        """Its tokens in a plane."""
+        grid = TokenGrid.of(self.tokens)
+        assert grid is not None  # one of them is a patch
+        return grid
+
+
+def default_query(tokens: Sequence[str]) -> int:
+    """Returns the query whose rows are drawn unless another is chosen: [CLS] if there is one, otherwise the last word, otherwise the first patch."""
+    names = [position for position, token in enumerate(tokens) if not isinstance(token, Patch)]
+    return next((at for at in names if kind_of(tokens[at]) == CLS), names[-1] if names else 0)
 
 
 def layout_images(grid: TokenGrid, trace: Trace, exact: bool = True, max_side: int = _MAX_SIDE) -> list[Mark]:
@@ -271,6 +318,11 @@ class TokenGrid:
         positions = np.concatenate([self.positions[placed.area].ravel() for placed in self.pictures])
         found: NDArray[int64] = positions[positions != NO_TOKEN]
         return found
+
+    @property
+    def words(self) -> str:
+        """The patches of each picture in words."""
+        return ", ".join(f"{placed.rows} rows and {placed.columns} columns of patches" for placed in self.pictures)
 
     def fill(self, numbers: NDArray[np.floating]) -> NDArray[np.floating]:
         """The numbers of an axis [pos] at the places of their tokens [row column]; NaN where there is no token."""

@@ -163,7 +163,7 @@ def _store() -> None:
     sys.path[:0] = [str(TESTS), *(str(TESTS / room) for room in rooms())]
     for room in rooms():
         lines = [
-            f"{json.dumps(name)}: {json.dumps(stored(draw()), ensure_ascii=False)}"
+            f"{json.dumps(name)}: {json.dumps(stored(draw()), ensure_ascii=False, sort_keys=True)}"
             for name, draw in drawings(room).items()
         ]
         stored_file(room).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

@@ -26,13 +26,12 @@ from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 from attention.vision.heads_over_picture import (
     _THUMBNAIL,
-    default_query,
     estimate_seconds,
     heads_over_picture,
     heads_over_picture_json,
     reads_query,
 )
-from attention.vision.over_picture import TokenGrid
+from attention.vision.over_picture import TokenGrid, default_query
 
 TEXT = "the owl asked the moon"
 

@@ -13,7 +13,7 @@ from attention.base.tokens import label
 from attention.pictures import scales
 from attention.pictures.marks import Spec
 from attention.pictures.view import HEAT, OVER
-from attention.vision import heads_over_picture
+from attention.vision import heads_over_picture, over_picture
 from attention.vision.heads_over_picture import heads_over_picture_json
 from pages.ui.features import HeadsPicture
 from pages.ui.state import knob_state
@@ -77,4 +77,4 @@ def _choose_token(key: str) -> None:
 
 def _choose_query(tokens: tuple[str, ...], query: int) -> None:
     """Begins with [CLS] or the last word where no query has been chosen."""
-    knob_state.hold({"q": query or heads_over_picture.default_query(tokens)})
+    knob_state.hold({"q": query or over_picture.default_query(tokens)})
