@@ -93,6 +93,7 @@ def heads_json(
     drawn = Drawn(trace, declaration, layer, panels, colors)
     figure = build_map(drawn, canvas.numbers, None if hidden is None else canvas.hidden, *labels, *frames)
     figure["layout"]["height"] = height
+    _square(figure["layout"])
     if block > 1:
         meta: Meta = figure["layout"]["meta"]
         meta["offsets"] = canvas.offsets.astype(np.min_scalar_type(block * block - 1))
@@ -211,9 +212,9 @@ def _lay_out_tiles(
     top = 84 if tiles.label else 90  # names of columns stand on the tiles
     layout |= {"margin": {"l": 12, "r": 12, "t": top, "b": 4}, "uirevision": f"all heads of {layout['uirevision']}"}
     layout["font"] = layout["title"]["subtitle"]["font"] = {"size": _LABEL_SIZE}
-    layout["xaxis"] |= {**panel_ticks(()), "side": "top", "constrain": "domain", "constraintoward": "left"}
-    square = {"scaleanchor": "x", "scaleratio": cells[1] / cells[0], "constrain": "domain", "constraintoward": "top"}
-    layout["yaxis"] |= panel_ticks(()) | square
+    layout["xaxis"] |= {**panel_ticks(()), "side": "top"}
+    layout["yaxis"] |= panel_ticks(())
+    _square(layout, cells[1] / cells[0])
     if not tiles.label:
         own = [f"H{i}" for i in range(tiles.down if tiles.is_deep else tiles.across)]
         lines, columns = (own, names) if tiles.is_deep else (names, own)
@@ -225,6 +226,12 @@ def _lay_out_tiles(
     down, across = tiles.shape(pitch, cells)
     width = _SCREEN[0] + 12 - layout["margin"]["l"]
     layout["height"] = top + 4 + round(down / across * width * cells[1] / cells[0])
+
+
+def _square(layout: dict[str, Any], ratio: float = 1) -> None:
+    """Makes the cells of a map as high as wide, times `ratio`, and moves it into the corner of its space."""
+    layout["xaxis"] |= {"constrain": "domain", "constraintoward": "left"}
+    layout["yaxis"] |= {"scaleanchor": "x", "scaleratio": ratio, "constrain": "domain", "constraintoward": "top"}
 
 
 def outline_head(panels: Sequence[Panel], chosen: Cell | None) -> list[Mark]:
