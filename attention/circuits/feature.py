@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from attention.base.errors import ConfigError, MissingError
+from attention.base.errors import ConfigError, MissingError, ModelError
 from attention.circuits import copying, direct_effects
 from attention.explanation.derived import DerivedView
 from attention.features import Feature
@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from attention.trace.trace import Trace
 
 
+_NOT_HERE = (ConfigError, MissingError, ModelError)  # no model, no linear path through it, or one that is not recorded
+
+
 def _copying(trace: Trace) -> Tensor | None:
-    with suppress(ConfigError, MissingError):  # no model, or no linear path through it
+    with suppress(*_NOT_HERE):
         return copying.copying_score(trace)
     return None
 
 
 def _copying_seconds(trace: Trace) -> float:
-    with suppress(ConfigError, MissingError):
+    with suppress(*_NOT_HERE):
         return copying.copying_seconds(trace)
     return 0.0
 

@@ -541,18 +541,23 @@ def line(app: AppTest) -> dict[str, Any]:
     return component_message(app)["line"]
 
 
+def place(app: AppTest) -> tuple[Any, ...]:
+    """Step, row and column of the line of the chosen cell."""
+    return line(app)["step"], *(side["value"] for side in line(app)["sides"])
+
+
 def test_pair_survives_a_look_at_a_feature() -> None:
     app = set_knobs(opened("app.py", q="5", k="2"), step="scores", view="factors")
     link = next(source["knobs"] for source in line(app)["from"] if source["knobs"]["step"] == "query")
     assert link == {"view": "factors", "step": "query", "head": 0, "q": 5, "column": link["column"]}
-    assert line(set_knobs(app, **link))["at"] == {"step": "query", "row": 5, "column": link["column"]}
-    assert line(set_knobs(app, step="key"))["at"] == {"step": "key", "row": 2, "column": link["column"]}
-    assert line(set_knobs(app, step="weights"))["at"] == {"step": "weights", "row": 5, "column": 2}
+    assert place(set_knobs(app, **link)) == ("query", 5, link["column"])
+    assert place(set_knobs(app, step="key")) == ("key", 2, link["column"])
+    assert place(set_knobs(app, step="weights")) == ("weights", 5, 2)
 
 
 @pytest.mark.parametrize("step", ["query", "key", "weights"])
 def test_links_from_before_columns_open_their_cell(step: str) -> None:
-    assert line(opened("app.py", step=step, q="3", k="7"))["at"] == {"step": step, "row": 3, "column": 7}
+    assert place(opened("app.py", step=step, q="3", k="7")) == (step, 3, 7)
 
 
 @pytest.mark.parametrize(
