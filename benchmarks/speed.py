@@ -40,7 +40,7 @@ NAMES = {
     "heads": "twelve heads as one mosaic, a step through the server, against 12 × 3 charts",
 }
 FRAMES = {22: 20, 256: 20, 2048: 5}  # a second while dragging, at the least
-MOST_BYTES = 175_000  # of a step through the server: 124,000 of what the page computes from, at the most, the first screen, and the maps below
+MOST_BYTES = 190_000  # of a step through the server: 147,456 of what the page computes from at d_model = 144, the first screen, and the maps below
 
 
 @dataclass
