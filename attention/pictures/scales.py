@@ -89,7 +89,8 @@ def scale_note(step: Step, high: float, colors: str, many: bool = False, largest
     if step.kind == "probability":
         text = {
             "fixed": "",
-            "stretched": f"full colour = {high:.3g}{' or more' * (largest > high)}",
+            # In float32 a weight may pass 1 by its rounding.
+            "stretched": f"full colour = {high:.3g}{' or more' * (largest > (1 + 1e-6) * high)}",
             "log": "logarithmic",
         }[colors]
     else:
