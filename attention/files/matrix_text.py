@@ -46,14 +46,28 @@ from attention.files.matrix import (
 )
 
 _MAX_CHARACTERS = 32 * MAX_NUMBERS  # numpy.savetxt writes 25 characters per number
-_SIGNS = str.maketrans({"−": "-", "–": "-", "﹣": "-", "－": "-", "∞": "inf"})  # as word processors and PDFs write them
+# As word processors and PDFs write them, and tables in terminals.
+_SIGNS = str.maketrans(
+    {
+        "−": "-",
+        "–": "-",
+        "﹣": "-",
+        "－": "-",
+        "∞": "inf",
+        **dict.fromkeys("│┃║", "|"),
+        **dict.fromkeys("─━═┌┬┐├┼┤└┴┘┏┳┓┡╇┩┣╋┫┗┻┛╒╤╕╞╪╡╘╧╛", "-"),
+    }
+)
 _HEADS = re.compile(r"\s{0,99}\d{1,9} heads?:")  # the prefix of a stack in `format_matrix`
 # A table with an empty corner, or one that the Lab wrote: its other labels may be anything.
 _TABLE = re.compile(r'(?:""|Unnamed: 0|index|query_pos|key_pos)?[,;\t](?=[^\n]{0,500}[^\W\d])')
 _SPECIAL_TOKEN = re.compile(r"(?<!\w)\[[^\W\d]\w{0,30}\](?!\w)")  # [CLS]
 _TUPLE = re.compile(r"\s{0,500}[({]\s*[({\d.+-][^=]*$")  # ((1, 0), (0, 1)), or {{1, 0}, {0, 1}} of C and Mathematica
 _AS_LISTS = str.maketrans("(){}", "[][]")
-_SCALE = re.compile(r"(?<![\w.])1\.?0*e[+-]\d+\s*\*\s*(?=[\[\n\r])")  # of MATLAB, and of torch before 1.0
+_SCALE = re.compile(r"(?<![\w.])1\.?0*e([+-]\d+)\s*\*\s*(?=[\[\n\r])")  # of MATLAB, and of torch before 1.0
+_SCALED = re.compile(
+    r"(?<![\w.])[+-]?\d+\.\d*(?![\w.])"
+)  # where there is a scale, numbers have a point, and indices have none
 
 
 def parse_text(text: str, name: str = "matrix") -> ParsedText:
@@ -143,17 +157,24 @@ def _parse_text(text: str, name: str) -> ParsedText:
 
 
 def _parse_head(text: str, name: str) -> ParsedText:
-    if scale := _SCALE.search(text):
-        raise MatrixError(
-            f"{name} has the scale {scale[0].strip()!r} before its numbers: print them without it, such as after format long g."
-        )
     if _TABLE.match(text):
         return _parse_table(_lines(text, name), name)
-    text = _strip_wrappers(_latex_as_lists(text, name) if "\\begin{" in text else text)
+    text = _strip_wrappers(_latex_as_lists(text, name) if "\\begin{" in text else _apply_scale(text, name))
     if "[" not in text and _TUPLE.match(text):
         text = text.translate(_AS_LISTS)
     has_brackets = "[" in text and "[" in _SPECIAL_TOKEN.sub("", text)
     return _parse_brackets(text.strip(), name) if has_brackets else _parse_lines(text, name)
+
+
+def _apply_scale(text: str, name: str) -> str:
+    """The text with a scale such as `1.0e-03 *` as the exponent of each number below it, without loss of digits."""
+    scales = list(islice(_SCALE.finditer(text), 2)) if "e" in text and "*" in text else []
+    if not scales:
+        return text
+    if len(scales) > 1:
+        raise MatrixError(f"{name} has several scales such as {scales[0][0].strip()!r}: paste one matrix at a time.")
+    scale = scales[0]
+    return text[: scale.start()] + _SCALED.sub(rf"\g<0>e{int(scale[1])}", text[scale.end() :])
 
 
 # Lists in brackets.
@@ -475,6 +496,7 @@ def _latex_as_lists(text: str, name: str) -> str:
 def _latex_row(row: str) -> str:
     """A row of LaTeX with its numbers as Python writes them."""
     row = _STYLE.sub(r"\1", _RULES.sub("", row).replace("{,}", "."))
+    row = re.sub(r"(\\[dt]?frac)\s?(\d)\s?(\d)", r"\1{\2}{\3}", row)  # \frac12
     row = _DOTS.sub("...", re.sub(r"\\[,;:! ]|\\q?quad|\\displaystyle|[~$\n\r]", " ", row))
     return _FRACTION.sub(_quotient, row)
 
