@@ -521,11 +521,28 @@ _IGNORED = re.compile(
     r"\s*+(?:(?:print|display) ?\(.*\)|[a-z]\w*\.[\w.]+\([a-zA-Z_][\w., ]*\)|import .*|from .* import .*|<.*>|\(\d+, ?\d*\)|.*\b(?:shape|dtype)\b.*)"
 )
 _MAX_LABEL_LINE = 300
+_BLANK = re.compile(r"\n[ \t]*\n")
+_CONTINUED = re.compile(r"\\[ \t]*\n")  # the columns go on below
 _MOST_LINES = 16 * MAX_SIDE
 
 
+def _joined(text: str) -> str:
+    """A wide table that pandas printed in parts, one below the other with some columns each, as one table."""
+    if not _CONTINUED.search(text):
+        return text
+    first, *others = (
+        [line.rstrip(" \t\\") for line in part.splitlines()] for part in _BLANK.split(text.strip("\n"), MAX_SIDE)
+    )
+    if any(len(part) != len(first) for part in others):
+        return text
+    for heading, *rows in others:
+        first[0] += "  " + heading.strip()
+        first[1:] = [f"{line}  {''.join(row.split(None, 1)[1:])}" for line, row in zip(first[1:], rows, strict=True)]
+    return "\n".join(first)
+
+
 def _parse_lines(text: str, name: str) -> ParsedText:
-    lines = _lines(text, name)
+    lines = _lines(_joined(text), name)
     if not lines:
         raise MatrixError(
             f"{name} needs at least one number; got {'only blanks' if text else 'nothing'}: paste rows of numbers, such as 1, 0; 0, 1."
