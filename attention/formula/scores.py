@@ -207,10 +207,8 @@ def by_blocks(function: Callable[..., Scores], *maps: Scores) -> Scores:
     return result
 
 
-BUCKETS, FARTHEST = (
-    32,
-    128,
-)  # as in T5: the number of distance groups, and the distance from which all are in one group
+# As in T5: the number of distance groups, and the distance from which all are in one group.
+BUCKETS, FARTHEST = 32, 128
 
 
 @dataclass(frozen=True)

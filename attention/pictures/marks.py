@@ -29,7 +29,7 @@ NO_TEMPLATE = {"data": {"scatter": [{"type": "scatter"}]}}
 """Plotly's "none"; without a template it uses its own colours."""
 CLEAR = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
 """A ground that suits both themes."""
-_TRACES, _SHAPES = ("heatmap", "scatter", "bar"), ("rect", "line")
+_PART_OF_TYPE = {"heatmap": "data", "scatter": "data", "bar": "data", "rect": "shapes", "line": "shapes"}
 
 
 @dataclass(frozen=True)
@@ -53,19 +53,9 @@ class Panel:
 def draw(layout: dict[str, Any], *marks: Mark | None) -> Spec:
     """A figure of a frame and its marks; None is no mark."""
     figure: dict[str, list[Mark]] = {"data": [], "shapes": [], "annotations": [], "images": []}
-    for mark in marks:
-        if mark is not None:
-            kind = mark.get("type")
-            part = (
-                "data"
-                if kind in _TRACES
-                else "shapes"
-                if kind in _SHAPES
-                else "images"
-                if "source" in mark
-                else "annotations"
-            )
-            figure[part].append(mark)
+    for mark in filter(None, marks):
+        part = _PART_OF_TYPE.get(mark.get("type", ""), "images" if "source" in mark else "annotations")
+        figure[part].append(mark)
     data = figure.pop("data")
     return {"data": data, "layout": layout | {part: drawn for part, drawn in figure.items() if drawn}}
 
@@ -161,16 +151,8 @@ def joined(
 ) -> Mark:
     """Points joined by a line; NaN interrupts it."""
     style = {"color": color, "width": width, **({"dash": dash} if dash else {})}
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": x,
-        "y": y,
-        "line": style,
-        "showlegend": False,
-        **_hover(hover),
-        **more,
-    }
+    usual = {"mode": "lines", "line": style, "showlegend": False}
+    return {"type": "scatter", "x": x, "y": y, **usual, **_hover(hover), **more}
 
 
 def dotted(x: Any, y: Any, hover: str = "") -> Mark:
