@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 SHAPES = ("circle", "square", "triangle", "diamond", "cross", "ring")
 COLORS = ("black", "red", "green", "blue", "yellow", "purple", "cyan")
-_RGB = (
+RGB = (
     (0.1, 0.1, 0.1), (0.87, 0.15, 0.15), (0.1, 0.6, 0.2), (0.15, 0.25, 0.9), (0.95, 0.8, 0.1), (0.7, 0.2, 0.8), (0.1, 0.75, 0.85),
 )  # fmt: skip
-_DRAWN = 4  # shapes in a picture
+DRAWN = 4  # shapes in a picture
 SIDE = 16  # pixels of a patch
-_SHIFTS = (-2, 0, 2)  # pixels from the middle of a patch, across and down
-_CENTRED = len(_SHIFTS) ** 2 // 2
+SHIFTS = (-2, 0, 2)  # pixels from the middle of a patch, across and down
+_CENTRED = len(SHIFTS) ** 2 // 2
 _PART = re.compile(r"([a-z]+) ([a-z]+) ([0-9]{1,2}) ?, ?([0-9]{1,2})")
 
 
@@ -31,11 +31,11 @@ def pictures(count: int, generator: torch.Generator, design: Design) -> torch.Te
     """Rows of ids, one for each patch: 0 if it is empty, or else its shape, colour and shift as one number. All shapes of a picture differ."""
     import torch
 
-    kinds = torch.rand(count, len(SHAPES), generator=generator).argsort(dim=1, stable=True)[:, :_DRAWN]
-    colors = torch.randint(len(COLORS), (count, _DRAWN), generator=generator)
-    shifts = torch.randint(len(_SHIFTS) ** 2, (count, _DRAWN), generator=generator)
-    places = torch.rand(count, design.length**2, generator=generator).argsort(dim=1, stable=True)[:, :_DRAWN]
-    drawn = 1 + (kinds * len(COLORS) + colors) * len(_SHIFTS) ** 2 + shifts
+    kinds = torch.rand(count, len(SHAPES), generator=generator).argsort(dim=1, stable=True)[:, :DRAWN]
+    colors = torch.randint(len(COLORS), (count, DRAWN), generator=generator)
+    shifts = torch.randint(len(SHIFTS) ** 2, (count, DRAWN), generator=generator)
+    places = torch.rand(count, design.length**2, generator=generator).argsort(dim=1, stable=True)[:, :DRAWN]
+    drawn = 1 + (kinds * len(COLORS) + colors) * len(SHIFTS) ** 2 + shifts
     return torch.zeros(count, design.length**2, dtype=torch.long).scatter(1, places, drawn)
 
 
@@ -44,11 +44,11 @@ def named_shapes(ids: torch.Tensor, design: Design) -> Batch:
     import torch
     from torch.nn.functional import pad
 
-    n_shifts, n_patches = len(_SHIFTS) ** 2, ids.shape[1]
+    n_shifts, n_patches = len(SHIFTS) ** 2, ids.shape[1]
     code, drawn = (ids - 1).clamp(min=0), ids > 0
     kinds, colors = code // n_shifts // len(COLORS), code // n_shifts % len(COLORS)
-    coverage = _coverages()[kinds * n_shifts + code % n_shifts] * drawn[:, :, None]
-    inks = torch.tensor(_RGB, dtype=torch.float64) - 1  # white is 0; the sum of float32 depends on the processor
+    coverage = coverages()[kinds * n_shifts + code % n_shifts] * drawn[:, :, None]
+    inks = torch.tensor(RGB, dtype=torch.float64) - 1  # white is 0; the sum of float32 depends on the processor
     ink = (inks.mean().expand_as(inks) if design.grey else inks).float()[colors]  # one grey for all colours
     patches = (coverage[:, :, :, None] * ink[:, :, None]).flatten(2)
     gold = (kinds[:, None] == torch.arange(len(SHAPES))[:, None]) & drawn[:, None]
@@ -62,11 +62,11 @@ def named_shapes(ids: torch.Tensor, design: Design) -> Batch:
     )
 
 
-def _coverages() -> torch.Tensor:
+def coverages() -> torch.Tensor:
     """How much of each pixel each shape covers, from 0 to 1, for every shape and shift: [shape_and_shift pixel]."""
     import torch
 
-    at = torch.arange(SIDE) - (SIDE - 1) / 2 - torch.tensor(_SHIFTS)[:, None]
+    at = torch.arange(SIDE) - (SIDE - 1) / 2 - torch.tensor(SHIFTS)[:, None]
     down, across = at[:, None, :, None], at[None, :, None, :]
     x, y = across.abs() + 0 * down, down.abs() + 0 * across
     far, near, radius = torch.maximum(x, y), torch.minimum(x, y), (x * x + y * y).sqrt()
@@ -108,7 +108,7 @@ def read_picture(text: str, design: Design) -> Example:
             raise TextError(f"Each shape is drawn once, each in a patch of its own; got {twice}: change one of them.")
         seen.add(shape)
         ids[row * side + column] = (
-            1 + (SHAPES.index(shape) * len(COLORS) + COLORS.index(color)) * len(_SHIFTS) ** 2 + _CENTRED
+            1 + (SHAPES.index(shape) * len(COLORS) + COLORS.index(color)) * len(SHIFTS) ** 2 + _CENTRED
         )
     tokens = (*SHAPES, *(Patch(0, i // side, i % side, _box(i // side, i % side)) for i in range(side**2)))
     notes = [

@@ -155,7 +155,7 @@ def run_in_turn(work: Callable[[], T]) -> T:
 
 PROBES = 128  # held-out sequences for the measurements
 _SECONDS = 60.0  # of work: the limit of one training
-_GRADIENT_GRID = 2.0**20  # gradients are rounded to multiples of its inverse
+GRADIENT_GRID = 2.0**20  # gradients are rounded to multiples of its inverse
 
 
 class _Quality(NamedTuple):
@@ -227,7 +227,7 @@ def learn(
             )
         # Processors sum in different orders, and training amplifies any difference: rounding removes it, and the
         # operations below round alike everywhere (a float32 root taken in float64 is exact; lerp and addcmul are not).
-        gradient = ((gradient * _GRADIENT_GRID).round() / _GRADIENT_GRID).float()
+        gradient = ((gradient * GRADIENT_GRID).round() / GRADIENT_GRID).float()
         mean = mean * 0.9 + gradient * 0.1
         square = square * 0.98 + gradient * gradient * 0.02
         learning_rate = rate * min(1.0, (step + 1) / 20, 1 - 0.9 * (step - 20) / max(1, steps - 20))

@@ -11,7 +11,7 @@ from torch import Tensor
 from attention.formula.functions import generator
 from attention.training.task import Batch, Design
 
-_BIAS_SCALE = 10.0  # scales the biases: they change by about the learning rate per step, too little in 200 steps
+BIAS_SCALE = 10.0  # scales the biases: they change by about the learning rate per step, too little in 200 steps
 
 
 def shapes(design: Design) -> dict[str, tuple[int, ...]]:
@@ -67,7 +67,7 @@ def position_bias(p: Mapping[str, Tensor], name: str, n_queries: int, n_keys: in
     """The relative position bias of a layer, [head query_pos key_pos]."""
     table = p[f"{name} distances"]
     distance = torch.arange(n_keys) - torch.arange(n_queries)[:, None]
-    return _BIAS_SCALE * table[:, distance + table.shape[1] // 2]
+    return BIAS_SCALE * table[:, distance + table.shape[1] // 2]
 
 
 def split_heads(rows: Tensor, heads: int) -> Tensor:
@@ -89,7 +89,7 @@ def attend(
     return output, {"query": query, "key": key, "value": value, "weights": weights, "head_output": output}
 
 
-def _unchanged(name: str, x: Tensor) -> Tensor:
+def unchanged(name: str, x: Tensor) -> Tensor:
     """The tensor itself."""
     return x
 
@@ -100,7 +100,7 @@ def forward(
     batch: Batch,
     ablated: Collection[tuple[str, int]] = (),
     attention: Callable[..., tuple[Tensor, dict[str, Tensor]]] = attend,
-    part: Callable[[str, Tensor], Tensor] = _unchanged,
+    part: Callable[[str, Tensor], Tensor] = unchanged,
 ) -> tuple[Tensor, dict[str, dict[str, Tensor]]]:
     """The logits [sequence query_pos answer], and the activations of each attention layer by name.
 

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     import torch
 
 
-_MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")  # fmt: skip
-_SYMBOLS = "\0 ,.0123456789ADFJMNOSabceghilmnoprstuvy"  # the first is padding
-_ISO = "0123456789-"
-_LONGEST = 18  # characters: September 30, 2024
-_YEARS = (1000, 2999)
-_STYLES = ("{day} {month} {year}", "{month} {day}, {year}", "{day} {short} {year}", "{day:02}.{number:02}.{year}")
+MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")  # fmt: skip
+SYMBOLS = "\0 ,.0123456789ADFJMNOSabceghilmnoprstuvy"  # the first is padding
+ISO = "0123456789-"
+LONGEST = 18  # characters: September 30, 2024
+YEARS = (1000, 2999)
+STYLES = ("{day} {month} {year}", "{month} {day}, {year}", "{day} {short} {year}", "{day:02}.{number:02}.{year}")
 _FRAMES = 25  # between the first and the last step
 MOST_STEPS = 1000
 SEEDS = 2**32 - 1
@@ -42,7 +42,7 @@ def letters(count: int, generator: torch.Generator, design: Design) -> torch.Ten
     return torch.randint(26, (count, design.length), generator=generator)
 
 
-def _reversed_letters(ids: torch.Tensor, design: Design) -> Batch:
+def reversed_letters(ids: torch.Tensor, design: Design) -> Batch:
     """The batch that asks for the letter at the other end; gold is the anti-diagonal."""
     import torch
 
@@ -50,7 +50,7 @@ def _reversed_letters(ids: torch.Tensor, design: Design) -> Batch:
     return Batch(ids, ids.flip(1), gold)
 
 
-def _copied_letters(ids: torch.Tensor, design: Design) -> Batch:
+def copied_letters(ids: torch.Tensor, design: Design) -> Batch:
     """The batch that asks for the letter `design.offset` positions earlier; gold is a diagonal, and the first positions have no answer."""
     import torch
 
@@ -84,7 +84,7 @@ def _ids(text: str, length: int) -> torch.Tensor:
     return torch.tensor([[LETTERS.index(letter) for letter in typed]])
 
 
-def _entries(count: int, generator: torch.Generator, design: Design) -> torch.Tensor:
+def entries(count: int, generator: torch.Generator, design: Design) -> torch.Tensor:
     """Rows of ids: distinct keys, their values, and the keys in another order as queries."""
     import torch
 
@@ -94,7 +94,7 @@ def _entries(count: int, generator: torch.Generator, design: Design) -> torch.Te
     return torch.cat([keys, values, keys.gather(1, order)], dim=1)
 
 
-def _looked_up(ids: torch.Tensor, design: Design) -> Batch:
+def looked_up(ids: torch.Tensor, design: Design) -> Batch:
     """The batch that asks for the value of each query key; gold is the position of that key."""
     n = design.length
     keys, values, queries = ids[:, :n], ids[:, n : 2 * n], ids[:, 2 * n :]
@@ -126,14 +126,14 @@ def _read_entries(text: str, design: Design) -> Example:
     return Example(torch.tensor([ids]), tuple(queries), typed, tuple("0123456789"))
 
 
-def _distinct_letters(count: int, generator: torch.Generator, design: Design) -> torch.Tensor:
+def distinct_letters(count: int, generator: torch.Generator, design: Design) -> torch.Tensor:
     """Distinct random letters, [count position]."""
     import torch
 
     return torch.rand(count, 26, generator=generator).argsort(dim=1, stable=True)[:, : design.length]
 
 
-def _sorted_letters(ids: torch.Tensor, design: Design) -> Batch:
+def sorted_letters(ids: torch.Tensor, design: Design) -> Batch:
     """The batch that asks for the next letter in alphabetical order; each query is the previous one. Gold is the position of the next letter."""
     import torch
 
@@ -166,7 +166,7 @@ def repeated(count: int, generator: torch.Generator, design: Design) -> torch.Te
     return segments.gather(1, torch.arange(n + 1) % period)
 
 
-def _continued(ids: torch.Tensor, design: Design) -> Batch:
+def continued(ids: torch.Tensor, design: Design) -> Batch:
     """The batch that asks for the next token, at tokens that occurred before. Gold keys: those after an earlier occurrence of the same token."""
     import torch
 
@@ -204,22 +204,22 @@ def dates(count: int, generator: torch.Generator, design: Design) -> torch.Tenso
     """Rows of ids: the characters of a date with padding, its ISO characters, and the gold characters of each of these as bits."""
     import torch
 
-    year = torch.randint(_YEARS[0], _YEARS[1] + 1, (count,), generator=generator)
+    year = torch.randint(YEARS[0], YEARS[1] + 1, (count,), generator=generator)
     month, day = (torch.randint(1, end, (count,), generator=generator) for end in (13, 29))
-    style = torch.randint(len(_STYLES), (count,), generator=generator)
+    style = torch.randint(len(STYLES), (count,), generator=generator)
     return torch.tensor(
         [
-            _encode_date(*fields)
+            encode_date(*fields)
             for fields in zip(style.tolist(), year.tolist(), month.tolist(), day.tolist(), strict=True)
         ]
     )
 
 
-def _encode_date(style: int, year: int, month: int, day: int) -> list[int]:
+def encode_date(style: int, year: int, month: int, day: int) -> list[int]:
     """One row of `dates`. Each ISO character has a bit for each character of the text that it comes from."""
-    text = _format_date(style, year, month, day)
+    text = format_date(style, year, month, day)
     year_start = text.index(str(year))
-    iso_day, name = f"{day:02}", _MONTHS[month - 1]
+    iso_day, name = f"{day:02}", MONTHS[month - 1]
     years = [{year_start + i} for i in range(4)]
     if style == 3:
         months, days = [{3}, {4}], [{0}, {1}]
@@ -231,17 +231,17 @@ def _encode_date(style: int, year: int, month: int, day: int) -> list[int]:
         days = [{day_start}, {day_start + 1}] if day > 9 else [set(), {day_start}]
     iso = f"{year:04}-{month:02}-{iso_day}"
     gold = [*years, set(), *months, set(), *days]
-    ids = [_SYMBOLS.index(character) for character in text.ljust(_LONGEST, "\0")]
-    return [*ids, *map(_ISO.index, iso), *(sum(1 << i for i in indices) for indices in gold)]
+    ids = [SYMBOLS.index(character) for character in text.ljust(LONGEST, "\0")]
+    return [*ids, *map(ISO.index, iso), *(sum(1 << i for i in indices) for indices in gold)]
 
 
-def _format_date(style: int, year: int, month: int, day: int) -> str:
+def format_date(style: int, year: int, month: int, day: int) -> str:
     """A date as people write it, in one of the `STYLES`."""
-    name = _MONTHS[month - 1]
-    return _STYLES[style].format(day=day, month=name, short=name[:3], number=month, year=year)
+    name = MONTHS[month - 1]
+    return STYLES[style].format(day=day, month=name, short=name[:3], number=month, year=year)
 
 
-def _translated(ids: torch.Tensor, design: Design) -> Batch:
+def translated(ids: torch.Tensor, design: Design) -> Batch:
     """The batch that asks for every character of the ISO date; gold are the characters that it comes from."""
     import torch
 
@@ -262,12 +262,12 @@ def _read_date(text: str, design: Design) -> Example:
             date(year, month, day)
         except ValueError:
             break
-        if _YEARS[0] <= year <= _YEARS[1]:
-            row = _encode_date(style, year, month, day)
-            row = row[: len(typed)] + row[_LONGEST:]
-            return Example(torch.tensor([row]), tuple("YYYY-MM-DD"), tuple(typed), tuple(_ISO))
+        if YEARS[0] <= year <= YEARS[1]:
+            row = encode_date(style, year, month, day)
+            row = row[: len(typed)] + row[LONGEST:]
+            return Example(torch.tensor([row]), tuple("YYYY-MM-DD"), tuple(typed), tuple(ISO))
     raise TextError(
-        f"The model has learned dates from {_YEARS[0]} to {_YEARS[1]} written as 9 March 2024, March 9, 2024, 9 Mar 2024 or 09.03.2024; "
+        f"The model has learned dates from {YEARS[0]} to {YEARS[1]} written as 9 March 2024, March 9, 2024, 9 Mar 2024 or 09.03.2024; "
         f"got {typed[:40]!r}: write an existing day in one of these styles."
     )
 
@@ -281,10 +281,10 @@ def _candidates(typed: str) -> list[tuple[int, tuple[int, int, int]]]:
     if not match:
         return []
     name, day, year = match[2] or match[3], int(match[1] or match[4]), int(match[5])
-    numbers = [i for i, month in enumerate(_MONTHS, 1) if name in (month, month[:3])]
+    numbers = [i for i, month in enumerate(MONTHS, 1) if name in (month, month[:3])]
     styles = ([1] if match[3] else [0, 2]) if numbers else []
     dates = ((style, (year, numbers[0], day)) for style in styles)
-    return [(style, fields) for style, fields in dates if _format_date(style, *fields) == typed]
+    return [(style, fields) for style, fields in dates if format_date(style, *fields) == typed]
 
 
 # fmt: off
@@ -292,33 +292,33 @@ TASKS: dict[str, Task] = {task.name: task for task in (
     Task(
         "reverse", "Reverse 12 letters",
         "Write the letters backwards. Each position must look at the position at the other end: watch the anti-diagonal appear.",
-        Design(26, 26, 12, positions="learned"), letters, _reversed_letters, _read_letters,
+        Design(26, 26, 12, positions="learned"), letters, reversed_letters, _read_letters,
         lambda design: _sample_letters("transformers", design), "12 letters", 100, 5e-3, (1.0, 0.998),
         controls={"no positions": Control("Without positions the model cannot know the position of a letter: it cannot learn to reverse.", _NO_POSITIONS)},
         sliders=(Knob("length", 12, Integer(4, 48), "Letters", "How many letters are reversed."),)),
     Task(
         "copy", "Copy from k places back",
         "Write the letter k positions earlier: a head that looks offset by position. Change k, and the diagonal moves.",
-        Design(26, 26, 16, offset=1, positions="learned", causal=True), letters, _copied_letters, _read_letters,
+        Design(26, 26, 16, offset=1, positions="learned", causal=True), letters, copied_letters, _read_letters,
         lambda design: _sample_letters("attentionlooking", design), "16 letters", 100, 5e-3, (1.0, 0.997),
         controls={"no positions": Control("Without positions the model cannot know which letter is k positions offset.", _NO_POSITIONS)},
         sliders=(Knob("offset", 1, Integer(1, 8), "k", "The distance to the copied letter, in positions."),)),
     Task(
         "lookup", "Look up in a dictionary",
         "Each query asks for the value of a key, as in Python's {key: value}. Q and K learn to match, V brings the value.",
-        Design(26, 10, 10, memory=(26, 10)), _entries, _looked_up, _read_entries,
+        Design(26, 10, 10, memory=(26, 10)), entries, looked_up, _read_entries,
         _sample_entries, "10 entries such as a:3", 100, 5e-3, (1.0, 0.987),
         sliders=(Knob("length", 10, Integer(5, 20), "Entries", "How many entries the dictionary has."),)),
     Task(
         "sort", "Sort 10 letters",
         "Write the letters in the order of the alphabet. Each query is the last letter written, and must find the next one.",
-        Design(27, 26, 10, memory=(26,)), _distinct_letters, _sorted_letters, _read_distinct,
+        Design(27, 26, 10, memory=(26,)), distinct_letters, sorted_letters, _read_distinct,
         lambda design: _sample_letters("qwertyuiopasdfghjklzxcvbnm", design), "10 distinct letters", 300, 5e-3, (0.974, 0.77),
         sliders=(Knob("length", 10, Integer(5, 12), "Letters", "How many letters are sorted."),), next=True),
     Task(
         "induction", "An induction head",
         "What came after this word last time? Two layers must work together: the first finds the previous word of each word, the second finds where the current word occurred before.",
-        Design(64, 64, 32, layers=2, positions="relative", causal=True), repeated, _continued, _read_words,
+        Design(64, 64, 32, layers=2, positions="relative", causal=True), repeated, continued, _read_words,
         _sample_words, "2 to 16 words", 200, 1e-2, (0.998, 0.992),
         controls={
             "one layer": Control("With one layer no key can know its previous word: the model cannot learn this.", {"layers": 1}),
@@ -328,7 +328,7 @@ TASKS: dict[str, Task] = {task.name: task for task in (
     Task(
         "dates", "Dates into ISO 8601",
         "Translate a date as people write it. Each character of the answer looks at the characters that it comes from.",
-        Design(10, 11, _LONGEST, memory=(len(_SYMBOLS),), encoder=2, mlp=True), dates, _translated, _read_date,
+        Design(10, 11, LONGEST, memory=(len(SYMBOLS),), encoder=2, mlp=True), dates, translated, _read_date,
         lambda design: "March 9, 2024", "such as March 9, 2024 or 09.03.2024", 500, 5e-3, (0.977, 0.85), batch=48,
         controls={"values from the encoder": Control(
             "Values from the encoder too: the dates are just as right, but the weights say less. The model may read a neighbour that has taken up the digit: "

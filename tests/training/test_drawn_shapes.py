@@ -12,7 +12,7 @@ from attention.export import program
 from attention.formula.functions import generator
 from attention.patching.intervention import parse_codes
 from attention.training import TASKS, Trained
-from attention.training.drawn_shapes import _DRAWN, _RGB, COLORS, SHAPES, SIDE
+from attention.training.drawn_shapes import COLORS, DRAWN, RGB, SHAPES, SIDE
 from attention.training.network import forward, initial_parameters, named_parameters
 from attention.vision.over_picture import TokenGrid, over_picture_json
 
@@ -36,7 +36,7 @@ def test_every_word_asks_for_the_patch_of_its_shape():
     assert batch.gold[0].nonzero().tolist() == [[0, N + 5 + 2], [1, N + 20], [2, N + 4]]
     assert not batch.answers[0, N:].add(1).any(), "the patches are asked nothing"
     drawn = TASK.draw(1000, generator(0, "test"), TASK.design)
-    assert drawn.gold.sum((1, 2)).tolist() == [_DRAWN] * 1000
+    assert drawn.gold.sum((1, 2)).tolist() == [DRAWN] * 1000
     assert drawn.gold.any(-1).tolist() == (drawn.answers >= 0).tolist()
     inked = (drawn.patches != 0).any(-1)
     assert torch.equal(inked, drawn.gold[:, :, N:].any(1)), "gold patches, and no others, have a shape"
@@ -59,7 +59,7 @@ def test_picture_of_the_trace_is_what_the_model_reads(length):
         assert (token.row, token.column) == (top // SIDE, left // SIDE) == divmod(i, length)
         assert np.abs(seen.reshape(-1) - 255 * (patches[0, i].numpy() + 1)).max() <= 0.5
         color = {(1, 2): "red", (2, 0): "blue"}.get((token.row, token.column))
-        expected = np.round(255 * np.array(_RGB[COLORS.index(color)])) if color else [255] * 3
+        expected = np.round(255 * np.array(RGB[COLORS.index(color)])) if color else [255] * 3
         assert np.abs(seen[SIDE // 2, SIDE // 2] - expected).max() <= 1
     assert source.trace().pictures[0].digest == picture.digest
     grid = TokenGrid.of(trace.tokens)

@@ -221,6 +221,7 @@ def test_copied_python_trains_again_to_the_same_digits(task):
     assert code.isascii()
     assert "import attention" not in code
     assert "from attention" not in code
+    assert not [line for line in code.splitlines() if line.startswith(("def _", "_"))], "its names are for readers"
     variables = {}
     threads = torch.get_num_threads()
     exec(compile(code, "copied", "exec"), variables)
