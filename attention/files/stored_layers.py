@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attention.base.errors import AttentionError, FileError
 from attention.base.pieces import joins_of_ids
+from attention.base.spans import Span
 from attention.base.tokens import PairToken, Patch, Piece
 from attention.files.archives import Archive, format_shape, quote
 from attention.files.plan import (
@@ -207,6 +208,21 @@ def with_marks(name: str, tokens: tuple[str, ...], described: Mapping[str, Any],
     if texts := marks(PAIRS[side], "A, B or an empty text", lambda text: text in ("", "A", "B")):
         tokens = tuple(PairToken(each, text) if text else each for each, text in zip(tokens, texts, strict=True))
     return tokens
+
+
+def saved_spans(name: str, saved: Any) -> list[Span]:
+    """The named stretches of tokens in an export; none if it has none.
+
+    Raises:
+        FileError: they are none.
+    """
+    entries = saved if isinstance(saved, list) else [] if saved is None else [saved]
+    spans = [Span(str(entry[0]), *entry[1:]) for entry in entries if isinstance(entry, list) and len(entry) == 3 and type(entry[1]) is type(entry[2]) is int]  # fmt: skip
+    if len(spans) < len(entries):
+        raise FileError(
+            f"spans in {quote(name)} are [name, first token, last token] each; got {quote(str(saved))}: save the trace again."
+        )
+    return spans
 
 
 def layer_name(exported: bool, position: int, stored: StoredLayer, layer_metadata: Mapping[str, Any]) -> str:

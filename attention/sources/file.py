@@ -198,6 +198,8 @@ class File(Source):
         trace = Trace(
             first.tokens, tuple(layers), first.key_tokens, random, tuple(filter(None, notes)), pictures=pictures
         )
+        if plan.exported:
+            trace = trace.with_spans(stored_layers.saved_spans(self.name, archive.metadata.get("spans")))
         return trace.with_config(self.config)
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 from attention.base.errors import ConfigError, TextError
 from attention.base.knobs import Choice, Integer, Knob, NameOrText, PositionList, Real, Switch
+from attention.base.spans import ANSWER, Span, numbered
 from attention.base.tokens import Generated
-from attention.explanation.subwords import SPECIAL_TOKEN_MODES, merge_tokens, words_rule
+from attention.explanation.subwords import SPECIAL_TOKEN_MODES, merge_tokens, merged_spans, words_rule
 from attention.formula.names import QUERY
 from attention.formula.override import Override
 from attention.patching.intervention import Intervention, parse_codes
@@ -62,6 +63,7 @@ class _Options(TypedDict, total=False):
     frozen: bool
     other: Model | None
     align: bool
+    spans: Any
 
 
 def _with_options(function: F) -> F:
@@ -116,7 +118,7 @@ class Model(ModelOptions, Intervenable):
         text2: str = "",
         *,
         inputs: Mapping[str, Any] | None = None,
-        messages: Sequence[Mapping[str, Any]] | None = None,
+        messages: Sequence[Mapping[str, Any]] | Mapping[str, Any] | None = None,
         **options: Unpack[_Options],
     ) -> Model: ...
 
@@ -135,7 +137,7 @@ class Model(ModelOptions, Intervenable):
         *,
         texts: Iterable[str] | None = None,
         inputs: Mapping[str, Any] | None = None,
-        messages: Sequence[Mapping[str, Any]] | None = None,
+        messages: Sequence[Mapping[str, Any]] | Mapping[str, Any] | None = None,
         **options: Unpack[_Options],
     ) -> Model | Models:
         """A text for a transformers model in memory, on any device and in any dtype; the model is read, and never changed.
@@ -151,9 +153,9 @@ class Model(ModelOptions, Intervenable):
             texts: several inputs, each in a pass of its own; the result is then one `Model` for each.
             inputs: token ids instead of a text, as `tokenizer(text, return_tensors="pt")` gives them: one row, with its token_type_ids and
                 position_ids where the model reads them.
-            messages: a chat instead of a text, by the tokenizer's own template.
+            messages: a chat instead of a text, by the tokenizer's own template; each message is a span of its role, see `ModelOptions`.
             options: `image`; `interventions`, with `frozen`, `other` and `align`; `generate`, with `generate_temperature`, `generate_seed` and
-                `prefix_len`; `predict`; `words`, `special` and `config`; `max_tokens` and `max_bytes`: the fields of `ModelOptions`.
+                `prefix_len`; `predict`; `spans`; `words`, `special` and `config`; `max_tokens` and `max_bytes`: the fields of `ModelOptions`.
 
         Raises:
             ModelError: this is no transformers model, or no tokenizer or processor of transformers.
@@ -181,12 +183,16 @@ class Model(ModelOptions, Intervenable):
         handle = handle_of(model, tokenizer, options.get("image") is not None)
         if texts is not None:
             return Models(cls(handle.name, item, handle=handle, **options) for item in model_input.text_list(texts))
-        read: dict[str, Any] = {"text": text, "text2": text2}
+        read: dict[str, Any] = {"text": text or "", "text2": text2}
         if inputs is not None:
             read = model_input.tensor_options(handle, inputs)
-        elif messages is not None:
-            read = model_input.message_options(handle, messages)
-        return cls(handle.name, handle=handle, **{**options, **read})
+        source = cls(handle.name, handle=handle, **{**options, **read, "messages": messages or ""})
+        if source.messages:
+            from attention.models import chat_template
+
+            rendered, _, _ = chat_template.render(handle.tokenizer, handle.name, source.messages)
+            source = replace(source, text=rendered)
+        return source
 
     def trace(self) -> Trace:
         """One layer for each attention module of the model: the encoder's, the decoder's, then cross-attention.
@@ -242,8 +248,9 @@ class Model(ModelOptions, Intervenable):
             if error is None
             else f" Its own weights differ from those computed here in float32 by at most {error:.1e}."
         )
+        merged = self._merged_trace(loaded, layers, notes)
         return replace(
-            self._merged_trace(loaded, layers, notes),
+            merged,
             predictions=lm_head.read_predictions(loaded, inputs, outputs, positions),
             input_tokens=forward_pass.ReadableTexts(loaded, inputs, prefix_len).texts[-1],
             continuation=tuple(map(Generated, readable_tokens(loaded.tokenizer, texts.continuation)))
@@ -259,7 +266,15 @@ class Model(ModelOptions, Intervenable):
             max_weight_error=error,
             model_run=TransformerRun.of(self, inputs),
             pictures=inputs.pictures.seen if isinstance(inputs, PictureInputs) else (),
+            spans=self._spans(loaded, merged, texts),
         )
+
+    def _spans(self, loaded: LoadedModel, trace: Trace, texts: ModelInputs) -> tuple[Span, ...]:
+        """The spans of the tokens of the trace: those of the text, and the answer."""
+        found, n_tokens = texts.inputs.spans, next(iter(texts.inputs.values())).shape[-1]
+        if (self.spans or self.messages) and texts.prefix_len and not loaded.is_encoder_decoder:
+            found = numbered((*found, Span(ANSWER, n_tokens - texts.prefix_len, n_tokens - 1)))
+        return merged_spans(next(layer for layer in trace.layers if layer.has_attention), found)
 
     def patched_forward(self, loaded: LoadedModel, inputs: TextInputs) -> PatchedForward:
         """The patched forward pass, with the activations of the unchanged model and of the other run that it needs.
@@ -433,7 +448,7 @@ class Model(ModelOptions, Intervenable):
         from attention.models.library import LIBRARY
         from attention.vision.families import check_input
 
-        is_empty = not self.text.strip() and not self.input_ids and self.image is None
+        is_empty = not (self.text.strip() or self.messages or self.input_ids) and self.image is None
         if is_empty and self.handle is None and not LIBRARY.inputs(self.name).picture:
             raise self._no_word_error()  # before the model is loaded
         loaded = LIBRARY.get(self.name, self.device) if self.handle is None else self.handle.load()
