@@ -145,7 +145,12 @@ def _read_text(
 
     chat, text, stretches = model.messages, model.text, tuple[spans.Stretch, ...]()
     if model.spans == spans.CHAT:
-        chat = json.dumps(spans.read_chat(text), ensure_ascii=False)
+        messages = spans.read_chat(text)
+        if not messages:
+            raise TextError(
+                "A chat has a mark such as [[user]] before each message; got none: write one, or leave out the spans “chat”."
+            )
+        chat = json.dumps(messages, ensure_ascii=False)
     elif model.spans == spans.MARKS:
         text, stretches = spans.read_marks(text)
     if chat:

@@ -18,7 +18,7 @@ from attention.base.spans import ANSWER, Span
 from attention.base.tokens import label
 from attention.patching.intervention import Intervention
 from attention.sources.repeated_run import TransformerRun
-from attention.spans.span_table import REST, Groups, _has_tokens
+from attention.spans.span_table import REST, SINK, Groups, has_tokens
 from attention.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -32,13 +32,14 @@ class LookedAt:
 
     Attributes:
         answer: what looks, in words, such as “answer” or “token 12”.
-        names: the names of the spans, and `REST`.
+        names: the names of the spans; `REST`, the tokens without a name; and `SINK`, the first token of the text, which counts in no span:
+            many heads look there when they look at nothing.
         sizes: the number of tokens of each.
         shares: the weight that each gets, as the mean over the queries that predict the answer and over the chosen heads; they sum to what rows sum to.
         by_chance: the same if all visible keys had the same weight.
         quantity: what is measured while a span is hidden, such as “log-probability of the answer (4 tokens)”; empty if nothing was hidden.
         baseline: this quantity with nothing hidden.
-        changes: its change while the keys of a span are hidden from all queries outside of the span; NaN for `REST`, and where nothing was hidden.
+        changes: its change while the keys of a span are hidden from all queries outside of the span; NaN for the answer itself, `REST` and `SINK`, and where nothing was hidden.
     """
 
     answer: str
@@ -52,13 +53,17 @@ class LookedAt:
 
     @property
     def order(self) -> list[int]:
-        """The spans by decreasing share; `REST` is the last one."""
-        return sorted(range(len(self.names)), key=lambda i: (self.names[i] == REST, -self.shares[i]))
+        """The spans by decreasing share; after them the answer itself and what is no span."""
+        return sorted(range(len(self.names)), key=lambda i: (self.names[i] in self._beside, -self.shares[i]))
+
+    @property
+    def _beside(self) -> tuple[str, ...]:
+        return self.answer, REST, SINK
 
     @property
     def sentence(self) -> str:
         """What the answer looks at most, and what it needs most, in one sentence."""
-        named = [i for i in self.order if self.names[i] not in (REST, self.answer)]
+        named = [i for i in self.order if self.names[i] not in self._beside]
         if not named:
             return f"No span is before the {self.answer}."
         most = named[0]
@@ -122,7 +127,7 @@ def looked_at(
         MissingError: the trace has no spans, or no such span, layer or head; with `hide`, it is not of a transformers model that predicts tokens.
         ConfigError: a target without a single query.
     """
-    groups = Groups.of(trace)
+    groups = Groups.of(trace).without_sink
     rows, answer = _queries(trace, query)
     if target is not None and len(rows) > 1:
         raise ConfigError(
@@ -140,10 +145,8 @@ def looked_at(
     if not hide:
         return found
     measured = _Measured.of(trace, rows, target)
-    hidden = [span for span in groups.spans if span.name in found.names and span.first <= rows[-1]]
-    changes = {
-        span.name: measured.with_hidden(span) - measured.baseline for span in hidden if not _is_answer(span, rows)
-    }
+    hidden = [span for span in groups.spans if span.name in found.names and not _is_answer(span, rows)]
+    changes = {span.name: measured.with_hidden(span) - measured.baseline for span in hidden}
     return replace(
         found,
         quantity=measured.quantity,
@@ -195,7 +198,7 @@ def _shares(trace: Trace, groups: Groups, rows: range, layer: int | None, head: 
     from attention.metrics.patterns import iterate_patterns
 
     indices = range(len(trace.layers)) if layer is None else (layer,)
-    layers = [each for index in indices if _has_tokens(each := trace.layer(index), trace)]
+    layers = [each for index in indices if has_tokens(each := trace.layer(index), trace)]
     if not layers:
         raise MissingError("No chosen layer attends from the tokens of this trace to themselves: choose another layer.")
     wanted = torch.zeros(len(trace.tokens), dtype=torch.float64)

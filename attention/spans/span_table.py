@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 REST = "other tokens"
 """The name of the tokens that are in no span: of a chat, what the template adds, such as special tokens, names of roles and a default system prompt."""
 
+SINK = "first token"
+"""The name of the first token of a text where it counts alone, as an attention sink (Xiao et al. 2023, Efficient Streaming Language Models with Attention Sinks)."""
+
+SINK = "first token"
+"""The name of the first token of a text where it counts alone, as an attention sink (Xiao et al. 2023, Efficient Streaming Language Models with Attention Sinks)."""
+
 
 @dataclass(frozen=True, eq=False)
 class Groups:
@@ -42,6 +48,17 @@ class Groups:
     sizes: tuple[int, ...]
     members: Tensor
     spans: tuple[Span, ...]
+
+    @property
+    def without_sink(self) -> Groups:
+        """The same groups, of which the first token of the text is one of its own, `SINK`: many heads look there when they look at nothing."""
+        import torch
+
+        alone = torch.zeros(len(self.members), 1, dtype=torch.float64)
+        alone[0] = 1
+        members = torch.cat([self.members * (1 - alone), alone], dim=-1)
+        sizes = tuple(int(size) for size in members.sum(0).tolist())
+        return Groups((*self.names, SINK), sizes, members, self.spans)
 
     @classmethod
     def of(cls, trace: Trace) -> Groups:
@@ -157,7 +174,7 @@ def table(trace: Trace, step: str = WEIGHTS, layer: int | None = None, head: int
     n_groups = len(groups.names)
     values, uniform = (np.full((len(layers), n_heads, n_groups, n_groups), np.nan) for _ in range(2))
     for i, each in enumerate(layers):
-        if _has_tokens(each, trace) and each.has(declared.name):
+        if has_tokens(each, trace) and each.has(declared.name):
             sums = _of_layer(each, declared.name, groups)
             for numbers, of_layer in zip((values, uniform), sums, strict=True):
                 numbers[i, : each.n_heads] = of_layer.numpy()
@@ -167,7 +184,8 @@ def table(trace: Trace, step: str = WEIGHTS, layer: int | None = None, head: int
     return SpanTable(declared.name, groups.names, groups.sizes, tuple(indices), tuple(heads), values, uniform)
 
 
-def _has_tokens(layer: Layer, trace: Trace) -> bool:
+def has_tokens(layer: Layer, trace: Trace) -> bool:
+    """Whether a layer attends from the tokens of the trace to themselves."""
     return layer.has(WEIGHTS) and layer.tokens == trace.tokens == layer.key_tokens
 
 
@@ -228,7 +246,7 @@ def metric(trace: Trace, name: str) -> pd.DataFrame:
     groups, declared = Groups.of(trace), metrics_of_heads.find(name)
     if declared.compute is None:
         raise MissingError(f"{name} is one number of a head, whatever the query: choose a metric of queries.")
-    rows = [row for index, layer in enumerate(trace.layers) if _has_tokens(layer, trace) for row in _metric_rows(index, layer, declared.compute, groups)]  # fmt: skip
+    rows = [row for index, layer in enumerate(trace.layers) if has_tokens(layer, trace) for row in _metric_rows(index, layer, declared.compute, groups)]  # fmt: skip
     return pd.DataFrame(rows, columns=["layer", "head", "query span", name, "queries"])
 
 
