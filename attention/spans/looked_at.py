@@ -75,7 +75,9 @@ class LookedAt:
         if self.changes[needed] >= 0:
             return f"{looks}; hiding any span does not lower the {self.quantity}, {number(self.baseline, 3).text}."
         which = "it" if needed == most else f"“{self.names[needed]}”"
-        more = "" if needed == most else f" (hidden “{self.names[most]}”: {_signed(self.changes[most])})"
+        more = (
+            "" if needed == most else f"; with “{self.names[most]}” hidden it changes by {_signed(self.changes[most])}"
+        )
         return f"{looks}; it needs {which} most: hidden, the {self.quantity} goes from {number(self.baseline, 3).text} to {number(self.baseline + self.changes[needed], 3).text} ({_signed(self.changes[needed])}){more}."
 
     def frame(self) -> pd.DataFrame:
