@@ -98,7 +98,9 @@ def first_screen(
         column = column if cell.step == HEAD_OUTPUT else int(output.abs().argmax())
         chosen["collect"] = replace(chosen["collect"], column=column)
     formula = layer.for_head(head).formula
+    spans = trace.spans if layer.tokens == trace.tokens == layer.key_tokens else ()
     return {
+        **({"spans": [[span.name, span.first, span.last] for span in spans]} if spans else {}),
         "queries": _words(layer.tokens),
         "keys": [] if layer.key_tokens == layer.tokens else _words(layer.key_tokens),
         "where": about.where,

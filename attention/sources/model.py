@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 from attention.base.errors import ConfigError, TextError
 from attention.base.knobs import Choice, Integer, Knob, NameOrText, PositionList, Real, Switch
-from attention.base.spans import ANSWER, Span, numbered
+from attention.base.spans import ANSWER, CHAT, MARKS, WAYS, Span, numbered, parse_spans
 from attention.base.tokens import Generated
 from attention.explanation.subwords import SPECIAL_TOKEN_MODES, merge_tokens, merged_spans, words_rule
 from attention.formula.names import QUERY
@@ -463,6 +463,24 @@ _PICTURE_OF_NO_FILE = (
 )
 
 
+@dataclass(frozen=True)
+class _SpanCode(NameOrText):
+    """What a source should name in its text, as `attention.base.spans.parse_spans` reads it."""
+
+    @property
+    def expected(self) -> str:
+        return f"one of {', '.join(WAYS)}, or names with places such as question:3-9"
+
+    def accepts(self, value: object) -> bool:
+        try:
+            return super().accepts(value) and parse_spans(str(value)) is not None
+        except TextError:
+            return False
+
+    def replacement(self, text: str, default: Any) -> tuple[Any, str]:
+        return default, f"{self.expected}: nothing is named"
+
+
 NAME = "model"
 _NAMES, _PICTURES = NameOrText(300), PictureNames(1000)
 # fmt: off
@@ -488,6 +506,11 @@ GENERATE_SEED = Knob(
 IMAGE = Knob(
     "image", f"{PREFIX}{next(iter(EXAMPLES))}", _PICTURES,
     help="The pictures of a model that reads pictures: example:NAME for one of ours, otherwise name:digest of an uploaded one; several have / between them.", sources=(NAME,), inline=True)
+SPANS = Knob(
+    "spans", "", _SpanCode(4000, options=WAYS), "Names for its parts (spans)",
+    "marks: a text such as [[document]] … [[question]] … names its parts, and the marks are removed. chat: the marks are roles, [[system]] … [[user]] …, which become messages by "
+    "the chat template of the model. Or its sentences, its paragraphs; or names with their tokens, such as question:3-9, or characters, document@120-480.",
+    (NAME,), section="Names for parts of the text")
 PREDICT = Knob(
     "predict", "", PositionList(200), help="The positions at which the model predicts a token.", sources=(NAME,), inline=True)
 # fmt: on
@@ -523,6 +546,7 @@ def read(reader: Reader) -> Model:
         reader.knob(knob) if reads.continues else knob.default
         for knob in (GENERATE, GENERATE_TEMPERATURE, GENERATE_SEED)
     )
+    spans = reader.knob(SPANS) if reads.text and not reads.picture else SPANS.default
     max_tokens, max_bytes = reader.limits.tokens, reader.limits.trace_bytes
     return Model(
         name,
@@ -540,10 +564,19 @@ def read(reader: Reader) -> Model:
         predict=PositionList.of(reader.knob(PREDICT)),
         interventions=parse_codes(reader.knob(INTERVENTIONS)),
         frozen=reader.knob(FROZEN),
-        other=Model(name, other_text, text2, max_tokens=max_tokens, max_bytes=max_bytes, image=images or None)
+        other=Model(
+            name,
+            other_text,
+            text2,
+            max_tokens=max_tokens,
+            max_bytes=max_bytes,
+            image=images or None,
+            spans=spans if spans in (MARKS, CHAT) else "",
+        )
         if other_text.strip()
         else None,
         image=images or None,
+        spans=spans,
     )
 
 

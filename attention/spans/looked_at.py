@@ -8,22 +8,29 @@ Source: Geva et al. 2023, "Dissecting Recall of Factual Associations in Auto-Reg
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from attention.base import cache
 from attention.base.errors import ConfigError, MissingError, check_index
-from attention.base.printed import number
 from attention.base.spans import ANSWER, Span
 from attention.base.tokens import label
 from attention.patching.intervention import Intervention
 from attention.sources.repeated_run import TransformerRun
 from attention.spans.span_table import REST, SINK, Groups, has_tokens
-from attention.trace.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
     from torch import Tensor
+
+    from attention.sources.model import Model
+    from attention.trace.model_run import ModelRun
+    from attention.trace.trace import Trace
+
+_DIGITS = 4
+"""Digits of a change after the point: about as many as single precision gives on every processor."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class LookedAt:
     """The spans before an answer, by the share of the weight that the answer gives them.
 
     Attributes:
-        answer: what looks, in words, such as “answer” or “token 12”.
+        answer: what looks: the name of a span, or a query in words, such as “token 12, ·the,”.
         names: the names of the spans; `REST`, the tokens without a name; and `SINK`, the first token of the text, which counts in no span:
             many heads look there when they look at nothing.
         sizes: the number of tokens of each.
@@ -39,7 +46,7 @@ class LookedAt:
         by_chance: the same if all visible keys had the same weight.
         quantity: what is measured while a span is hidden, such as “log-probability of the answer (4 tokens)”; empty if nothing was hidden.
         baseline: this quantity with nothing hidden.
-        changes: its change while the keys of a span are hidden from all queries outside of the span; NaN for the answer itself, `REST` and `SINK`, and where nothing was hidden.
+        changes: its change, to four digits after the point, while the keys of a span are hidden from all queries outside of the span; NaN for the answer itself, `REST` and `SINK`, and where nothing was hidden.
     """
 
     answer: str
@@ -65,23 +72,32 @@ class LookedAt:
         """What the answer looks at most, and what it needs most, in one sentence."""
         named = [i for i in self.order if self.names[i] not in self._beside]
         if not named:
-            return f"No span is before the {self.answer}."
+            return f"No span is before {self.answer}."
         most = named[0]
-        looks = f"The {self.answer} looks most at “{self.names[most]}”: {_percent(self.shares[most])} of its weight, {_percent(self.by_chance[most])} by chance"
+        who = self.answer[0].upper() + self.answer[1:] if self.answer.startswith("token ") else f"The {self.answer}"
+        looks = f"{who} looks most at “{self.names[most]}”: {_percent(self.shares[most])} of its weight, {_percent(self.by_chance[most])} by chance"
         measured = [i for i in named if not math.isnan(self.changes[i])] if self.changes else []
         if not measured:
             return f"{looks}."
         needed = min(measured, key=lambda i: self.changes[i])
         if self.changes[needed] >= 0:
-            return f"{looks}; hiding any span does not lower the {self.quantity}, {number(self.baseline, 3).text}."
+            return f"{looks}; hiding a span never lowers the {self.quantity}, {self.baseline:.2f}."
         which = "it" if needed == most else f"“{self.names[needed]}”"
         more = (
             "" if needed == most else f"; with “{self.names[most]}” hidden it changes by {_signed(self.changes[most])}"
         )
-        return f"{looks}; it needs {which} most: hidden, the {self.quantity} goes from {number(self.baseline, 3).text} to {number(self.baseline + self.changes[needed], 3).text} ({_signed(self.changes[needed])}){more}."
+        return f"{looks}; it needs {which} most: hidden, the {self.quantity} goes from {_signed(self.baseline)} to {_signed(self.baseline + self.changes[needed])}{more}."
+
+    def with_hidden(self, hidden: Hidden) -> LookedAt:
+        """The same with what is lost while each span is hidden."""
+        changes = dict(hidden.changes)
+        return replace(
+            self, quantity=hidden.quantity, baseline=hidden.baseline,
+            changes=tuple(changes.get(name, math.nan) for name in self.names),
+        )  # fmt: skip
 
     def frame(self) -> pd.DataFrame:
-        """A row for each span, in `order`: its tokens, its share, the share by chance, their ratio, and the change while it is hidden."""
+        """A row for each span, in `order`: its tokens, its share, the share by chance, their ratio, and the change of `quantity` while it is hidden."""
         import pandas as pd
 
         rows = [
@@ -92,7 +108,7 @@ class LookedAt:
             for i in self.order
         ]  # fmt: skip
         columns = ["span", "tokens", "share", "by chance", "share / by chance"]
-        columns += [f"change of the {self.quantity}, hidden"] if self.changes else []
+        columns += ["change when hidden"] if self.changes else []
         return pd.DataFrame(rows, columns=columns)
 
 
@@ -101,7 +117,7 @@ def _percent(share: float) -> str:
 
 
 def _signed(change: float) -> str:
-    return f"{'+' if change > 0 else ''}{number(change, 3).text}"
+    return f"{round(change, 2) + 0.0:.2f}".replace("-", "−")
 
 
 def looked_at(
@@ -130,7 +146,8 @@ def looked_at(
         ConfigError: a target without a single query.
     """
     groups = Groups.of(trace).without_sink
-    rows, answer = _queries(trace, query)
+    rows = _rows(trace.spans, len(trace.tokens), query)
+    answer = _name_of(trace, query, rows)
     if target is not None and len(rows) > 1:
         raise ConfigError(
             "A target is a token at one query; got the answer of several tokens, which are measured themselves: leave target= out, or give query=."
@@ -146,51 +163,108 @@ def looked_at(
     )
     if not hide:
         return found
-    measured = _Measured.of(trace, rows, target)
-    hidden = [span for span in groups.spans if span.name in found.names and not _is_answer(span, rows)]
-    changes = {span.name: measured.with_hidden(span) - measured.baseline for span in hidden}
-    return replace(
-        found,
-        quantity=measured.quantity,
-        baseline=measured.baseline,
-        changes=tuple(changes.get(name, math.nan) for name in found.names),
-    )
+    *_, last = _hide(_run_of(trace), groups.spans, rows, target)
+    assert last.result is not None  # the last report has it
+    return found.with_hidden(last.result)
 
 
-def hiding_seconds(trace: Trace) -> float:
-    """The estimated seconds of `looked_at` with `hide`, without running it.
+@dataclass(frozen=True)
+class Hidden:
+    """What an answer loses while the spans before it are hidden, one after the other.
 
-    Raises:
-        MissingError: the trace is not of a transformers model.
+    Attributes:
+        quantity: what is measured.
+        baseline: its value with nothing hidden.
+        changes: its change by the name of the span.
     """
+
+    quantity: str
+    baseline: float
+    changes: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress of hiding: the finished runs of all, the estimated remaining seconds, and in the last report the result."""
+
+    done: int
+    total: int
+    seconds: float
+    result: Hidden | None = None
+
+
+def hide_each(
+    source: Model, spans: tuple[Span, ...], query: int | str | None = None, target: int | str | None = None
+) -> Iterator[Progress]:
+    """Runs a model once for each span before the answer, with the span hidden; the last report has the result. Stop iterating to cancel.
+
+    The arguments are those of `looked_at`, with the source of the trace and its spans.
+    """
+    run = _checked(source.run())
+    yield from _hide(run, spans, _rows(spans, len(run.token_ids), query), target)
+
+
+def _hide(run: TransformerRun, spans: tuple[Span, ...], rows: range, target: int | str | None) -> Iterator[Progress]:
+    key = (
+        "hidden spans",
+        run.loaded.uid,
+        run.inputs.key,
+        run.source.interventions,
+        run.source.frozen,
+        spans,
+        rows,
+        target,
+    )
+    looks_back = all(site.is_causal for site in run.loaded.sites)
+    seen = [span for span in spans if span.first <= rows[-1] or not looks_back]
+    hidden = [span for span in seen if not _is_answer(span, rows)]
+    found = cache.CACHE.get(key)
+    seconds = (1 + len(hidden)) * _seconds(run)
+    yield Progress(0, len(hidden), seconds, found)
+    if found is not None:
+        return
+    start, changes = time.monotonic(), list[tuple[str, float]]()
+    measured = _Measured.of(run, rows, target)
+    for done, span in enumerate(hidden, 1):
+        change = round(measured.with_hidden(span) - measured.baseline, _DIGITS)
+        changes.append((span.name, change + 0.0))
+        yield Progress(done, len(hidden), (time.monotonic() - start) * (len(hidden) - done) / (done + 1))
+    result = Hidden(measured.quantity, measured.baseline, tuple(changes))
+    yield Progress(len(hidden), len(hidden), 0.0, cache.CACHE.get_or_compute(key, lambda: result))
+
+
+def _seconds(run: TransformerRun) -> float:
     from attention.models import forward_pass
 
-    run = _run_of(trace)
-    loaded, n_tokens = run.loaded, sum(ids.shape[-1] for ids in run.inputs.values())
-    changed = forward_pass.PassInterventions((Intervention(hide=(0, 0)),))
-    return (1 + len(trace.spans)) * forward_pass.estimate_seconds(loaded, n_tokens, changed)
+    changed = forward_pass.PassInterventions((*run.source.interventions, Intervention(hide=(0, 0))))
+    return forward_pass.estimate_seconds(run.loaded, sum(ids.shape[-1] for ids in run.inputs.values()), changed)
 
 
 def _is_answer(span: Span, rows: range) -> bool:
     return span.first == rows[0] + 1 and len(span) == len(rows)
 
 
-def _queries(trace: Trace, query: int | str | None) -> tuple[range, str]:
-    """The queries that predict the answer, and its name."""
-    names = {span.name: span for span in trace.spans}
+def _rows(spans: tuple[Span, ...], n_tokens: int, query: int | str | None) -> range:
+    """The queries that predict the answer."""
+    names = {span.name: span for span in spans}
     if query is None:
-        query = ANSWER if ANSWER in names else len(trace.tokens) - 1
+        query = ANSWER if ANSWER in names else n_tokens - 1
     if isinstance(query, str):
         if query not in names or not names[query].first:
             raise MissingError(
                 f"The answer is one of the spans {', '.join(name for name, span in names.items() if span.first)}, which follow something; "
                 f"got {query!r}: choose one, or the position of a query."
             )
-        span = names[query]
-        return range(span.first - 1, span.last), query
-    position = query + len(trace.tokens) if query < 0 else query
-    check_index("queries", position, len(trace.tokens))
-    return range(position, position + 1), f"token {position}, {label(trace.tokens[position], 20, escape=False)},"
+        return range(names[query].first - 1, names[query].last)
+    position = query + n_tokens if query < 0 else query
+    check_index("queries", position, n_tokens)
+    return range(position, position + 1)
+
+
+def _name_of(trace: Trace, query: int | str | None, rows: range) -> str:
+    if isinstance(query, str) or (query is None and any(span.name == ANSWER for span in trace.spans)):
+        return str(query or ANSWER)
+    return f"token {rows[0]}, {label(trace.tokens[rows[0]], 20, escape=False)},"
 
 
 def _shares(trace: Trace, groups: Groups, rows: range, layer: int | None, head: int | None) -> tuple[Tensor, Tensor]:
@@ -245,18 +319,12 @@ class _Measured:
     baseline: float
 
     @classmethod
-    def of(cls, trace: Trace, rows: range, target: int | str | None) -> _Measured:
-        run = _run_of(trace)
+    def of(cls, run: TransformerRun, rows: range, target: int | str | None) -> _Measured:
         ids = run.token_ids
-        if len(ids) != len(trace.tokens):
-            raise MissingError(
-                "A span is hidden from the tokens of the model, and this trace has others: show pieces, with special tokens."
-            )
         positions = tuple(rows)
-        if len(rows) > 1 or (target is None and rows[-1] + 1 < len(ids) and trace.generated):
+        if len(rows) > 1:
             ids = tuple(ids[position + 1] for position in rows)
-            plural = f" ({len(ids)} tokens)" if len(ids) > 1 else ""
-            quantity = f"log-probability of the answer{plural}"
+            quantity = f"log-probability of the answer ({len(ids)} tokens)"
         else:
             token = _target(run, rows[0], target)
             ids = (token,)
@@ -299,8 +367,17 @@ def _log_probabilities(
 
 
 def _run_of(trace: Trace) -> TransformerRun:
-    if not isinstance(trace.model_run, TransformerRun):
+    run = _checked(trace.model_run)
+    if len(run.token_ids) != len(trace.tokens):
+        raise MissingError(
+            "A span is hidden from the tokens of the model, and this trace has others: show pieces, with special tokens."
+        )
+    return run
+
+
+def _checked(run: ModelRun | None) -> TransformerRun:
+    if not isinstance(run, TransformerRun):
         raise MissingError(
             "Hiding a span runs the model again, and this trace has none of transformers behind it: trace a Model, or leave hide= out."
         )
-    return trace.model_run
+    return run

@@ -135,8 +135,8 @@ def test_hiding_a_span_is_the_run_with_that_mask(family: str, tiny: TinyModels, 
         mask = hidden_mask(n, span.first, span.last, True, n)
         with torch.no_grad():
             hidden = model(ids, attention_mask=mask).logits[0, -1].double().log_softmax(-1)
-        assert changes[span.name] == pytest.approx(float(hidden[target] - plain[target]), abs=2e-5)
-        assert abs(changes[span.name]) > 1e-4  # something happened
+        assert changes[span.name] == pytest.approx(float(hidden[target] - plain[target]), abs=8e-5)
+        assert abs(changes[span.name]) > 1e-3  # something happened
     assert math.isnan(changes[SINK])
     assert math.isnan(changes[REST])
 
@@ -156,7 +156,7 @@ def test_the_answer_is_measured_token_by_token(tiny: TinyModels, tokenizer: Any)
     assert (found.answer, found.quantity) == ("answer", "log-probability of the answer (3 tokens)")
     assert found.baseline == pytest.approx(plain, abs=1e-5)
     changes = dict(zip(found.names, found.changes, strict=True))
-    assert changes["bird"] == pytest.approx(log_probability(hidden_mask(n, 1, 2, True, n)) - plain, abs=2e-5)
+    assert changes["bird"] == pytest.approx(log_probability(hidden_mask(n, 1, 2, True, n)) - plain, abs=8e-5)
     assert math.isnan(changes["answer"])
     # The shares are those of the queries that predict it, n − 4 to n − 2, over all heads of both layers.
     weights = torch.stack([layer.weights.double() for layer in trace.layers]).mean((0, 1))[n - 4 : n - 1].mean(0)
@@ -193,7 +193,7 @@ def test_a_mask_token_is_looked_at_too(tiny: TinyModels, tokenizer: Any) -> None
             .log_softmax(-1)
         )
     expected = float(rows[prediction.position, prediction.ids[0]]) - prediction.log_probabilities[0]
-    assert dict(zip(found.names, found.changes, strict=True))["rest"] == pytest.approx(expected, abs=2e-5)
+    assert dict(zip(found.names, found.changes, strict=True))["rest"] == pytest.approx(expected, abs=8e-5)
 
 
 def test_the_sentence_says_both() -> None:
@@ -211,6 +211,6 @@ def test_the_sentence_says_both() -> None:
     )
     assert changed.sentence == (
         "The answer looks most at “system”: 50 % of its weight, 25 % by chance; it needs “user” most: hidden, the log-probability goes from "
-        "−1 to −4 (−3); with “system” hidden it changes by −0.5."
+        "−1.00 to −4.00; with “system” hidden it changes by −0.50."
     )
     assert changed.frame()["span"].tolist() == ["system", "user", REST]
