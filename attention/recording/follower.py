@@ -219,7 +219,7 @@ class Follower(TorchFunctionMode):
 
     def trail_of(self, value: Any) -> Trail | None:
         """Where a tensor comes from, if it is known."""
-        return self._trails.get(value) if isinstance(value, Tensor) else None  # type: ignore[no-untyped-call]  # torch has no annotation
+        return self._trails.get(value) if isinstance(value, Tensor) else None
 
     def ref(self, tensor: Tensor) -> Ref:
         """A tensor that stays as it is now when a later call changes it in place."""
@@ -271,7 +271,7 @@ class Follower(TorchFunctionMode):
         if not isinstance(tensor, Tensor) or _is_wrapped((tensor,)):
             return
         if trail is None or len(trail.events) > _MAX_EVENTS:
-            self._trails.pop(tensor, None)  # type: ignore[no-untyped-call]  # torch has no annotation
+            self._trails.pop(tensor, None)
         else:
             self._trails[tensor] = trail
 
@@ -334,7 +334,7 @@ class Follower(TorchFunctionMode):
     def _summed_pair(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Multiplication | None:
         """The product that a sum of products is: (q[:, :, None] * k[:, None]).sum(-1), or (weights[..., None] * value).sum(1)."""
         tensor: Any = args[0] if args else None
-        pair = self._pairs.get(tensor) if isinstance(tensor, Tensor) else None  # type: ignore[no-untyped-call]  # torch has no annotation
+        pair = self._pairs.get(tensor) if isinstance(tensor, Tensor) else None
         axis = _axis(args, kwargs)
         trail = self.trail_of(tensor)
         if pair is None or axis is None or kwargs.get("keepdim") or (trail is not None and trail.has(Kind.EXP)):
