@@ -29,7 +29,6 @@ from attention.files.stored_names import AxisTokens, are_tokens, clean, length_e
 from attention.formula import formula
 from attention.formula.dropout import Dropout
 from attention.formula.formula import Formula
-from attention.formula.names import KEY, QUERY, SCORES
 from attention.formula.steps import declared
 from attention.vision import saved_pictures
 from attention.vision.saved_pictures import PATCHES
@@ -135,17 +134,12 @@ def layer_formula(
             return saved_formula, ""
         except AttentionError as error:
             return None, f"Its formula is unknown, so the numbers are shown as recorded: {error}"
-    if "formula" in layer_metadata or not ({QUERY, KEY} <= recorded.keys() or SCORES in recorded):
+    from attention.files.read_layers import usual_formula  # imports torch
+
+    if "formula" in layer_metadata:
         return None, ""
-    prefix = f"L{stored.number}." if exported else ""
-    divisor, scaling, temperature = (
-        _number(archive, f"{prefix}{key}", stored.number if exported else position)
-        for key in ("divisor", "scaling", "temperature")
-    )
-    divisor = divisor or (1 / scaling if scaling else None)
-    usual = math.sqrt(recorded[QUERY].shape[-1]) if QUERY in recorded else None
-    bias = "given" if "bias" in recorded else ""
-    return Formula(divisor=divisor or usual, temperature=temperature or 1.0, bias=bias, own_divisor=divisor), ""
+    prefix, index = (f"L{stored.number}.", stored.number) if exported else ("", position)
+    return usual_formula(recorded, lambda name: _number(archive, f"{prefix}{name}", index)), ""
 
 
 def _number(archive: Archive, key: str, layer: int) -> float | None:

@@ -5,7 +5,7 @@ Recorded values are shown unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -19,14 +19,14 @@ from attention.base.knobs import Choice, Knob, Text
 from attention.files import labelled, stored_layers
 from attention.files.archives import Archive, quote
 from attention.files.given_mask import MEANINGS, GivenMask, MaskSizes
-from attention.files.plan import MAX_CHARACTERS, Place, Plan, layer_notes, looks_otherwise, row_sum_note
+from attention.files.plan import MAX_CHARACTERS, Plan
 from attention.files.read_plan import read_plan
 from attention.files.stored_layers import PAIRS, WORD_IDS
 from attention.files.stored_names import AxisTokens
 from attention.files.torch_file import as_safetensors, is_torch_file
 from attention.formula.names import WEIGHTS
 from attention.formula.override import Override
-from attention.formula.steps import MAP_AXES, declared
+from attention.formula.steps import declared
 from attention.sources import Source
 from attention.sources.layer_knobs import read_override, read_sequence
 from attention.sources.matrices import MASK_MEANS
@@ -38,6 +38,7 @@ from attention.vision import saved_pictures
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from attention.files.read_layers import GivenLayer
     from attention.program.literals import Snippet
 
 T = TypeVar("T")
@@ -164,40 +165,20 @@ class File(Source):
             FileError: the file has no attention, exceeds a limit, or holds numbers that cannot be drawn.
             ShapeError: its arrays and tokens do not fit together.
         """
+        from attention.files.read_layers import looks_otherwise, read_layers  # imports torch
+
         archive, plan = self._read()
         self._array_bytes(archive, plan)
-        entries = {entry for stored in plan.layers for place in stored.places.values() for entry, _ in place.parts}
-        tensors = {key: archive.arrays[key].load() for key in entries}
-        layer_metadata = stored_layers.metadata_by_number(archive.metadata.get("layers")) if plan.exported else {}
         pictures = saved_pictures.read_pictures(self.name, archive) if plan.exported else ()
-        layers = list[Layer]()
-        problems: dict[str, list[int]] = {}
-        known_tokens: dict[tuple[object, ...], AxisTokens] = {}
         masks = self._masks(archive, plan)
-        for position, stored in enumerate(plan.layers):
-            if stored.mixer:
-                layers.append(Layer(f"layer {stored.number}", mixer=stored.mixer))
-                continue
-            own_metadata = layer_metadata.get(stored.number, {})
-            recorded = {step: place.select(tensors) for step, place in stored.places.items()}
-            for mask in masks:
-                recorded = mask.put_into(recorded, position)
-            layer, note = self._layer(archive, plan, position, own_metadata, recorded, pictures, known_tokens)
-            layers.append(layer)
-            if note:
-                problems.setdefault(note, []).append(stored.number)
-        notes = [*_saved_notes(archive, plan), *archive.notes, plan.unused_note]
-        notes += layer_notes(problems, len(layers))
+        given = self._given_layers(archive, plan, masks, pictures)
+        layers, problems, row_sums = read_layers(given, quote(self.name), len(plan.layers) > 1, self.max_bytes)
+        notes = [*_saved_notes(archive, plan), *archive.notes, plan.unused_note, *problems]
         notes += [*plan.notes, plan.axes_note([mask.axes for mask in masks]), *(mask.note for mask in masks)]
-        notes.append("" if plan.exported else looks_otherwise(plan, layers))
-        pairs = zip(plan.layers, layers, strict=True)
-        recorded_weights = ((stored, layer) for stored, layer in pairs if WEIGHTS in layer.recorded and layer.formula is None)  # fmt: skip
-        notes.append(row_sum_note((layer[WEIGHTS], stored.places[WEIGHTS].low_precision) for stored, layer in recorded_weights))  # fmt: skip
+        notes += ["" if plan.exported else looks_otherwise(plan, layers), row_sums]
         random = archive.metadata.get("random") is True and plan.exported
         first = next(layer for layer in layers if layer.has_attention)
-        trace = Trace(
-            first.tokens, tuple(layers), first.key_tokens, random, tuple(filter(None, notes)), pictures=pictures
-        )
+        trace = Trace(first.tokens, layers, first.key_tokens, random, tuple(filter(None, notes)), pictures=pictures)
         return trace.with_config(self.config)
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
@@ -239,10 +220,8 @@ class File(Source):
         """The masks of a file that is no export of the Lab, for all its layers."""
         if not plan.masks:
             return []
-        lengths = _lengths(plan.layers[0].places)
         n_layers = len(plan.layers) if plan.has_layer_axis else None
-        n_heads = lengths.get("head", lengths.get("kv_head", 1))
-        sizes = MaskSizes(n_layers, n_heads, lengths.get("query_pos", 1), lengths.get("key_pos", 1))
+        sizes = MaskSizes.of(n_layers, plan.layers[0].lengths)
         return [
             GivenMask.of(
                 place.select({place.entry: archive.arrays[place.entry].load()}), sizes, self.mask_means, place.entry
@@ -275,37 +254,36 @@ class File(Source):
                 )
         return total_bytes
 
-    def _layer(
-        self,
-        archive: Archive,
-        plan: Plan,
-        position: int,
-        own_metadata: Mapping[str, Any],
-        recorded: dict[str, Tensor],
-        pictures: Sequence[SeenPicture],
-        known_tokens: dict[tuple[object, ...], AxisTokens],
-    ) -> tuple[Layer, str]:
-        """One layer, and a note on it; the note is empty if there is no problem. Adds its tokens to those known."""
-        from attention.files.read_layers import build_layer, check_numbers
+    def _given_layers(
+        self, archive: Archive, plan: Plan, masks: Sequence[GivenMask], pictures: Sequence[SeenPicture]
+    ) -> Iterator[GivenLayer]:
+        """The tensors of each layer, with its name, its tokens and the formula that may have computed them."""
+        from attention.files.read_layers import GivenLayer
 
-        stored = plan.layers[position]
-        for step, tensor in recorded.items():
-            is_mask = step == "mask"
-            recorded[step] = tensor != 0 if is_mask else tensor.double() if tensor.dtype.itemsize == 1 else tensor
-        tokens, key_tokens = stored.axis_tokens or self._exported_tokens(
-            archive, recorded, own_metadata, pictures, known_tokens
-        )
-        name = stored_layers.layer_name(plan.exported, position, stored, own_metadata)
-        where = f" of layer {stored.number}" if len(plan.layers) > 1 else ""
-        for step, tensor in recorded.items():
-            check_numbers(step, where, tensor, tokens, key_tokens)
-        formula, problem = stored_layers.layer_formula(archive, plan.exported, stored, position, own_metadata, recorded)
-        named = {"name": name, "tokens": tokens, "key_tokens": key_tokens}
-        layer, note = build_layer(recorded, formula, self.max_bytes, bool(own_metadata.get("formula")), **named)
-        if not any(step.axes == MAP_AXES for step in layer.steps):
-            why = problem or note or "save key beside query, or weights"
-            raise FileError(f"{quote(self.name)} has no weights and no scores{where}: {why}")
-        return layer, problem or note
+        entries = {entry for stored in plan.layers for place in stored.places.values() for entry, _ in place.parts}
+        tensors = {key: archive.arrays[key].load() for key in entries}
+        described = stored_layers.metadata_by_number(archive.metadata.get("layers")) if plan.exported else {}
+        known_tokens: dict[tuple[object, ...], AxisTokens] = {}
+        for position, stored in enumerate(plan.layers):
+            if stored.mixer:
+                yield GivenLayer(stored.number, mixer=stored.mixer)
+                continue
+            own_metadata = described.get(stored.number, {})
+            recorded = {step: place.select(tensors) for step, place in stored.places.items()}
+            for mask in masks:
+                recorded = mask.put_into(recorded, position)
+            for step, tensor in recorded.items():
+                is_mask = step == "mask"
+                recorded[step] = tensor != 0 if is_mask else tensor.double() if tensor.dtype.itemsize == 1 else tensor
+            yield GivenLayer(
+                stored.number,
+                stored_layers.layer_name(plan.exported, position, stored, own_metadata),
+                recorded,
+                *(stored.axis_tokens or self._exported_tokens(archive, recorded, own_metadata, pictures, known_tokens)),
+                *stored_layers.layer_formula(archive, plan.exported, stored, position, own_metadata, recorded),
+                has_formula=bool(own_metadata.get("formula")),
+                low_precision=WEIGHTS in stored.places and stored.places[WEIGHTS].low_precision,
+            )
 
     def _exported_tokens(
         self,
@@ -335,13 +313,6 @@ class File(Source):
 def _saved_notes(archive: Archive, plan: Plan) -> list[str]:
     saved = archive.metadata.get("notes") if plan.exported else None
     return [note[:1000] for note in saved[:_MAX_NOTES] if isinstance(note, str)] if isinstance(saved, list) else []
-
-
-def _lengths(places: Mapping[str, Place]) -> dict[str, int]:
-    lengths = dict[str, int]()
-    for step, place in places.items():
-        lengths |= dict(zip(declared(step).axes, place.shape, strict=True))
-    return lengths
 
 
 NAME = "file"
