@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
 
 from attention.base.errors import AxesError, FileError
 from attention.base.printed import plural
@@ -90,55 +92,70 @@ def _nothing_error(name: str, archive: Archive) -> FileError:
     )
 
 
-class _Group(NamedTuple):
-    """The arrays of one step that differ in their numbers.
-
-    Attributes:
-        step: their step.
-        outer: what each number counts.
-        keys: the names of the arrays by their numbers.
-        inner: the axes of each array in words.
-        taken: the index on an axis that the user chose, and 0 on axes of length 1 that count nothing.
-    """
+@dataclass(frozen=True)
+class _Group:
+    """The arrays of one step, which differ in their numbers."""
 
     step: str
-    outer: tuple[str, ...]
-    keys: Mapping[tuple[int, ...], str]
-    inner: tuple[str, ...]
-    taken: Mapping[str, int]
+    outer: tuple[str, ...]  # what each number counts
+    keys: Mapping[tuple[int, ...], str]  # the names of the arrays by their numbers
+    inner: tuple[str, ...]  # the axes of each array in words
+    taken: Mapping[str, int]  # the index on an axis that the user chose, and 0 on axes of length 1 that count nothing
+    shapes: _Shapes  # by their numbers
 
     def numbers(self, axis: str) -> list[int]:
         column = self.outer.index(axis)
         return sorted({numbers[column] for numbers in self.keys})
 
+    @cached_property
+    def lengths(self) -> dict[str, dict[str, int]]:
+        """The lengths of the axes that are not taken, by the names of the arrays."""
+        return {
+            key: {axis: n for axis, n in zip(self.inner, self.shapes[numbers], strict=True) if axis not in self.taken}
+            for numbers, key in self.keys.items()
+        }
 
-class _Batch(NamedTuple):
-    """The sentences of a group: the numbers of their arrays, the first array of each number, and how many sentences it has."""
+    @cached_property
+    def layers(self) -> Sequence[int] | None:
+        """The numbers of the layers, or of the longest of the arrays; None if there is no such axis."""
+        if LAYER in self.outer:
+            return self.numbers(LAYER)
+        lengths = [each[LAYER] for each in self.lengths.values() if LAYER in each]
+        return range(max(lengths)) if lengths else None
 
-    numbers: Sequence[int]
-    keys: Sequence[str]
-    counts: Sequence[int]
+    @cached_property
+    def parts(self) -> dict[tuple[int, int], list[str]]:
+        """The names of the arrays of each layer and sentence, in the order of their other number."""
+        parts: dict[tuple[int, int], list[str]] = {}
+        for numbers, key in self.keys.items():
+            place = dict(zip(self.outer, numbers, strict=True))
+            parts.setdefault((place.get(LAYER, 0), place.get(BATCH, 0)), []).append(key)
+        return parts
+
+    @cached_property
+    def first(self) -> dict[int, str]:
+        """The first array of each number of sentences."""
+        first: dict[int, str] = {}
+        for (_, number), keys in self.parts.items():
+            first.setdefault(number, keys[0])
+        return dict(sorted(first.items()))
+
+    @cached_property
+    def counts(self) -> dict[int, int]:
+        """How many sentences there are of each number."""
+        return {number: self.lengths[key].get(BATCH, 1) for number, key in self.first.items()}
 
     @property
     def n_sequences(self) -> int:
-        return sum(self.counts)
+        return sum(self.counts.values())
 
     def at(self, index: int) -> tuple[int, int]:
-        """Which array a sentence is in, counted from 0, and its index there; all sequences share a single one."""
-        return _chosen(dict(enumerate(self.counts)), index if self.n_sequences > 1 else 0)
+        """The number of a sentence, and its index in the arrays of that number; all sequences share a single one."""
+        return _chosen(self.counts, index if self.n_sequences > 1 else 0)
 
 
-class _Block(NamedTuple):
-    """The groups of one part of a model, by step, with their layers and sentences (None where they have no such axis), and whether it is cross-attention."""
-
-    groups: Mapping[str, _Group]
-    layers: Mapping[str, Sequence[int] | None]
-    batch: Mapping[str, _Batch]
-    is_cross: bool
-
-    @property
-    def n_sequences(self) -> int:
-        return max((batch.n_sequences for batch in self.batch.values()), default=1)
+_Blocks = Mapping[str, Mapping[str, _Group]]
+"""The arrays of each part of a model, by step."""
 
 
 class _Reading:
@@ -162,7 +179,7 @@ class _Reading:
             raise FileError(
                 f"axes “{missed[0].text}” names {len(missed[0].names)} axes; {quote(self.name)} has {listed or 'no array'}: name every axis of one of these, in its order."
             )
-        counts = {stem: max(block.n_sequences for block in each.values()) for stem, each in blocks.items()}
+        counts = {stem: max(map(_n_sequences, each.values())) for stem, each in blocks.items()}
         n_sequences = sum(counts.values())
         if not counts:
             raise _nothing_error(self.name, self.archive)
@@ -177,7 +194,7 @@ class _Reading:
         masks = self._masks(variants[stem], sentence)
         rows = [*self._rows(blocks[stem]), *(PlannedArray((each.entry,), format_shape(archive.arrays[each.entry].shape), "mask", (BATCH,) * each.is_copied) for each in masks)]  # fmt: skip
         labels = self._labels(blocks, counts) if n_sequences > 1 else ()
-        read = {key for each in blocks.values() for block in each.values() for group in block.groups.values() for key in group.keys.values()}  # fmt: skip
+        read = {key for each in blocks.values() for groups in each.values() for group in groups.values() for key in group.keys.values()}  # fmt: skip
         read |= {each.entry for each in masks} | self.lists.used
         left = [key for key in (*archive.arrays, *archive.refused) if key not in read and key not in _SETTINGS]
         if labels:
@@ -195,12 +212,12 @@ class _Reading:
             tuple(dict.fromkeys([*self.notes, *self.lists.notes])),
             self.axes,
             self.lists.has_key_tokens,
-            any(each is not None for block in blocks[stem].values() for each in block.layers.values()),
+            any(group.layers is not None for groups in blocks[stem].values() for group in groups.values()),
         )
 
-    def _readable(self, variants: Mapping[_Stem, _Steps]) -> dict[_Stem, dict[str, _Block]]:
+    def _readable(self, variants: Mapping[_Stem, _Steps]) -> dict[_Stem, _Blocks]:
         """The blocks of each sequence whose axes can be read."""
-        blocks, problems = dict[_Stem, dict[str, _Block]](), list[AxesError]()
+        blocks, problems = dict[_Stem, _Blocks](), list[AxesError]()
         for stem, steps in variants.items():
             try:
                 blocks[stem] = self._blocks(steps)
@@ -211,7 +228,7 @@ class _Reading:
             raise problems[0]
         return blocks
 
-    def _labels(self, blocks: Mapping[_Stem, Mapping[str, _Block]], counts: Mapping[_Stem, int]) -> tuple[str, ...]:
+    def _labels(self, blocks: Mapping[_Stem, _Blocks], counts: Mapping[_Stem, int]) -> tuple[str, ...]:
         """What each sequence is called: the words of its name, and its first tokens."""
         labels, stems = list[str](), frozenset(word for words in counts for word in words)
         for stem, count in counts.items():
@@ -272,45 +289,27 @@ class _Reading:
             and (shape[-1] == shape[-2] or (len(shape) > 2 and not name.stem and bool(name.numbers)))
         )
 
-    def _blocks(self, steps: _Steps) -> dict[str, _Block]:
+    def _blocks(self, steps: _Steps) -> _Blocks:
         parts = dict.fromkeys(block for block, step in steps if step in REQUIRED)
         order = sorted(parts, key=lambda block: _BLOCKS.index(block) if block in _BLOCKS else -1)
-        return {block: self._block(steps, block) for block in order}
+        return {block: self._groups(steps, block) for block in order}
 
-    def _block(self, steps: _Steps, title: str) -> _Block:
-        groups, sizes, is_cross = dict[str, _Group](), dict[str, int](), title == "cross"
+    def _groups(self, steps: _Steps, title: str) -> dict[str, _Group]:
+        groups, sizes = dict[str, _Group](), dict[str, int]()
         of_block = {step: keys for (part, step), keys in steps.items() if part in (title, "")}
         for step, keys in sorted(of_block.items(), key=lambda item: declared(item[0]).axes != MAP_AXES):
             if step == "mask":  # its axes depend on those of the others, see `given_mask`
                 continue
-            groups[step] = group = self._group(step, keys, sizes, is_cross)
+            groups[step] = group = self._group(step, keys, sizes, title == "cross")
             if declared(step).axes == MAP_AXES:
-                shape = self.archive.arrays[next(iter(group.keys.values()))].shape
-                sizes |= dict(zip(group.inner, shape, strict=True))
-        layers = {step: self._layers_of(group) for step, group in groups.items()}
-        batch = {step: self._batch_of(group) for step, group in groups.items()}
-        self._check_counts("layers", {step: None if each is None else len(each) for step, each in layers.items()})
-        counts = {step: each.n_sequences for step, each in batch.items()}
+                sizes |= dict(zip(group.inner, next(iter(group.shapes.values())), strict=True))
+        self._check_counts(
+            "layers", {step: None if group.layers is None else len(group.layers) for step, group in groups.items()}
+        )
+        counts = {step: group.n_sequences for step, group in groups.items()}
         if any(count > 1 for count in counts.values()):
             self._check_counts("sentences", {step: count if count > 1 else None for step, count in counts.items()})
-        return _Block(groups, layers, batch, is_cross)
-
-    def _layers_of(self, group: _Group) -> Sequence[int] | None:
-        """The numbers of the layers of a group, or of the longest of its arrays; None if it has no such axis."""
-        if LAYER in group.outer:
-            return group.numbers(LAYER)
-        return range(max(self._lengths(group, LAYER))) if LAYER in group.inner and LAYER not in group.taken else None
-
-    def _batch_of(self, group: _Group) -> _Batch:
-        first = {numbers[group.outer.index(BATCH)] if BATCH in group.outer else 0: key for numbers, key in reversed([*group.keys.items()])}  # fmt: skip
-        numbers = sorted(first)
-        keys = [first[number] for number in numbers]
-        has_axis = BATCH in group.inner and BATCH not in group.taken
-        return _Batch(numbers, keys, self._lengths(group, BATCH, keys) if has_axis else [1] * len(keys))
-
-    def _lengths(self, group: _Group, axis: str, keys: Sequence[str] = ()) -> list[int]:
-        column = group.inner.index(axis)
-        return [self.archive.arrays[key].shape[column] for key in keys or group.keys.values()]
+        return groups
 
     def _check_counts(self, what: str, counts: Mapping[str, int | None]) -> None:
         sizes = {step: count for step, count in counts.items() if count is not None}
@@ -333,7 +332,7 @@ class _Reading:
         outer = [pattern[i] for i in columns]
         if self.archive.has_records and columns[:1] == [0]:
             outer[0] = outer[0] or BATCH
-        shapes = {numbers: self.archive.arrays[key].shape for numbers, key in keys.items()}
+        shapes: _Shapes = {numbers: self.archive.arrays[key].shape for numbers, key in keys.items()}
         ours = in_words(declared(step).axes)
         first, shape = next(iter(shapes.items()))
         error = axes_error(self.name, keys[first], shape, declared(step).axes)
@@ -346,13 +345,26 @@ class _Reading:
                 continue
             self.matched.add(named.text)
             outer = [*whole[: len(outer)]] if whole else self._counted(outer, shapes, len(ours), is_cross)
-            return _with_numbers_taken(_Group(step, tuple(outer), keys, inner, {**named.taken}), self.name)
+            shapes = self._without_numbers(outer, shapes, named.taken)
+            return _Group(step, tuple(outer), {each: keys[each] for each in shapes}, inner, named.taken, shapes)
         rows_first = any(each.rows_first for each in names.values())
         outer = self._counted(outer, shapes, len(ours), is_cross)
         inner = self._inner(step, shape, outer, rows_first, sizes)
         if inner is None or len({*outer}) < len(outer):
             raise error
-        return _Group(step, tuple(outer), keys, inner, {axis: 0 for axis in inner if axis.startswith("single")})
+        return _Group(step, tuple(outer), keys, inner, {axis: 0 for axis in inner if axis.startswith("single")}, shapes)
+
+    def _without_numbers(self, outer: Sequence[str], shapes: _Shapes, taken: Mapping[str, int]) -> _Shapes:
+        """The arrays of the numbers that the user chose, such as batch=1 where the arrays are sentences."""
+        for axis in taken.keys() & {*outer}:
+            column, index = outer.index(axis), taken[axis]
+            numbers = sorted({each[column] for each in shapes})
+            if index >= len(numbers):
+                raise FileError(
+                    f"{quote(self.name)} has {len(numbers):,} arrays on its axis {axis}, counted from 0; got {axis}={index}: choose one of them."
+                )
+            shapes = {each: shape for each, shape in shapes.items() if each[column] == numbers[index]}
+        return shapes
 
     def _counted(self, outer: list[str], shapes: _Shapes, n_own: int, is_cross: bool) -> list[str]:
         """What each number of the names counts, by the lengths of the arrays where the names do not say it."""
@@ -402,48 +414,35 @@ class _Reading:
         names = _leading(shape[:extra], free, n_batch)
         return None if names is None else (*names, *ours)
 
-    def _layers(self, blocks: Mapping[str, _Block], index: int, sentence: Sentence) -> list[StoredLayer]:
+    def _layers(self, blocks: _Blocks, index: int, sentence: Sentence) -> list[StoredLayer]:
         layers = list[StoredLayer]()
-        for title, block in blocks.items():
-            if block.n_sequences not in (1, sentence.n_sequences):
+        for title, groups in blocks.items():
+            if (n_sequences := _n_sequences(groups)) not in (1, sentence.n_sequences):
                 raise FileError(
-                    f"{quote(self.name)} needs the same number of sentences in each array; got {block.n_sequences:,} and {sentence.n_sequences:,}: save all sentences of each."
+                    f"{quote(self.name)} needs the same number of sentences in each array; got {n_sequences:,} and {sentence.n_sequences:,}: save all sentences of each."
                 )
-            numbers = next((each for each in block.layers.values() if each is not None), range(1))
-            n_layers = min((self._n_layers(block, step, each, index) for step, each in block.layers.items() if each is not None), default=1)  # fmt: skip
-            members = {step: _by_layer(group) for step, group in block.groups.items()}
+            of_layers = [group for group in groups.values() if group.layers is not None]
+            numbers = of_layers[0].layers or () if of_layers else (0,)
+            n_layers = min((len(numbers) if LAYER in group.outer else group.lengths[group.first[group.at(index)[0]]][LAYER] for group in of_layers), default=1)  # fmt: skip
             for position in range(min(n_layers, MAX_LAYERS + 1)):
-                places = {
-                    step: self._place(group, members[step], block, position, index)
-                    for step, group in block.groups.items()
-                }
+                places = {step: self._place(group, title, position, index) for step, group in groups.items()}
                 number = numbers[position]
                 name = f"{title or LAYER} {number}" if len(blocks) > 1 or number != position else ""
-                lengths = dict[str, int]()
-                for step, place in places.items():
-                    lengths |= dict(zip(declared(step).axes, place.shape, strict=False))
-                n_keys = lengths.get("key_pos", 1)
-                tokens = self.lists.tokens(self.name, title, sentence, lengths.get("query_pos", n_keys), n_keys)
-                layers.append(StoredLayer(number, None, places, name=name, axis_tokens=tokens))
+                layer = StoredLayer(number, None, places, name=name)
+                n_keys = layer.lengths.get("key_pos", 1)
+                n_queries = layer.lengths.get("query_pos", n_keys)
+                tokens = self.lists.tokens(self.name, title, sentence, n_queries, n_keys)
+                layers.append(layer._replace(axis_tokens=tokens))
         return layers
 
-    def _n_layers(self, block: _Block, step: str, layers: Sequence[int], index: int) -> int:
-        group, batch = block.groups[step], block.batch[step]
-        if LAYER in group.outer:
-            return len(layers)
-        return self._lengths(group, LAYER, [batch.keys[batch.at(index)[0]]])[0]
-
-    def _place(
-        self, group: _Group, members: Mapping[tuple[int, int], Sequence[str]], block: _Block, position: int, index: int
-    ) -> Place:
-        step, numbers, batch = group.step, block.layers[group.step], block.batch[group.step]
-        at, within = batch.at(index)
+    def _place(self, group: _Group, title: str, position: int, index: int) -> Place:
+        step, (sentence, within) = group.step, group.at(index)
         taken = {axis: i for axis, i in ((LAYER, position), (BATCH, within)) if axis in group.inner} | {**group.taken}
-        number = numbers[position] if numbers is not None and LAYER in group.outer else 0
-        keys = members.get((number, batch.numbers[at]))
+        number = group.layers[position] if group.layers is not None and LAYER in group.outer else 0
+        keys = group.parts.get((number, sentence))
         if keys is None:
             raise FileError(
-                f"{quote(self.name)} has no array of {step} for layer {number} of sentence {batch.numbers[at]}: save all layers of each sentence."
+                f"{quote(self.name)} has no array of {step} for layer {number} of sentence {sentence}: save all layers of each sentence."
             )
         ours, arrays = in_words(declared(step).axes), self.archive.arrays
         parts = tuple((key, View.of(group.inner, arrays[key].shape, taken, ours, quote(key) if key else quote(self.name))) for key in keys)  # fmt: skip
@@ -454,20 +453,19 @@ class _Reading:
         elif joined:
             n_rows, n_keys = sum(each[-2] for each in shapes), max(each[-1] for each in shapes)
             # A cache of fixed length, whose end is empty.
-            is_static = not block.is_cross and shapes[0][-2] > 1 and shapes[0][-1] == n_keys
+            is_static = title != "cross" and shapes[0][-2] > 1 and shapes[0][-1] == n_keys
             shape = (*shape[:-2], n_rows, min(n_keys, n_rows) if is_static else n_keys)
         return Place(parts, shape, joined, any(arrays[key].kind.low_precision for key in keys))
 
-    def _rows(self, blocks: Mapping[str, _Block]) -> list[PlannedArray]:
+    def _rows(self, blocks: _Blocks) -> list[PlannedArray]:
         rows = list[PlannedArray]()
-        for title, block in blocks.items():
-            for group in block.groups.values():
-                keys = tuple(group.keys.values())
+        for title, groups in blocks.items():
+            for group in groups.values():
                 counts = [str(len(group.numbers(axis))) for axis in group.outer]
-                lengths = [{*sizes} for sizes in zip(*(self.archive.arrays[key].shape for key in keys), strict=True)]
+                lengths = [{*sizes} for sizes in zip(*group.shapes.values(), strict=True)]
                 sizes = [f"{min(each):,}" if len(each) == 1 else f"({min(each):,} to {max(each):,})" for each in lengths]  # fmt: skip
                 axes = tuple("1" if axis.startswith("single") else axis for axis in (*group.outer, *group.inner))
-                rows.append(PlannedArray(keys, " × ".join([*counts, *sizes]), group.step, axes, block=title if len(blocks) > 1 else ""))  # fmt: skip
+                rows.append(PlannedArray(tuple(group.keys.values()), " × ".join([*counts, *sizes]), group.step, axes, block=title if len(blocks) > 1 else ""))  # fmt: skip
         return rows
 
     def _masks(self, steps: _Steps, sentence: Sentence) -> list[Place]:
@@ -494,16 +492,19 @@ def _chosen(counts: Mapping[_T, int], index: int) -> tuple[_T, int]:
     raise AssertionError
 
 
-def _sentence(blocks: Mapping[str, _Block], stems: frozenset[str], stem: _Stem, index: int, count: int) -> Sentence:
+def _n_sequences(groups: Mapping[str, _Group]) -> int:
+    return max(group.n_sequences for group in groups.values())
+
+
+def _sentence(blocks: _Blocks, stems: frozenset[str], stem: _Stem, index: int, count: int) -> Sentence:
     """What tells a sequence apart from the others; `stems` are the words of all, `count` is the number of those with this stem."""
     number, at, key = index, index, ""
-    for block in blocks.values():
-        for batch in block.batch.values():
-            if len(batch.keys) > 1:
-                array, within = batch.at(index)
-                number = batch.numbers[array]
-                key = batch.keys[array] + f"[{within}]" * (batch.counts[array] > 1)
-                at = within if batch.counts[array] > 1 else index
+    for groups in blocks.values():
+        for group in groups.values():
+            if len(group.counts) > 1:
+                number, within = group.at(index)
+                key = group.first[number] + f"[{within}]" * (group.counts[number] > 1)
+                at = within if group.counts[number] > 1 else index
     return Sentence(frozenset(stem), stems, number, at, count, key)
 
 
@@ -521,29 +522,6 @@ def _leading(sizes: tuple[int, ...], free: Sequence[str], n_batch: int) -> tuple
         elif len(rest) == 2 and rest[1] > 1 and (rest[0] == 1 or (is_batch and rest[1] != n_batch)):
             names = [BATCH, LAYER]
     return tuple(f"single{axis}" if axis in singles else names.pop(0) for axis in range(len(sizes)))
-
-
-def _with_numbers_taken(group: _Group, name: str) -> _Group:
-    """The group with the arrays of the number that the user chose, such as batch=1 where the arrays are sentences."""
-    keys = dict(group.keys)
-    for axis, index in group.taken.items():
-        if axis in group.outer:
-            numbers, column = group.numbers(axis), group.outer.index(axis)
-            if index >= len(numbers):
-                raise FileError(
-                    f"{quote(name)} has {len(numbers):,} arrays on its axis {axis}, counted from 0; got {axis}={index}: choose one of them."
-                )
-            keys = {each: key for each, key in keys.items() if each[column] == numbers[index]}
-    return group._replace(keys=keys)
-
-
-def _by_layer(group: _Group) -> dict[tuple[int, int], list[str]]:
-    """The names of the arrays of each layer and sentence, in the order of their other number."""
-    by_layer: dict[tuple[int, int], list[str]] = {}
-    for numbers, key in group.keys.items():
-        place = dict(zip(group.outer, numbers, strict=True))
-        by_layer.setdefault((place.get(LAYER, 0), place.get(BATCH, 0)), []).append(key)
-    return by_layer
 
 
 def _runs(shapes: _Shapes, column: int) -> list[list[tuple[int, ...]]]:
