@@ -5,6 +5,7 @@ Recorded values are shown unchanged.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -16,14 +17,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from attention.base.cache import CACHE
 from attention.base.errors import AttentionError, AwaitedError, FileError
 from attention.base.knobs import Choice, Knob, Text
-from attention.files import labelled, stored_layers
+from attention.base.pieces import joins_of_ids
+from attention.base.tokens import PairToken, Patch, Piece
+from attention.files import labelled
 from attention.files.archives import Archive, quote
 from attention.files.given_mask import MEANINGS, GivenMask, MaskSizes
-from attention.files.plan import MAX_CHARACTERS, Plan
-from attention.files.read_plan import read_plan
-from attention.files.stored_layers import PAIRS, WORD_IDS
-from attention.files.stored_names import AxisTokens
+from attention.files.plan import MAX_CHARACTERS, MAX_LAYERS, Plan, metadata_by_number, read_plan
+from attention.files.stored_names import PAIRS, WORD_IDS, AxisTokens, are_tokens, clean, length_error
 from attention.files.torch_file import as_safetensors, is_torch_file
+from attention.formula.formula import Formula
 from attention.formula.names import WEIGHTS
 from attention.formula.override import Override
 from attention.formula.steps import declared
@@ -34,6 +36,7 @@ from attention.sources.reader import Reader, SourceKind
 from attention.trace.layer import Layer
 from attention.trace.trace import SeenPicture, Trace
 from attention.vision import saved_pictures
+from attention.vision.saved_pictures import PATCHES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -262,52 +265,118 @@ class File(Source):
 
         entries = {entry for stored in plan.layers for place in stored.places.values() for entry, _ in place.parts}
         tensors = {key: archive.arrays[key].load() for key in entries}
-        described = stored_layers.metadata_by_number(archive.metadata.get("layers")) if plan.exported else {}
-        known_tokens: dict[tuple[object, ...], AxisTokens] = {}
+        described = metadata_by_number(archive) if plan.exported else {}
+        known: dict[tuple[object, ...], AxisTokens] = {}
         for position, stored in enumerate(plan.layers):
             if stored.mixer:
                 yield GivenLayer(stored.number, mixer=stored.mixer)
                 continue
-            own_metadata = described.get(stored.number, {})
             recorded = {step: place.select(tensors) for step, place in stored.places.items()}
             for mask in masks:
                 recorded = mask.put_into(recorded, position)
             for step, tensor in recorded.items():
                 is_mask = step == "mask"
                 recorded[step] = tensor != 0 if is_mask else tensor.double() if tensor.dtype.itemsize == 1 else tensor
+            tokens = stored.axis_tokens or _exported_tokens(
+                self.name, archive, described.get(stored.number, {}), Layer(recorded=recorded).sizes, pictures, known
+            )
             yield GivenLayer(
                 stored.number,
-                stored_layers.layer_name(plan.exported, position, stored, own_metadata),
+                stored.name,
                 recorded,
-                *(stored.axis_tokens or self._exported_tokens(archive, recorded, own_metadata, pictures, known_tokens)),
-                *stored_layers.layer_formula(archive, plan.exported, stored, position, own_metadata, recorded),
-                has_formula=bool(own_metadata.get("formula")),
+                *tokens,
+                *_formula(archive, plan, position, recorded),
+                has_formula=stored.has_formula,
                 low_precision=WEIGHTS in stored.places and stored.places[WEIGHTS].low_precision,
             )
 
-    def _exported_tokens(
-        self,
-        archive: Archive,
-        recorded: Mapping[str, Tensor],
-        own_metadata: Mapping[str, Any],
-        pictures: Sequence[SeenPicture],
-        known_tokens: dict[tuple[object, ...], AxisTokens],
-    ) -> AxisTokens:
-        """The tokens of a layer of an export, as patches, pieces of words, or those of a pair where it says so. Adds them to those known."""
-        sizes = Layer(recorded=recorded).sizes
-        described = own_metadata if "tokens" in own_metadata else archive.metadata
-        texts = {**archive.metadata, **{key: own_metadata[key] for key in own_metadata.keys() & saved_pictures.PATCHES}}
-        # Layers share the tokens that they have from the same lists: a thousand copies of thousands of patches would take gigabytes.
-        keys = (*saved_pictures.PATCHES.values(), *WORD_IDS.values(), *PAIRS.values())
-        lists = (*map(texts.get, saved_pictures.PATCHES), *map(described.get, keys))
-        same = *map(id, lists), *map(sizes.get, _SIDES)
-        if same not in known_tokens:
-            sides = list(stored_layers.layer_tokens(self.name, texts, sizes))
-            for i, (side, key) in enumerate(saved_pictures.PATCHES.items()):
-                placed = saved_pictures.with_places(self.name, sides[i], described.get(key), pictures, key)
-                sides[i] = stored_layers.with_marks(self.name, placed, described, side)
-            known_tokens[same] = sides[0], sides[1]
-        return known_tokens[same]
+
+def _formula(archive: Archive, plan: Plan, position: int, recorded: Mapping[str, Tensor]) -> tuple[Formula | None, str]:
+    """The formula that may have computed a layer, and a sentence on one that cannot be read: that of an export; otherwise the usual one, with numbers such as a divisor."""
+    from attention.files.read_layers import usual_formula
+
+    stored = plan.layers[position]
+    if stored.has_formula:
+        return stored.formula, stored.problem
+    prefix, index = (f"L{stored.number}.", stored.number) if plan.exported else ("", position)
+    return usual_formula(recorded, lambda name: _number(archive, f"{prefix}{name}", index)), ""
+
+
+def _number(archive: Archive, key: str, layer: int) -> float | None:
+    """A positive number for all layers, or one from a list for each layer; None if it is absent."""
+    entry = archive.arrays.get(key)
+    value: Any = archive.metadata.get(key)
+    if entry is not None and prod(entry.shape) <= MAX_LAYERS:
+        numbers = entry.load().flatten().tolist()
+        value = numbers[layer] if layer < len(numbers) else numbers[0] if len(numbers) == 1 else numbers
+    if value is None:
+        return None
+    if value == "inf" or (value == math.inf and key.endswith("temperature")):
+        return math.inf
+    if type(value) not in (int, float) or not 0 < value < math.inf:
+        raise FileError(
+            f"{key} needs a positive number, or one for each layer; got {quote(str(value))}: save such a number, or leave it out."
+        )
+    return float(value)
+
+
+def _exported_tokens(
+    name: str,
+    archive: Archive,
+    layer: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    pictures: Sequence[SeenPicture],
+    known: dict[tuple[object, ...], AxisTokens],
+) -> AxisTokens:
+    """The tokens of the queries and of the keys of a layer of an export: texts, with their places in pictures, their words, and their texts of a pair; or numbered labels.
+
+    Raises:
+        FileError: they are not texts, their number differs from that of the positions, or the file says something else about them.
+    """
+    described = layer if "tokens" in layer else archive.metadata
+    texts = {**archive.metadata, **{key: layer[key] for key in layer.keys() & PATCHES}}
+    # Layers share the tokens that they have from the same lists: a thousand copies of thousands of patches would take gigabytes.
+    lists = (*map(texts.get, PATCHES), *map(described.get, (*PATCHES.values(), *WORD_IDS.values(), *PAIRS.values())))
+    same = *map(id, lists), *map(sizes.get, _SIDES)
+    if same in known:
+        return known[same]
+    labels, sides = list[list[str]](), list[tuple[str, ...]]()
+    for key, axis, letter in zip(PATCHES, _SIDES, "xk", strict=True):
+        size = sizes.get(axis, sizes.get("key_pos", 1))
+        saved = texts.get(key)
+        if saved is None:
+            saved = labels[0] if labels and size == len(labels[0]) else [f"{letter}{i}" for i in range(size)]
+        if not are_tokens(saved) or len(saved) != size:
+            raise length_error(name, key, size, saved)
+        labels.append(saved)
+        places = PATCHES[key]
+        tokens = saved_pictures.with_places(name, clean(saved), described.get(places), pictures, places)
+        sides.append(_with_marks(name, tokens, described, key))
+    known[same] = sides[0], sides[1]
+    return known[same]
+
+
+def _with_marks(name: str, tokens: tuple[str, ...], described: Mapping[str, Any], side: str) -> tuple[str, ...]:
+    """The tokens of an axis as pieces of words, and as those of a pair of texts, where the export says so.
+
+    Raises:
+        FileError: it says something else, or not of each token.
+    """
+
+    def marks(key: str, what: str, is_valid: Callable[[Any], bool]) -> list[Any]:
+        saved = described.get(key)
+        if saved is None or (isinstance(saved, list) and len(saved) == len(tokens) and all(map(is_valid, saved))):
+            return saved or []
+        raise FileError(
+            f"{key} in {quote(name)} needs {what} for each of {len(tokens):,} tokens; got {quote(str(saved))}: save the trace again."
+        )
+
+    if word_ids := marks(WORD_IDS[side], "the number of a word", lambda number: number is None or type(number) is int):
+        joined = zip(tokens, joins_of_ids(word_ids), strict=True)
+        tokens = tuple(each if isinstance(each, Patch) else Piece(each, joins, "the word_ids of the file") for each, joins in joined)  # fmt: skip
+    if texts := marks(PAIRS[side], "A, B or an empty text", lambda text: text in ("", "A", "B")):
+        tokens = tuple(PairToken(each, text) if text else each for each, text in zip(tokens, texts, strict=True))
+    return tokens
 
 
 def _saved_notes(archive: Archive, plan: Plan) -> list[str]:
