@@ -20,11 +20,10 @@ from attention.base.knobs import Choice, Knob, Text
 from attention.base.pieces import joins_of_ids
 from attention.base.tokens import PairToken, Patch, Piece
 from attention.files import labelled
-from attention.files.archives import Archive, quote
+from attention.files.archives import Archive, is_torch_file, quote
 from attention.files.given_mask import MEANINGS, GivenMask, MaskSizes
 from attention.files.plan import MAX_CHARACTERS, MAX_LAYERS, Plan, metadata_by_number, read_plan
 from attention.files.stored_names import PAIRS, WORD_IDS, AxisTokens, are_tokens, clean, length_error
-from attention.files.torch_file import as_safetensors, is_torch_file
 from attention.formula.formula import Formula
 from attention.formula.names import WEIGHTS
 from attention.formula.override import Override
@@ -107,6 +106,8 @@ class File(Source):
                     f"{quote(file_path.name)} has {file_path.stat().st_size:,} bytes; at most {max_bytes:,} are read: save a part of it."
                 )
             if is_torch_file(file_path.name):  # it may have gigabytes beside its attention
+                from attention.files.torch_file import as_safetensors  # imports torch
+
                 content = as_safetensors(file_path, file_path.name, max_bytes)
             else:
                 content = file_path.read_bytes()
@@ -130,6 +131,8 @@ class File(Source):
             FileError: the file is one of torch.save that cannot be read.
         """
         if opens_torch and is_torch_file(name):
+            from attention.files.torch_file import as_safetensors  # imports torch
+
             content = as_safetensors(content, name, max_bytes)
         return cls(name, blake2b(content, digest_size=16).hexdigest(), max_bytes, max_tokens, content)
 
