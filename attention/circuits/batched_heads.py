@@ -118,7 +118,7 @@ class _HeadGradients:
 
 def no_gradient_reason(loaded: LoadedModel, measurement: Measurement, is_changed: bool) -> str:
     """Why there is no estimate for this model, in a sentence; empty if there is one."""
-    if measurement.target is None:
+    if measurement.target is None and measurement.function is None:
         return "vectors are compared with themselves, where the cosine is largest and its gradient 0."
     if is_changed:
         return "gradients are computed in the model without interventions: remove them."

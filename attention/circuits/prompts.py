@@ -6,15 +6,17 @@ import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, fields, replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from attention.base import cache
 from attention.base.errors import AttentionError, ConfigError, FileError
 from attention.circuits import sweep
-from attention.circuits.sweep import STEP_WORDS, HeadEstimates, HeadSweep, Progress, heads_of, rank_correlation
+from attention.circuits.own_metric import Metric, check_metric, metric_name, parameters
+from attention.circuits.sweep import STEP_WORDS, HeadEstimates, HeadSweep, Progress, chosen_heads, rank_correlation
 from attention.formula.edit_kinds import PATCH_CODES
 from attention.formula.names import HEAD_OUTPUT
 from attention.sources.model import Model
@@ -214,13 +216,15 @@ class PromptSweep:
     Attributes:
         problems: a sentence for each prompt that was left out, and for each that has no direct effects.
         clean: the measured value of each prompt's clean text: the logit of the target minus that of the distractor; without a
-            distractor the log-probability of the target.
+            distractor the log-probability of the target; or your own metric.
         corrupted: the same value for the corrupted text.
         numbers: by name, such as "change when patched": [prompt layer head]; NaN where a layer has fewer heads, or the number is unknown.
         n_heads: the number of heads in each layer.
+        heads: the heads of the sweep as (layer, head), in order; of the others all numbers are NaN.
         ablation: the ablation, "zero" or "mean".
         patch: the step that is patched from the corrupted text into the clean one.
         alignments: for each prompt, which tokens were patched; empty if both texts have as many tokens.
+        metric: the name of your own metric; empty if tokens are measured.
     """
 
     model: str
@@ -230,9 +234,11 @@ class PromptSweep:
     corrupted: tuple[float, ...]
     numbers: Mapping[str, NDArray[np.float64]]
     n_heads: tuple[int, ...]
+    heads: Heads
     ablation: str
     patch: str
     alignments: tuple[str, ...]
+    metric: str = ""
 
     @property
     def nbytes(self) -> int:
@@ -240,13 +246,10 @@ class PromptSweep:
         return sum(int(numbers.nbytes) for numbers in self.numbers.values())
 
     @property
-    def heads(self) -> Heads:
-        """Every head as (layer, head), in order."""
-        return heads_of(self.n_heads)
-
-    @property
     def quantity(self) -> str:
         """The measured quantity in words."""
+        if self.metric:
+            return self.metric
         contrasts = sum(bool(prompt.distractor) for prompt in self.prompts)
         if contrasts == len(self.prompts):
             return "logit of the target minus logit of the distractor"
@@ -336,7 +339,14 @@ def number_words(name: str, result: PromptSweep) -> str:
 
 
 def over_prompts(
-    model: Model, prompt_set: PromptSet, patch: str = HEAD_OUTPUT, ablation: str = "zero", exact: bool = True
+    model: Model,
+    prompt_set: PromptSet,
+    patch: str = HEAD_OUTPUT,
+    ablation: str = "zero",
+    exact: bool = True,
+    *,
+    metric: Metric | None = None,
+    heads: Iterable[tuple[int, int]] | None = None,
 ) -> PromptSweep:
     """The numbers of each head for every prompt, with their mean and spread.
 
@@ -349,18 +359,27 @@ def over_prompts(
         ablation: "zero" or "mean".
         exact: whether heads are ablated and patched one at a time. Otherwise there are only the estimates and the direct effects,
             which take three passes a prompt.
+        metric: a function as for `which`, measured instead of the tokens; a parameter called `prompt` receives the `Prompt`.
+        heads: the heads that are changed, each as (layer, head); None for all.
 
     Raises:
         ConfigError: no prompt can be run, or all would take too long.
         AttentionError: as for `Model.trace`.
     """
-    *_, last = sweep_prompts(model, prompt_set, patch, ablation, exact)
+    *_, last = sweep_prompts(model, prompt_set, patch, ablation, exact, metric=metric, heads=heads)
     assert last.result is not None
     return last.result
 
 
 def sweep_prompts(
-    model: Model, prompt_set: PromptSet, patch: str = HEAD_OUTPUT, ablation: str = "zero", exact: bool = True
+    model: Model,
+    prompt_set: PromptSet,
+    patch: str = HEAD_OUTPUT,
+    ablation: str = "zero",
+    exact: bool = True,
+    *,
+    metric: Metric | None = None,
+    heads: Iterable[tuple[int, int]] | None = None,
 ) -> Iterator[Progress[PromptSweep]]:
     """The same as `over_prompts`, step by step; stop iterating to cancel.
 
@@ -376,13 +395,17 @@ def sweep_prompts(
         raise ConfigError(
             f"The patched step is one of {', '.join(PATCH_CODES)}; got {patch[:40]!r}: choose one of these."
         )
-    seconds = estimated_seconds(model, prompt_set, exact)
+    check_metric(metric)
     loaded, _ = _source(model, prompt_set.prompts[0]).load_inputs()
-    key = ("prompts", loaded.uid, _source(model, prompt_set.prompts[0]).text2, prompt_set, patch, ablation, exact)
-    n_runs = sum(site.n_heads for site in loaded.sites) * (2 if exact else 1)
+    chosen = chosen_heads(loaded.heads_by_layer, heads)
+    share = len(chosen) / max(1, sum(loaded.heads_by_layer)) if exact else 1.0
+    seconds = estimated_seconds(model, prompt_set, exact, share)
+    text2 = _source(model, prompt_set.prompts[0]).text2
+    key = ("prompts", loaded.uid, text2, prompt_set, patch, ablation, exact, chosen)
+    n_runs = len(chosen) * (2 if exact else 1)
     total = n_runs * len(prompt_set)
     n_prompts = len(prompt_set)
-    if (cached := cache.CACHE.get(key)) is not None:
+    if metric is None and (cached := cache.CACHE.get(key)) is not None:
         yield Progress(total, total, 0, cached, n_prompts)
         return
     yield Progress(0, total, seconds)
@@ -391,24 +414,27 @@ def sweep_prompts(
     for i, prompt in enumerate(prompt_set.prompts):
         done, left = i * n_runs, seconds * (n_prompts - i - 1) / n_prompts
         try:
-            source, tokens = _source(model, prompt), (prompt.target, prompt.distractor or None)
+            source = _source(model, prompt)
+            measured: dict[str, Any] = {"target": prompt.target, "distractor": prompt.distractor or None}
+            if metric is not None:
+                measured = {"metric": partial(metric, prompt=prompt) if "prompt" in parameters(metric) else metric}
             last: HeadSweep | HeadEstimates | None = None
             maps: dict[str, NDArray[np.float64]] = {}
             if exact:
                 for name, kind in ((ABLATION, ablation), (PATCH, patch)):
-                    for progress in sweep.sweep_heads(source, None, *tokens, kind):
+                    for progress in sweep.sweep_heads(source, kind=kind, heads=chosen, **measured):
                         at = done + len(maps) * n_runs // 2 + progress.done
                         more = progress.seconds + (0 if maps else seconds / n_prompts / 2)
                         yield Progress(at, total, more + left, prompt=i + 1)
                         if progress.result is not None:
                             last, maps[name] = progress.result, progress.result.change
             else:
-                last = sweep.attribution(source, None, *tokens, patch=patch)
+                last = sweep.attribution(source, patch=patch, heads=chosen, **measured)
                 yield Progress(done + n_runs, total, left, prompt=i + 1)
             assert last is not None
             maps |= {ESTIMATE: last.estimate, DIRECT: last.direct}
             assert isinstance(source.other, Model)
-            found.append((prompt, sweep.measure(source.other, *tokens), last, maps))
+            found.append((prompt, sweep.measure(source.other, **measured), last, maps))
         except AttentionError as error:
             problems.append(f"Prompt {i + 1}, “{prompt.clean[:40]}”: {error}")
     if not found:
@@ -416,14 +442,16 @@ def sweep_prompts(
     prompts, corrupted, sweeps, numbers = zip(*found, strict=True)
     result = PromptSweep(
         model.name, prompts, tuple(problems), tuple(each.baseline for each in sweeps), corrupted,
-        {name: np.stack([maps[name] for maps in numbers]) for name in numbers[0]}, sweeps[-1].n_heads, ablation, patch,
-        tuple(" ".join(each.alignment) for each in sweeps),
+        {name: np.stack([maps[name] for maps in numbers]) for name in numbers[0]}, sweeps[-1].n_heads, chosen, ablation, patch,
+        tuple(" ".join(each.alignment) for each in sweeps), metric_name(metric) if metric is not None else "",
     )  # fmt: skip
-    yield Progress(total, total, 0, cache.CACHE.get_or_compute(key, lambda: result), n_prompts)
+    if metric is None:
+        result = cache.CACHE.get_or_compute(key, lambda: result)
+    yield Progress(total, total, 0, result, n_prompts)
 
 
-def estimated_seconds(model: Model, prompt_set: PromptSet, exact: bool = True) -> float:
-    """The estimated seconds of `over_prompts`.
+def estimated_seconds(model: Model, prompt_set: PromptSet, exact: bool = True, share: float = 1.0) -> float:
+    """The estimated seconds of `over_prompts`, for a share of all heads.
 
     Raises:
         ConfigError: it would take too long.
@@ -434,7 +462,7 @@ def estimated_seconds(model: Model, prompt_set: PromptSet, exact: bool = True) -
         n_heads = sum(site.n_heads for site in source.load_inputs()[0].sites) or 1
         with suppress(ConfigError):  # a text that is too long alone is left out later, and named
             needed += sweep.estimated_seconds(source, HEAD_OUTPUT)
-    needed *= 2 if exact else 6 / n_heads
+    needed *= 2 * share if exact else 6 / n_heads
     if needed > _MAX_SECONDS and model.handle is None:
         raise ConfigError(
             f"These {len(prompt_set)} prompts would take about {needed:,.0f} s; at most {_MAX_SECONDS:,.0f} s are allowed: "

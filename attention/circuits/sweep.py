@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from attention.base import cache
 from attention.base.errors import ConfigError
 from attention.base.printed import format_number, number
+from attention.circuits.own_metric import Metric, check_metric, metric_name, reads_trace
 from attention.formula.edit_kinds import ABLATIONS, PATCH_CODES
 from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, VALUE, WEIGHTS
 from attention.sources.model import Model
@@ -55,6 +56,31 @@ def heads_of(n_heads: Sequence[int]) -> Heads:
     return tuple((layer, head) for layer, count in enumerate(n_heads) for head in range(count))
 
 
+def chosen_heads(n_heads: Sequence[int], heads: Iterable[tuple[int, int]] | None) -> Heads:
+    """The heads of a request as (layer, head), each once and in order; of None every head.
+
+    Raises:
+        ConfigError: they are no such pairs, there are none, or the model has no such head.
+    """
+    if heads is None:
+        return heads_of(n_heads)
+    form = "heads are pairs (layer, head), such as [(18, 6), HeadIndex(20, 2)]"
+    try:
+        chosen = {(int(layer), int(head)) for layer, head in heads}
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{form}; got {str(heads)[:40]}: give a list of such pairs.") from error
+    for layer, head in sorted(chosen):
+        if not (0 <= layer < len(n_heads) and 0 <= head < n_heads[layer]):
+            counts = f"{n_heads[layer]} heads" if 0 <= layer < len(n_heads) else f"{len(n_heads)} layers"
+            whose = f"layer {layer} has" if 0 <= layer < len(n_heads) else "this model has"
+            raise ConfigError(
+                f"{form}; got ({layer}, {head}), and {whose} {counts}: choose heads that exist, counted from 0."
+            )
+    if not chosen:
+        raise ConfigError(f"{form}; got none: give at least one.")
+    return tuple(sorted(chosen))
+
+
 def signed(change: float) -> str:
     """A change with its sign: +0.12, −3.4, 0."""
     return f"{'+' if change > 0 else ''}{number(change, 3).text}"
@@ -73,6 +99,7 @@ class HeadSweep:
         remainder: the part of that logit that no head contributes directly; NaN if unknown.
         interventions: the interventions active during the whole sweep, each in a few words; empty for the unchanged model.
         n_heads: the number of heads in each layer.
+        heads: the heads of the sweep as (layer, head), in order; of the others all maps are NaN.
         no_direct_reason: why the direct effects are unknown, in a sentence; empty if they are known.
         estimate: the change as attribution patching estimates it from gradients; all NaN if unknown.
         no_estimate_reason: why the estimates are unknown, in a sentence; empty if they are known.
@@ -87,6 +114,7 @@ class HeadSweep:
     remainder: float
     interventions: tuple[str, ...]
     n_heads: tuple[int, ...]
+    heads: Heads
     no_direct_reason: str
     estimate: NDArray[np.float64]
     no_estimate_reason: str = ""
@@ -111,11 +139,6 @@ class HeadSweep:
     def rank_correlation(self) -> float:
         """Spearman's rank correlation between the estimates and the exact changes, from −1 to 1; NaN if unknown, or if all are equal."""
         return rank_correlation(self.change, self.estimate)
-
-    @property
-    def heads(self) -> Heads:
-        """Every head as (layer, head), in order."""
-        return heads_of(self.n_heads)
 
     @property
     def limit(self) -> float:
@@ -165,7 +188,7 @@ class HeadSweep:
         """The median change over the other heads of the layer, changed one at a time, in words; empty if there are no other heads."""
         import numpy as np
 
-        rest = np.delete(self.change[layer, : self.n_heads[layer]], head)
+        rest = np.array([self.change[each] for each in self.heads if each[0] == layer and each[1] != head])
         if not len(rest):
             return ""
         return f"Another head of its layer: {signed(float(np.median(rest)))} (median of {len(rest)})."
@@ -212,6 +235,7 @@ class HeadEstimates:
     estimate: NDArray[np.float64]
     direct: NDArray[np.float64]
     n_heads: tuple[int, ...]
+    heads: Heads
     no_direct_reason: str = ""
     alignment: tuple[str, ...] = ()
 
@@ -221,8 +245,8 @@ class HeadEstimates:
         return int(self.estimate.nbytes + self.direct.nbytes)
 
     def by_effect(self) -> Heads:
-        """All heads as (layer, head), by decreasing size of their estimate."""
-        return tuple(sorted(heads_of(self.n_heads), key=lambda pair: -abs(float(self.estimate[pair]))))
+        """The heads as (layer, head), by decreasing size of their estimate."""
+        return tuple(sorted(self.heads, key=lambda pair: -abs(float(self.estimate[pair]))))
 
     def frame(self) -> pd.DataFrame:
         """A row for each head in the order of `by_effect`: layer, head, estimate, direct effect."""
@@ -306,6 +330,8 @@ def sweep_heads(
     distractor: _Token | None = None,
     kind: str = "zero",
     unchanged: bool = False,
+    metric: Metric | None = None,
+    heads: Iterable[tuple[int, int]] | None = None,
 ) -> Iterator[Progress[HeadSweep]]:
     """Ablates or patches each head in turn and measures the change of a prediction; stop iterating to cancel between two batches.
 
@@ -328,32 +354,66 @@ def sweep_heads(
     _check_kind(kind)
     model = replace(model, interventions=(), frozen=False) if unchanged else model
     n_heads = loaded.heads_by_layer
-    heads = heads_of(n_heads)
-    expected_seconds = _estimate_runs(model, loaded, inputs, len(heads), kind)
-    metric, description = _resolve_metric(model, loaded, inputs, position, target, distractor)
-    key = ("matters", *_cache_key(model, loaded, inputs), metric, kind)
-    if (result := cache.CACHE.get(key)) is not None:
-        yield Progress(len(heads), len(heads), 0, result)
+    chosen = chosen_heads(n_heads, heads)
+    expected_seconds = _estimate_runs(model, loaded, inputs, len(chosen), kind)
+    measurement, description = _resolve_metric(model, loaded, inputs, position, target, distractor, metric)
+    key = ("matters", *_cache_key(model, loaded, inputs), measurement, kind, chosen)
+    # Of a function it is not known what it depends on, so nothing of it is cached.
+    if metric is None and (cached := cache.CACHE.get(key)) is not None:
+        yield Progress(len(chosen), len(chosen), 0, cached)
         return
-    yield Progress(0, len(heads), expected_seconds)
+    yield Progress(0, len(chosen), expected_seconds)
     forward, other = model.patched_forward(loaded, inputs), _other_run(model, loaded, inputs, kind)
     change, started, done, baseline = _empty_map(n_heads), time.monotonic(), 0, math.nan
-    estimated = _estimate_heads(model, loaded, inputs, metric, kind, other)
-    runs = batched_heads.head_runs(loaded, inputs, [(head,) for head in heads], metric, kind, forward, other)
+    estimated = _estimate_heads(model, loaded, inputs, measurement, kind, other)
+    groups = [(head,) for head in chosen]
+    runs: Iterator[list[tuple[float, float]]]
+    if reads_trace(metric):
+        assert metric is not None
+        runs = _trace_runs(model, groups, metric, kind)
+    else:
+        runs = batched_heads.head_runs(loaded, inputs, groups, measurement, kind, forward, other)
     for batch in runs:
         for baseline, changed in batch:
-            change[heads[done]] = changed - baseline
+            change[chosen[done]] = changed - baseline
             done += 1
-        remaining = (time.monotonic() - started) / done * (len(heads) - done)
-        yield Progress(done, len(heads), remaining)
-    direct, remainder, no_direct_reason = _direct_effects(loaded, inputs, metric, forward)
+        remaining = (time.monotonic() - started) / done * (len(chosen) - done)
+        yield Progress(done, len(chosen), remaining)
+    direct, remainder, no_direct_reason = _direct_effects(loaded, inputs, measurement, forward)
     estimates: dict[int, Tensor] = {} if isinstance(estimated, str) else estimated[1]
     no_estimate_reason = estimated if isinstance(estimated, str) else ""
     result = HeadSweep(
-        description, kind, baseline, change, direct, remainder, tuple(each.label for each in model.interventions), n_heads,
-        no_direct_reason, _as_map(n_heads, estimates), no_estimate_reason, model.alignment_sentences(loaded, inputs) if other else (),
+        description, kind, baseline, change, _only(direct, chosen), remainder, tuple(each.label for each in model.interventions), n_heads, chosen,
+        no_direct_reason, _only(_as_map(n_heads, estimates), chosen), no_estimate_reason, model.alignment_sentences(loaded, inputs) if other else (),
     )  # fmt: skip
-    yield Progress(len(heads), len(heads), 0, cache.CACHE.get_or_compute(key, lambda: result))
+    if metric is None:
+        result = cache.CACHE.get_or_compute(key, lambda: result)
+    yield Progress(len(chosen), len(chosen), 0, result)
+
+
+def _trace_runs(
+    model: Model, groups: Sequence[Heads], metric: Metric, kind: str
+) -> Iterator[list[tuple[float, float]]]:
+    """For each group of heads, the metric of the trace without and with their change, as `batched_heads.head_runs` gives them."""
+    from attention.models.lm_head import one_number
+    from attention.patching.intervention import Intervention
+
+    before = float(one_number(metric(model.trace())))
+    how: dict[str, Any] = {"ablate": kind} if kind in ABLATIONS else {"patch": kind}
+    for group in groups:
+        changes = tuple(Intervention(layer, head, **how) for layer, head in group)
+        changed = replace(model, interventions=(*model.interventions, *changes))
+        yield [(before, float(one_number(metric(changed.trace()))))]
+
+
+def _only(numbers: NDArray[np.float64], heads: Heads) -> NDArray[np.float64]:
+    """A map [layer head] with the numbers of these heads; NaN elsewhere."""
+    import numpy as np
+
+    rows, columns = zip(*heads, strict=True)
+    result = np.full_like(numbers, np.nan)
+    result[rows, columns] = numbers[rows, columns]
+    return result
 
 
 def which(
@@ -363,6 +423,9 @@ def which(
     distractor: _Token | None = None,
     ablation: str = "zero",
     patch: str = "",
+    *,
+    metric: Metric | None = None,
+    heads: Iterable[tuple[int, int]] | None = None,
 ) -> HeadSweep:
     """The effect of each head on a prediction: every head is ablated, or patched from the model's other run, one at a time.
 
@@ -376,13 +439,16 @@ def which(
         distractor: a second token; the logit difference is measured then, and otherwise the log-probability of the target.
         ablation: "zero" or "mean": what the output of a head becomes.
         patch: the step of each head that is taken from `model.other` instead: query, key, value, weights or head_output.
+        metric: a function that returns one number, measured instead of a token: of the logits [query_pos vocabulary] of the run, or of its
+            trace if its parameter is called `trace`, which takes a recorded pass for each head.
+        heads: the heads that are changed, each as (layer, head); None for all.
 
     Raises:
         ConfigError: there is no other run to patch from, the values are not allowed, or the sweep would take too long.
         TextError: a target is not one token of the model.
         AttentionError: as for `Model.trace`.
     """
-    *_, last = sweep_heads(model, position, target, distractor, patch or ablation)
+    *_, last = sweep_heads(model, position, target, distractor, patch or ablation, metric=metric, heads=heads)
     assert last.result is not None
     return last.result
 
@@ -394,6 +460,8 @@ def together(
     target: _Token | None = None,
     distractor: _Token | None = None,
     ablation: str = "zero",
+    *,
+    metric: Metric | None = None,
 ) -> _GroupAblation:
     """The effect of ablating several heads at once, each alone, and random groups of other heads of the same layers.
 
@@ -408,33 +476,33 @@ def together(
         TextError: a target is not one token of the model.
     """
     from attention.circuits import batched_heads
-    from attention.models import forward_pass
-    from attention.patching.intervention import Intervention
 
-    group = tuple((int(layer), int(head)) for layer, head in heads)
-    if not group:
-        raise ConfigError("Heads are given as (layer, head), such as [(18, 6), (20, 2)]; got none: give at least one.")
     if ablation not in ABLATIONS:
         raise ConfigError(f"Heads are ablated by {' or '.join(ABLATIONS)}; got {ablation[:40]!r}: choose one of these.")
     loaded, inputs = _load(model)
-    forward_pass.check_interventions(loaded, tuple(Intervention(*head, ablate="zero") for head in group), ())
+    group = chosen_heads(loaded.heads_by_layer, heads)
     others = tuple(each for each in model.interventions if each.ablated_head not in group)
     model = replace(model, interventions=others)
-    metric, description = _resolve_metric(model, loaded, inputs, position, target, distractor)
-    key = ("together", *_cache_key(model, loaded, inputs), metric, group, ablation)
-    if (cached := cache.CACHE.get(key)) is not None:
+    measurement, description = _resolve_metric(model, loaded, inputs, position, target, distractor, metric)
+    key = ("together", *_cache_key(model, loaded, inputs), measurement, group, ablation)
+    if metric is None and (cached := cache.CACHE.get(key)) is not None:
         result: _GroupAblation = cached
         return result
     random_groups = _random_groups(group, {layer: loaded.sites_by_layer[layer].n_heads for layer, _ in group})
     groups = [group, *((head,) for head in group), *random_groups]
     _ = _estimate_runs(model, loaded, inputs, len(groups))
-    runs = batched_heads.head_runs(loaded, inputs, groups, metric, ablation, model.patched_forward(loaded, inputs))
+    runs: Iterator[list[tuple[float, float]]]
+    if reads_trace(metric):
+        assert metric is not None
+        runs = _trace_runs(model, groups, metric, ablation)
+    else:
+        forward = model.patched_forward(loaded, inputs)
+        runs = batched_heads.head_runs(loaded, inputs, groups, measurement, ablation, forward)
     pairs = [pair for batch in runs for pair in batch]
     changes = [ablated - baseline for baseline, ablated in pairs]
     alone, random_changes = changes[1 : 1 + len(group)], sorted(changes[1 + len(group) :])
-    return cache.CACHE.get_or_compute(
-        key, lambda: _GroupAblation(group, description, *pairs[0], tuple(alone), tuple(random_changes))
-    )
+    result = _GroupAblation(group, description, *pairs[0], tuple(alone), tuple(random_changes))
+    return result if metric is not None else cache.CACHE.get_or_compute(key, lambda: result)
 
 
 def attribution(
@@ -444,6 +512,9 @@ def attribution(
     distractor: _Token | None = None,
     ablation: str = "zero",
     patch: str = "",
+    *,
+    metric: Metric | None = None,
+    heads: Iterable[tuple[int, int]] | None = None,
 ) -> HeadEstimates:
     """The estimated effect of each head, by attribution patching: two forward passes and one backward pass for all heads.
 
@@ -459,20 +530,23 @@ def attribution(
     loaded, inputs = _load(model)
     kind = patch or ablation
     _check_kind(kind)
-    metric, description = _resolve_metric(model, loaded, inputs, position, target, distractor)
-    key = ("estimates", *_cache_key(model, loaded, inputs), metric, kind)
-    if (cached := cache.CACHE.get(key)) is not None:
+    chosen = chosen_heads(loaded.heads_by_layer, heads)
+    measurement, description = _resolve_metric(model, loaded, inputs, position, target, distractor, metric)
+    key = ("estimates", *_cache_key(model, loaded, inputs), measurement, kind, chosen)
+    if metric is None and (cached := cache.CACHE.get(key)) is not None:
         result: HeadEstimates = cached
         return result
     n_heads, other = loaded.heads_by_layer, _other_run(model, loaded, inputs, kind)
-    estimated = _estimate_heads(model, loaded, inputs, metric, kind, other)
+    estimated = _estimate_heads(model, loaded, inputs, measurement, kind, other)
     if isinstance(estimated, str):
         raise ConfigError(f"Attribution patching gives no estimate: {estimated}")
-    direct, _, no_direct_reason = _direct_effects(loaded, inputs, metric)
+    direct, _, no_direct_reason = _direct_effects(loaded, inputs, measurement)
     alignment = model.alignment_sentences(loaded, inputs) if other else ()
-    baseline, estimates = estimated[0], _as_map(n_heads, estimated[1])
-    result = HeadEstimates(description, kind, baseline, estimates, direct, n_heads, no_direct_reason, alignment)
-    return cache.CACHE.get_or_compute(key, lambda: result)
+    baseline, estimates = estimated[0], _only(_as_map(n_heads, estimated[1]), chosen)
+    result = HeadEstimates(
+        description, kind, baseline, estimates, _only(direct, chosen), n_heads, chosen, no_direct_reason, alignment
+    )
+    return result if metric is not None else cache.CACHE.get_or_compute(key, lambda: result)
 
 
 def patch_aligned(model: Model, other: Model | str) -> Model:
@@ -501,8 +575,10 @@ def estimated_seconds(model: Model, kind: str = "zero") -> float:
     return _estimate_runs(model, loaded, inputs, sum(site.n_heads for site in loaded.sites), kind)
 
 
-def measure(model: Model, target: _Token, distractor: _Token | None = None) -> float:
-    """The measured value at the end of the model's text: the log-probability of the target, or its logit minus that of the distractor.
+def measure(
+    model: Model, target: _Token | None = None, distractor: _Token | None = None, metric: Metric | None = None
+) -> float:
+    """The measured value at the end of the model's text: the log-probability of the target, its logit minus that of the distractor, or a metric.
 
     Raises:
         AttentionError: as for `sweep_heads`.
@@ -510,9 +586,12 @@ def measure(model: Model, target: _Token, distractor: _Token | None = None) -> f
     from attention.models import lm_head, running
 
     loaded, inputs = _load(model)
-    metric, _ = _resolve_metric(model, loaded, inputs, None, target, distractor)
-    with lm_head.logits_at(metric.logit_positions):
-        return float(metric.read(running.run(loaded, inputs))[0])
+    measurement, _ = _resolve_metric(model, loaded, inputs, None, target, distractor, metric)
+    if reads_trace(metric):
+        assert metric is not None
+        return float(lm_head.one_number(metric(model.trace())))
+    with lm_head.logits_at(measurement.logit_positions):
+        return float(measurement.read(running.run(loaded, inputs))[0])
 
 
 def _estimate_heads(
@@ -526,9 +605,16 @@ def _estimate_heads(
     """The measured value, and the estimated change of each head by attribution patching, [head] by layer; or why there is none."""
     from attention.circuits import batched_heads
 
+    if reads_trace(metric.function):
+        return "a metric of a trace is measured without gradients: give a function of the logits."
     if reason := batched_heads.no_gradient_reason(loaded, metric, bool(model.interventions)):
         return reason
-    value, gradients = batched_heads.run_with_gradients(loaded, inputs, metric, model.max_bytes)
+    try:
+        value, gradients = batched_heads.run_with_gradients(loaded, inputs, metric, model.max_bytes)
+    except RuntimeError as error:  # of a function that leaves torch, such as by logits.numpy()
+        if metric.function is None:
+            raise
+        return f"the metric gives no gradient ({' '.join(str(error).split())[:80]} …): compute it with torch."
     return value, batched_heads.estimated_changes(gradients, kind, other)
 
 
@@ -614,11 +700,20 @@ def _resolve_metric(
     position: int | None,
     target: _Token | None,
     distractor: _Token | None,
+    metric: Metric | None = None,
 ) -> tuple[Measurement, str]:
     from attention.models import lm_head, running
     from attention.models.lm_head import Measurement
     from attention.models.token_pieces import readable_tokens
 
+    check_metric(metric, position, target, distractor)
+    if metric is not None:
+        if not reads_trace(metric) and not lm_head.class_names(loaded) and not lm_head.vocabulary_size(loaded):
+            raise ConfigError(
+                f"{lm_head.no_prediction_reason(loaded, ())} A metric of it reads the trace: write metric=lambda trace: …."
+            )
+        n_positions = len(lm_head.predicted_text_ids(inputs))
+        return Measurement(function=metric, positions=tuple(range(n_positions))), metric_name(metric)
     ids = [model.find_token(token)[0] if isinstance(token, str) else token for token in (target, distractor)]
     if classes := lm_head.class_names(loaded):  # one class is predicted for the whole input
         positions: tuple[int, ...] = ()
@@ -661,7 +756,12 @@ def _direct_effects(
     """What each head adds directly, what no head adds, and why these are unknown; empty if they are known."""
     from attention.models import linearize
 
-    effects = linearize.direct_effects(loaded, inputs, metric, forward)
+    if metric.function is not None:
+        effects: Any = (
+            "they are parts of a logit or of a difference of two, and a metric of your own need not be a sum of parts."
+        )
+    else:
+        effects = linearize.direct_effects(loaded, inputs, metric, forward)
     if isinstance(effects, str):
         return _empty_map(loaded.heads_by_layer), math.nan, effects
     return _as_map(loaded.heads_by_layer, effects[0]), effects[1], ""

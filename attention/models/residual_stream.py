@@ -236,20 +236,22 @@ class TransformerParts:
         batch_size: the number of texts that run at once.
     """
 
-    def __init__(self, loaded: LoadedModel, model_inputs: TextInputs, forward: PatchedForward, position: int) -> None:
-        """Finds the parts of the model, whose logits are read at a position.
+    def __init__(
+        self, loaded: LoadedModel, model_inputs: TextInputs, forward: PatchedForward, positions: tuple[int, ...]
+    ) -> None:
+        """Finds the parts of the model, whose logits are read at these positions.
 
         Raises:
             ConfigError: the layers of the model are not in a list, so it is unknown what belongs to a layer.
         """
-        self._loaded, self._inputs, self._forward, self._position = loaded, model_inputs, forward, position
+        self._loaded, self._inputs, self._forward, self._positions = loaded, model_inputs, forward, positions
         check_text_only(loaded, "Path patching")
         self._writers = _find_writers(loaded)
         self.layers = loaded.layer_indices
         self.batch_size = forward_pass.texts_at_once(loaded, model_inputs)
 
     def run(self, n_rows: int, handlers: Handlers) -> Tensor:
-        """The logits at the position, [batch token] in float64, of a batch of equal texts."""
+        """The logits [batch position token] in float64 of a batch of equal texts."""
         batch = self._inputs.repeated(n_rows)
         n_calls = 0
 
@@ -276,8 +278,8 @@ class TransformerParts:
                 hook = self._writers.first_block.register_forward_pre_hook(embed, with_kwargs=True)
                 stack.callback(hook.remove)
             stack.enter_context(recorder.wrapping_attention(attend))
-            stack.enter_context(lm_head.logits_at((self._position,)))
-            return lm_head.logits_at_position(running.run(self._loaded, batch), self._position)
+            stack.enter_context(lm_head.logits_at(self._positions))
+            return lm_head.logits_at_positions(running.run(self._loaded, batch), self._positions)
 
     def mlp_layer(self, place: Place, n_calls: int) -> int:
         """The layer of a module that writes, which is called this number of times."""

@@ -126,9 +126,9 @@ class TransformerRun:
                 raise ConfigError(lm_head.no_prediction_reason(loaded, positions))
             return positions[-1]
 
-        def runner(position: int) -> residual_stream.TransformerParts:
+        def runner(positions: tuple[int, ...]) -> residual_stream.TransformerParts:
             forward = source.patched_forward(loaded, self.inputs)
-            return residual_stream.TransformerParts(loaded, self.inputs, forward, position)
+            return residual_stream.TransformerParts(loaded, self.inputs, forward, positions)
 
         sites, n_heads = loaded.sites_by_layer, loaded.heads_by_layer
         other = source.other and replace(source.other, handle=None)  # a cache must not hold the model
