@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from attention.models.loaded import LoadedModel
     from attention.models.text_inputs import TextInputs
     from attention.patching.forward import Activations, PatchedForward
+    from attention.patching.intervention import Intervention
 
 _Token = int | str
 """A token as its id, or as text, such as " copper"."""
@@ -348,31 +349,24 @@ def sweep_heads(
     Raises:
         ConfigError: a head does not exist, there is no other run, or the sweep would take too long.
     """
-    from attention.circuits import batched_heads
-
-    loaded, inputs = _load(model)
+    loaded, inputs = load(model)
     _check_kind(kind)
     model = replace(model, interventions=(), frozen=False) if unchanged else model
     n_heads = loaded.heads_by_layer
     chosen = chosen_heads(n_heads, heads)
-    expected_seconds = _estimate_runs(model, loaded, inputs, len(chosen), kind)
-    measurement, description = _resolve_metric(model, loaded, inputs, position, target, distractor, metric)
+    expected_seconds = estimate_runs(model, loaded, inputs, len(chosen), kind)
+    measurement, description = resolve_metric(model, loaded, inputs, position, target, distractor, metric)
     key = ("matters", *_cache_key(model, loaded, inputs), measurement, kind, chosen)
     # Of a function it is not known what it depends on, so nothing of it is cached.
     if metric is None and (cached := cache.CACHE.get(key)) is not None:
         yield Progress(len(chosen), len(chosen), 0, cached)
         return
     yield Progress(0, len(chosen), expected_seconds)
-    forward, other = model.patched_forward(loaded, inputs), _other_run(model, loaded, inputs, kind)
+    forward, other = model.patched_forward(loaded, inputs), other_run(model, loaded, inputs, kind)
     change, started, done, baseline = _empty_map(n_heads), time.monotonic(), 0, math.nan
     estimated = _estimate_heads(model, loaded, inputs, measurement, kind, other)
-    groups = [(head,) for head in chosen]
-    runs: Iterator[list[tuple[float, float]]]
-    if reads_trace(metric):
-        assert metric is not None
-        runs = _trace_runs(model, groups, metric, kind)
-    else:
-        runs = batched_heads.head_runs(loaded, inputs, groups, measurement, kind, forward, other)
+    groups = [(_change_of(*head, kind),) for head in chosen]
+    runs = changed_runs(model, loaded, inputs, groups, measurement, forward, other)
     for batch in runs:
         for baseline, changed in batch:
             change[chosen[done]] = changed - baseline
@@ -391,18 +385,34 @@ def sweep_heads(
     yield Progress(len(chosen), len(chosen), 0, result)
 
 
-def _trace_runs(
-    model: Model, groups: Sequence[Heads], metric: Metric, kind: str
-) -> Iterator[list[tuple[float, float]]]:
-    """For each group of heads, the metric of the trace without and with their change, as `batched_heads.head_runs` gives them."""
-    from attention.models.lm_head import one_number
+def _change_of(layer: int, head: int | None, kind: str, **place: Any) -> Intervention:
+    """The ablation, or the patch, of one head or site."""
     from attention.patching.intervention import Intervention
 
-    before = float(one_number(metric(model.trace())))
     how: dict[str, Any] = {"ablate": kind} if kind in ABLATIONS else {"patch": kind}
+    return Intervention(layer, head, **how, **place)
+
+
+def changed_runs(
+    model: Model,
+    loaded: LoadedModel,
+    inputs: TextInputs,
+    groups: Sequence[Sequence[Intervention]],
+    measurement: Measurement,
+    forward: PatchedForward,
+    other: Mapping[int, Activations] | None = None,
+) -> Iterator[list[tuple[float, float]]]:
+    """For each group of changes, the measured value without and with them, batch by batch; a metric of a trace run by run."""
+    from attention.circuits import batched_heads
+    from attention.models.lm_head import one_number
+
+    metric = measurement.function
+    if metric is None or not reads_trace(metric):
+        yield from batched_heads.changed_runs(loaded, inputs, groups, measurement, forward, other)
+        return
+    before = float(one_number(metric(model.trace())))
     for group in groups:
-        changes = tuple(Intervention(layer, head, **how) for layer, head in group)
-        changed = replace(model, interventions=(*model.interventions, *changes))
+        changed = replace(model, interventions=(*model.interventions, *group))
         yield [(before, float(one_number(metric(changed.trace()))))]
 
 
@@ -475,32 +485,25 @@ def together(
         ConfigError: there are no heads, or none of that index, or it would take too long.
         TextError: a target is not one token of the model.
     """
-    from attention.circuits import batched_heads
-
     if ablation not in ABLATIONS:
         raise ConfigError(f"Heads are ablated by {' or '.join(ABLATIONS)}; got {ablation[:40]!r}: choose one of these.")
-    loaded, inputs = _load(model)
+    loaded, inputs = load(model)
     group = chosen_heads(loaded.heads_by_layer, heads)
     others = tuple(each for each in model.interventions if each.ablated_head not in group)
     model = replace(model, interventions=others)
-    measurement, description = _resolve_metric(model, loaded, inputs, position, target, distractor, metric)
+    measurement, description = resolve_metric(model, loaded, inputs, position, target, distractor, metric)
     key = ("together", *_cache_key(model, loaded, inputs), measurement, group, ablation)
     if metric is None and (cached := cache.CACHE.get(key)) is not None:
         result: _GroupAblation = cached
         return result
     random_groups = _random_groups(group, {layer: loaded.sites_by_layer[layer].n_heads for layer, _ in group})
     groups = [group, *((head,) for head in group), *random_groups]
-    _ = _estimate_runs(model, loaded, inputs, len(groups))
-    runs: Iterator[list[tuple[float, float]]]
-    if reads_trace(metric):
-        assert metric is not None
-        runs = _trace_runs(model, groups, metric, ablation)
-    else:
-        forward = model.patched_forward(loaded, inputs)
-        runs = batched_heads.head_runs(loaded, inputs, groups, measurement, ablation, forward)
+    _ = estimate_runs(model, loaded, inputs, len(groups))
+    changes = [[_change_of(*head, ablation) for head in heads] for heads in groups]
+    runs = changed_runs(model, loaded, inputs, changes, measurement, model.patched_forward(loaded, inputs))
     pairs = [pair for batch in runs for pair in batch]
-    changes = [ablated - baseline for baseline, ablated in pairs]
-    alone, random_changes = changes[1 : 1 + len(group)], sorted(changes[1 + len(group) :])
+    effects = [ablated - baseline for baseline, ablated in pairs]
+    alone, random_changes = effects[1 : 1 + len(group)], sorted(effects[1 + len(group) :])
     result = _GroupAblation(group, description, *pairs[0], tuple(alone), tuple(random_changes))
     return result if metric is not None else cache.CACHE.get_or_compute(key, lambda: result)
 
@@ -527,16 +530,16 @@ def attribution(
         ConfigError: there is no estimate for this model, or it takes too much memory.
         TextError: a target is not one token of the model.
     """
-    loaded, inputs = _load(model)
+    loaded, inputs = load(model)
     kind = patch or ablation
     _check_kind(kind)
     chosen = chosen_heads(loaded.heads_by_layer, heads)
-    measurement, description = _resolve_metric(model, loaded, inputs, position, target, distractor, metric)
+    measurement, description = resolve_metric(model, loaded, inputs, position, target, distractor, metric)
     key = ("estimates", *_cache_key(model, loaded, inputs), measurement, kind, chosen)
     if metric is None and (cached := cache.CACHE.get(key)) is not None:
         result: HeadEstimates = cached
         return result
-    n_heads, other = loaded.heads_by_layer, _other_run(model, loaded, inputs, kind)
+    n_heads, other = loaded.heads_by_layer, other_run(model, loaded, inputs, kind)
     estimated = _estimate_heads(model, loaded, inputs, measurement, kind, other)
     if isinstance(estimated, str):
         raise ConfigError(f"Attribution patching gives no estimate: {estimated}")
@@ -571,8 +574,8 @@ def estimated_seconds(model: Model, kind: str = "zero") -> float:
         ConfigError: it would take too long.
         AttentionError: as for `Model.trace`.
     """
-    loaded, inputs = _load(model)
-    return _estimate_runs(model, loaded, inputs, sum(site.n_heads for site in loaded.sites), kind)
+    loaded, inputs = load(model)
+    return estimate_runs(model, loaded, inputs, sum(site.n_heads for site in loaded.sites), kind)
 
 
 def measure(
@@ -585,8 +588,8 @@ def measure(
     """
     from attention.models import lm_head, running
 
-    loaded, inputs = _load(model)
-    measurement, _ = _resolve_metric(model, loaded, inputs, None, target, distractor, metric)
+    loaded, inputs = load(model)
+    measurement, _ = resolve_metric(model, loaded, inputs, None, target, distractor, metric)
     if reads_trace(metric):
         assert metric is not None
         return float(lm_head.one_number(metric(model.trace())))
@@ -637,14 +640,15 @@ def _random_groups(heads: Heads, n_heads: dict[int, int]) -> list[Heads]:
     return groups
 
 
-def _load(model: Model) -> tuple[LoadedModel, TextInputs]:
+def load(model: Model) -> tuple[LoadedModel, TextInputs]:
+    """The loaded model, whose heads can be changed, and its token ids."""
     loaded, inputs = model.load_inputs()
     if not loaded.sites:
         raise ConfigError(f"The heads of {loaded.name} cannot be ablated: choose a model of another family.")
     return loaded, inputs
 
 
-def _other_run(model: Model, loaded: LoadedModel, inputs: TextInputs, kind: str) -> Mapping[int, Activations]:
+def other_run(model: Model, loaded: LoadedModel, inputs: TextInputs, kind: str) -> Mapping[int, Activations]:
     """The activations of the model's other run, by layer, that a change of this kind needs; empty for an ablation."""
     from attention.models import forward_pass
     from attention.patching.intervention import Intervention
@@ -661,7 +665,7 @@ def _other_run(model: Model, loaded: LoadedModel, inputs: TextInputs, kind: str)
     return model.other_activations(loaded, inputs, dict.fromkeys(loaded.sites_by_layer, kind == WEIGHTS))
 
 
-def _estimate_runs(model: Model, loaded: LoadedModel, inputs: TextInputs, n_runs: int, kind: str = "zero") -> float:
+def estimate_runs(model: Model, loaded: LoadedModel, inputs: TextInputs, n_runs: int, kind: str = "zero") -> float:
     """The estimated seconds of this number of runs, if they are allowed."""
     from attention.models import forward_pass
     from attention.patching.forward import count_layers
@@ -693,7 +697,7 @@ def _cache_key(model: Model, loaded: LoadedModel, inputs: TextInputs) -> tuple[o
     return loaded.uid, inputs.key, digests, model.interventions, model.frozen, other, model.align
 
 
-def _resolve_metric(
+def resolve_metric(
     model: Model,
     loaded: LoadedModel,
     inputs: TextInputs,
@@ -702,6 +706,7 @@ def _resolve_metric(
     distractor: _Token | None,
     metric: Metric | None = None,
 ) -> tuple[Measurement, str]:
+    """What is measured, from the arguments of `which`, and its name in words."""
     from attention.models import lm_head, running
     from attention.models.lm_head import Measurement
     from attention.models.token_pieces import readable_tokens
@@ -756,8 +761,10 @@ def _direct_effects(
     """What each head adds directly, what no head adds, and why these are unknown; empty if they are known."""
     from attention.models import linearize
 
-    if metric.function is not None:
-        effects: Any = (
+    if forward is not None and forward.sites:
+        effects: Any = "an MLP or the residual stream is changed, and only changed heads are parts of the sum."
+    elif metric.function is not None:
+        effects = (
             "they are parts of a logit or of a difference of two, and a metric of your own need not be a sum of parts."
         )
     else:

@@ -300,7 +300,7 @@ class Measurement:
     target: int | None = None
     distractor: int | None = None  # if set, the logit of the target minus the logit of this token is measured instead
     # The user's own function of the logits [query_pos vocabulary] at `positions`, which are all; of a classifier [class].
-    function: Callable[[Tensor], Any] | None = None
+    function: Callable[..., Any] | None = None
     positions: tuple[int, ...] = ()
 
     @property
