@@ -16,7 +16,7 @@ from attention.base import cache
 from attention.base.errors import ConfigError
 from attention.base.printed import format_number
 from attention.circuits.own_metric import Metric, check_metric, metric_name, reads_trace
-from attention.circuits.sweep import Progress, check_ids, chosen_heads, heads_of, signed
+from attention.circuits.sweep import DIRECTIONS, Progress, check_ids, chosen_heads, heads_of, signed
 from attention.formula.names import KEY, QUERY, VALUE
 from attention.trace.residual_parts import EMBEDDING_PART, Part, head_part, mlp_part
 
@@ -67,6 +67,7 @@ def paths(
     position: int | None = None,
     quantity: str = "logit",
     metric: Metric | None = None,
+    direction: str = "noising",
 ) -> PathPatching:
     """The change of a prediction of `trace` along each path, where one source takes its output from `other`; see `PathPatching`.
 
@@ -87,6 +88,8 @@ def paths(
         position: of the prediction; None for the end of the text, or the last mask.
         quantity: "logit" or "log-probability" of the target, if there is no distractor.
         metric: a function of the logits [query_pos vocabulary] that returns one number, measured instead of a target.
+        direction: if `trace` is of the clean text and `other` of the corrupted one: "noising" (corrupted → clean) patches `other` into
+            `trace`, "denoising" (clean → corrupted) `trace` into `other`, which is run A of the result then.
 
     Raises:
         ConfigError: the two cannot be patched, a head or token does not exist, or it would take too long.
@@ -99,7 +102,7 @@ def paths(
     _ = _both_parts(a, b)  # raises
     ids = [a.find_token(token)[0] if isinstance(token, str) else token for token in (target, distractor)]
     chosen = None if heads is None else chosen_heads(a.parts().n_heads, heads)
-    request = PathRequest(receiver, layer, head, chosen, mode, ids[0], ids[1], position, quantity, metric)
+    request = PathRequest(receiver, layer, head, chosen, mode, ids[0], ids[1], position, quantity, metric, direction)
     *_, last = patch_paths(a, b, request)
     assert last.result is not None
     return last.result
@@ -135,6 +138,7 @@ class PathPatching:
         targets: the columns of `values`: one for the logits, otherwise one for each query, or for each key or value, which several heads may share.
         n_heads: the number of heads in each layer of the trace; 0 where a hybrid model has no attention, but a mixer, which its
             "MLP" here contains.
+        direction: "noising", where the clean run is A, or "denoising", where it is B.
     """
 
     receiver: str
@@ -146,6 +150,7 @@ class PathPatching:
     sources: tuple[PathEnd, ...]
     targets: tuple[PathEnd, ...]
     n_heads: tuple[int, ...]
+    direction: str = "noising"
 
     @property
     def nbytes(self) -> int:
@@ -189,7 +194,9 @@ class PathPatching:
             (self.sources[source].name, self.targets[target].name, self.receiver, float(self.values[source, target]))
             for source, target in self._sorted()
         ]
-        return pd.DataFrame(rows, columns=["source", "target", "receiver", f"change of {self.quantity}"])
+        return pd.DataFrame(
+            rows, columns=["source", "target", "receiver", f"change of {self.quantity}, {self.direction}"]
+        )
 
     def _sorted(self) -> tuple[tuple[int, int], ...]:
         import numpy as np
@@ -221,6 +228,7 @@ class PathRequest:
     position: int | None = None
     quantity: str = "logit"
     metric: Metric | None = None
+    direction: str = "noising"
 
     def __post_init__(self) -> None:
         check_metric(self.metric, self.target, self.distractor, self.position)
@@ -228,7 +236,13 @@ class PathRequest:
             raise ConfigError(
                 "Path patching repeats a run without its trace, so that a metric of it reads the logits: write metric=lambda logits: …."
             )
-        for name, allowed in (("receiver", RECEIVERS), ("mode", tuple(MODES)), ("quantity", _QUANTITIES)):
+        named = (
+            ("receiver", RECEIVERS),
+            ("mode", tuple(MODES)),
+            ("quantity", _QUANTITIES),
+            ("direction", tuple(DIRECTIONS)),
+        )
+        for name, allowed in named:
             if getattr(self, name) not in allowed:
                 raise ConfigError(
                     f"{name} of path patching is one of {', '.join(allowed)}; got {str(getattr(self, name))[:40]!r}: choose one of these."
@@ -294,6 +308,8 @@ def patch_paths(a: ModelRun, b: ModelRun, request: PathRequest) -> Iterator[Path
     """
     import numpy as np
 
+    if request.direction == "denoising":
+        a, b = b, a
     run, other_run = _both_parts(a, b)
     expected_seconds = _estimate(run, request)
     positions: tuple[int, ...] = (run.position(request.position),)
@@ -324,7 +340,9 @@ def patch_paths(a: ModelRun, b: ModelRun, request: PathRequest) -> Iterator[Path
     sources = tuple(PathEnd(part.name, part.layer, () if part.head is None else (part.head,)) for part in parts)
     ends = tuple(_target_end(runs, target) for target in targets) or (PathEnd("logits"),)
     in_a, in_b = (measurement.read(each.logits)[0] for each in (runs.a, runs.b))
-    result = PathPatching(request.receiver, request.mode, quantity, in_a, in_b, values, sources, ends, runs.n_heads)
+    result = PathPatching(
+        request.receiver, request.mode, quantity, in_a, in_b, values, sources, ends, runs.n_heads, request.direction
+    )
     if request.metric is None:  # of a function it is not known what it depends on
         result = cache.CACHE.get_or_compute(key, lambda: result)
     yield PathProgress(total, total, 0, result)

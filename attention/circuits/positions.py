@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from attention.base.errors import ConfigError
 from attention.circuits import sweep
 from attention.circuits.own_metric import Metric
-from attention.circuits.sweep import chosen_heads, signed
+from attention.circuits.sweep import DIRECTIONS, chosen_heads, directed, signed
 from attention.formula.edit_kinds import ABLATIONS, SITES
 from attention.formula.names import HEAD_OUTPUT
 
@@ -44,6 +44,7 @@ class PositionSweep:
         positions: the columns of `values`: positions of the text; empty: all at once, in one column.
         tokens: the token at each of the positions.
         alignment: which tokens were patched if the other text has another number of tokens, in sentences.
+        direction: of a patch, "noising" or "denoising".
     """
 
     quantity: str
@@ -55,13 +56,15 @@ class PositionSweep:
     positions: tuple[int, ...]
     tokens: tuple[str, ...]
     alignment: tuple[str, ...] = ()
+    direction: str = "noising"
 
     def frame(self) -> pd.DataFrame:
         """A row for each change, by decreasing size of its effect: layer, head (of heads), position, token, change."""
         import numpy as np
         import pandas as pd
 
-        how = {"zero": "ablated", "mean": "replaced by its mean"}.get(self.kind, "of B patched into A")
+        source, _ = DIRECTIONS[self.direction]
+        how = {"zero": "ablated", "mean": "replaced by its mean"}.get(self.kind, f"from {source} ({self.direction})")
         rows, columns = np.unravel_index(np.argsort(-np.abs(self.values), axis=None, kind="stable"), self.values.shape)
         table = {"layer": [self.places[row][0] for row in rows]}
         if self.site == HEAD_OUTPUT:
@@ -91,6 +94,7 @@ def where(
     target: int | str | None = None,
     distractor: int | str | None = None,
     metric: Metric | None = None,
+    direction: str = "noising",
 ) -> PositionSweep:
     """The effect of each layer's site, or of each head, at each position: patched from the model's other run, or ablated, one at a time.
 
@@ -101,7 +105,7 @@ def where(
         ablation: "zero" or "mean"; empty: patched from the other run.
         layers: the layers that are changed; None for all.
         heads: the heads that are changed, with the site "head_output", each as (layer, head); None for all of these layers.
-        position: of the prediction; it, `target`, `distractor` and `metric` are those of `which`.
+        position: of the prediction; it, `target`, `distractor`, `metric` and `direction` are those of `which`.
 
     Raises:
         ConfigError: a layer, head or position does not exist, there is no other run, or it would take too long.
@@ -122,6 +126,7 @@ def where(
         )
     if heads is not None and site != HEAD_OUTPUT:
         raise ConfigError(f"{site} belongs to no head; got heads: give layers, or the site {HEAD_OUTPUT}.")
+    model = model if ablation else directed(model, direction)
     loaded, inputs = sweep.load(model)
     tokens = ReadableTexts(loaded, inputs, 0).texts[-1]
     chosen = range(loaded.n_layers) if layers is None else sorted({*layers})
@@ -153,5 +158,6 @@ def where(
     at = tuple(index for column in columns for index in column)
     alignment = () if ablation else model.alignment_sentences(loaded, inputs)
     return PositionSweep(
-        quantity, site, ablation or "patch", pairs[0][0], values, tuple(places), at, tuple(tokens[i] for i in at), alignment
+        quantity, site, ablation or "patch", pairs[0][0], values, tuple(places), at, tuple(tokens[i] for i in at), alignment,
+        direction,
     )  # fmt: skip

@@ -37,6 +37,7 @@ _MAX_SECONDS = 600.0  # of a set with exact sweeps
 ABLATION, PATCH = "change when ablated", "change when patched"
 ESTIMATE, DIRECT = "estimate of the patch", "direct effect"
 """The numbers of a head for each prompt."""
+_ARROWS = {"noising": "corrupted → clean", "denoising": "clean → corrupted"}
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,8 @@ class PromptSweep:
         n_heads: the number of heads in each layer.
         heads: the heads of the sweep as (layer, head), in order; of the others all numbers are NaN.
         ablation: the ablation, "zero" or "mean".
-        patch: the step that is patched from the corrupted text into the clean one.
+        patch: the step that is patched.
+        direction: "noising", from the corrupted text into the clean one, or "denoising", from the clean text into the corrupted one.
         alignments: for each prompt, which tokens were patched; empty if both texts have as many tokens.
         metric: the name of your own metric; empty if tokens are measured.
     """
@@ -239,6 +241,7 @@ class PromptSweep:
     patch: str
     alignments: tuple[str, ...]
     metric: str = ""
+    direction: str = "noising"
 
     @property
     def nbytes(self) -> int:
@@ -285,6 +288,10 @@ class PromptSweep:
         """Spearman's rank correlation over heads between the mean estimate and the mean exact change of the patch; NaN if unknown."""
         return rank_correlation(self.means(PATCH), self.means(ESTIMATE)) if PATCH in self.numbers else float("nan")
 
+    def column(self, name: str) -> str:
+        """The heading of a number in a table: its name, of a patch with its direction."""
+        return f"{name} ({self.direction}: {_ARROWS[self.direction]})" if name in (PATCH, ESTIMATE) else name
+
     def by_effect(self, name: str) -> Heads:
         """All heads, by decreasing size of the mean of a number."""
         mean = self.means(name)
@@ -302,7 +309,7 @@ class PromptSweep:
                 ("sd", self.spreads(number)),
                 ("n", self.counts(number)),
             ):
-                columns[f"{number}, {kind}"] = [float(values[head]) for head in order]
+                columns[f"{self.column(number)}, {kind}"] = [float(values[head]) for head in order]
         places = {"layer": [layer for layer, _ in order], "head": [head for _, head in order]}
         return pd.DataFrame({**places, **columns})
 
@@ -318,7 +325,7 @@ class PromptSweep:
         rows = [
             {
                 "target": prompt.target, "distractor": prompt.distractor, "value on clean": self.clean[i], "value on corrupted": self.corrupted[i],
-                **({} if head is None else {f"{name} of L{head[0]} H{head[1]}": float(numbers[i][head]) for name, numbers in self.numbers.items()}),
+                **({} if head is None else {f"{self.column(name)} of L{head[0]} H{head[1]}": float(numbers[i][head]) for name, numbers in self.numbers.items()}),
                 "clean": prompt.clean, "corrupted": prompt.corrupted, "link": prompt.address(self.model, lab),
             }
             for i, prompt in enumerate(self.prompts)
@@ -329,12 +336,13 @@ class PromptSweep:
 def number_words(name: str, result: PromptSweep) -> str:
     """What a number is, in words."""
     step = STEP_WORDS[result.patch]
+    source, into = ("corrupted text (B)", "clean text (A)")[:: 1 if result.direction == "noising" else -1]
     ablated = "set to 0" if result.ablation == "zero" else "replaced by its mean over positions"
     return {
         ABLATION: f"The change when the output of the head is {ablated}.",
-        PATCH: f"The change when the head takes its {step} from the corrupted text (B), in the run of the clean text (A).",
-        ESTIMATE: f"The change when the head takes its {step} from the corrupted text (B), in the run of the clean text (A), as attribution patching estimates it from one backward pass.",
-        DIRECT: "What the head adds to the logit itself, with the later norms frozen, in the run of the clean text.",
+        PATCH: f"The change when the head takes its {step} from the {source}, in the run of the {into} ({result.direction}).",
+        ESTIMATE: f"The change when the head takes its {step} from the {source}, in the run of the {into} ({result.direction}), as attribution patching estimates it from one backward pass.",
+        DIRECT: f"What the head adds to the logit itself, with the later norms frozen, in the run of the {into.partition(' (')[0]}.",
     }[name]
 
 
@@ -347,10 +355,12 @@ def over_prompts(
     *,
     metric: Metric | None = None,
     heads: Iterable[tuple[int, int]] | None = None,
+    direction: str = "noising",
 ) -> PromptSweep:
     """The numbers of each head for every prompt, with their mean and spread.
 
-    For each prompt the clean text is run, each head is ablated, and each head is patched from the run of the corrupted text. Where the
+    For each prompt the clean text is run, each head is ablated, and each head is patched from the run of the corrupted text (noising), or
+    each head of the corrupted text from the clean run (denoising). Where the
     two texts have different numbers of tokens, corresponding tokens are patched (see `patch_aligned`).
 
     Args:
@@ -361,12 +371,13 @@ def over_prompts(
             which take three passes a prompt.
         metric: a function as for `which`, measured instead of the tokens; a parameter called `prompt` receives the `Prompt`.
         heads: the heads that are changed, each as (layer, head); None for all.
+        direction: of the patch: "noising" (corrupted → clean) or "denoising" (clean → corrupted), measured in the run that is patched.
 
     Raises:
         ConfigError: no prompt can be run, or all would take too long.
         AttentionError: as for `Model.trace`.
     """
-    *_, last = sweep_prompts(model, prompt_set, patch, ablation, exact, metric=metric, heads=heads)
+    *_, last = sweep_prompts(model, prompt_set, patch, ablation, exact, metric=metric, heads=heads, direction=direction)
     assert last.result is not None
     return last.result
 
@@ -380,6 +391,7 @@ def sweep_prompts(
     *,
     metric: Metric | None = None,
     heads: Iterable[tuple[int, int]] | None = None,
+    direction: str = "noising",
 ) -> Iterator[Progress[PromptSweep]]:
     """The same as `over_prompts`, step by step; stop iterating to cancel.
 
@@ -401,7 +413,7 @@ def sweep_prompts(
     share = len(chosen) / max(1, sum(loaded.heads_by_layer)) if exact else 1.0
     seconds = estimated_seconds(model, prompt_set, exact, share)
     text2 = _source(model, prompt_set.prompts[0]).text2
-    key = ("prompts", loaded.uid, text2, prompt_set, patch, ablation, exact, chosen)
+    key = ("prompts", loaded.uid, text2, prompt_set, patch, ablation, exact, chosen, direction)
     n_runs = len(chosen) * (2 if exact else 1)
     total = n_runs * len(prompt_set)
     n_prompts = len(prompt_set)
@@ -409,7 +421,7 @@ def sweep_prompts(
         yield Progress(total, total, 0, cached, n_prompts)
         return
     yield Progress(0, total, seconds)
-    found: list[tuple[Prompt, float, HeadSweep | HeadEstimates, dict[str, NDArray[np.float64]]]] = []
+    found: list[tuple[Prompt, list[float], HeadSweep | HeadEstimates, dict[str, NDArray[np.float64]]]] = []
     problems = list(prompt_set.problems)
     for i, prompt in enumerate(prompt_set.prompts):
         done, left = i * n_runs, seconds * (n_prompts - i - 1) / n_prompts
@@ -422,28 +434,28 @@ def sweep_prompts(
             maps: dict[str, NDArray[np.float64]] = {}
             if exact:
                 for name, kind in ((ABLATION, ablation), (PATCH, patch)):
-                    for progress in sweep.sweep_heads(source, kind=kind, heads=chosen, **measured):
+                    for progress in sweep.sweep_heads(source, kind=kind, heads=chosen, direction=direction, **measured):
                         at = done + len(maps) * n_runs // 2 + progress.done
                         more = progress.seconds + (0 if maps else seconds / n_prompts / 2)
                         yield Progress(at, total, more + left, prompt=i + 1)
                         if progress.result is not None:
                             last, maps[name] = progress.result, progress.result.change
             else:
-                last = sweep.attribution(source, patch=patch, heads=chosen, **measured)
+                last = sweep.attribution(source, patch=patch, heads=chosen, direction=direction, **measured)
                 yield Progress(done + n_runs, total, left, prompt=i + 1)
             assert last is not None
             maps |= {ESTIMATE: last.estimate, DIRECT: last.direct}
-            assert isinstance(source.other, Model)
-            found.append((prompt, sweep.measure(source.other, **measured), last, maps))
+            values = [last.baseline, sweep.measure(sweep.directed(source, direction).other or source, **measured)]
+            found.append((prompt, values[:: 1 if direction == "noising" else -1], last, maps))
         except AttentionError as error:
             problems.append(f"Prompt {i + 1}, “{prompt.clean[:40]}”: {error}")
     if not found:
         raise ConfigError(f"None of the {n_prompts} prompts can be run. {problems[0]}")
-    prompts, corrupted, sweeps, numbers = zip(*found, strict=True)
+    prompts, measured_values, sweeps, numbers = zip(*found, strict=True)
     result = PromptSweep(
-        model.name, prompts, tuple(problems), tuple(each.baseline for each in sweeps), corrupted,
+        model.name, prompts, tuple(problems), tuple(clean for clean, _ in measured_values), tuple(corrupted for _, corrupted in measured_values),
         {name: np.stack([maps[name] for maps in numbers]) for name in numbers[0]}, sweeps[-1].n_heads, chosen, ablation, patch,
-        tuple(" ".join(each.alignment) for each in sweeps), metric_name(metric) if metric is not None else "",
+        tuple(" ".join(each.alignment) for each in sweeps), metric_name(metric) if metric is not None else "", direction,
     )  # fmt: skip
     if metric is None:
         result = cache.CACHE.get_or_compute(key, lambda: result)

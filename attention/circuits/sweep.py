@@ -45,6 +45,12 @@ SWEEP_KINDS = (*ABLATIONS, *PATCH_CODES)
 """What a sweep does with each head: zero or mean ablation, or a step that is patched from the other run."""
 STEP_WORDS = {QUERY: "queries", KEY: "keys", VALUE: "values", WEIGHTS: WEIGHTS, HEAD_OUTPUT: "output (Z)"}
 """The patched steps in words."""
+DIRECTIONS = {"noising": ("B", "A"), "denoising": ("A", "B")}
+"""The directions of patching: the run from which a step comes, and the run into which it is patched. A is the clean text, B the corrupted one.
+
+Noising (corrupted → clean) asks what the clean run needs; denoising (clean → corrupted) what is enough to restore its answer.
+Source: Heimersheim and Nanda 2024, "How to use and interpret activation patching", section 3.
+"""
 _MAX_SECONDS = 110.0  # of all runs together
 _MAX_NAMED = 3  # interventions listed by name; more are only counted
 _N_RANDOM_GROUPS = 16  # random groups of heads for comparison
@@ -82,6 +88,21 @@ def chosen_heads(n_heads: Sequence[int], heads: Iterable[tuple[int, int]] | None
     return tuple(sorted(chosen))
 
 
+def directed(model: Model, direction: str) -> Model:
+    """The run that is patched, with the run to patch from as its other run: the model itself (noising), or its other run (denoising).
+
+    Raises:
+        ConfigError: there is no such direction.
+    """
+    if direction not in DIRECTIONS:
+        raise ConfigError(
+            f"The direction of patching is noising (corrupted → clean) or denoising (clean → corrupted); got {str(direction)[:40]!r}: choose one of these."
+        )
+    if direction == "noising" or not isinstance(model.other, Model):
+        return model
+    return replace(model.other, other=replace(model, other=None, align=False), align=model.align)
+
+
 def signed(change: float) -> str:
     """A change with its sign: +0.12, −3.4, 0."""
     return f"{'+' if change > 0 else ''}{number(change, 3).text}"
@@ -105,6 +126,7 @@ class HeadSweep:
         estimate: the change as attribution patching estimates it from gradients; all NaN if unknown.
         no_estimate_reason: why the estimates are unknown, in a sentence; empty if they are known.
         alignment: which tokens were patched if the other text has another number of tokens, in sentences.
+        direction: of a patch, one of `DIRECTIONS`.
     """
 
     quantity: str
@@ -120,6 +142,7 @@ class HeadSweep:
     estimate: NDArray[np.float64]
     no_estimate_reason: str = ""
     alignment: tuple[str, ...] = ()
+    direction: str = "noising"
 
     @property
     def nbytes(self) -> int:
@@ -134,7 +157,11 @@ class HeadSweep:
     @property
     def title(self) -> str:
         """What the sweep does with each head, in a few words."""
-        return "Without each head" if self.is_ablation else f"Each head with the {STEP_WORDS[self.kind]} of B"
+        return (
+            "Without each head"
+            if self.is_ablation
+            else f"Each head with the {STEP_WORDS[self.kind]} of {DIRECTIONS[self.direction][0]}"
+        )
 
     @property
     def rank_correlation(self) -> float:
@@ -167,7 +194,7 @@ class HeadSweep:
     @property
     def _numbers(self) -> dict[str, NDArray[np.float64]]:
         how = {"zero": "ablated", "mean": "replaced by its mean"}.get(self.kind, "")
-        how = how or f"{STEP_WORDS[self.kind]} from B"
+        how = how or f"{STEP_WORDS[self.kind]} from {DIRECTIONS[self.direction][0]} ({self.direction})"
         how += f" with {self.interventions_words}" if self.interventions else ""
         numbers = {f"change of {self.quantity}, {how}": self.change}
         if self.has_estimates:
@@ -213,7 +240,11 @@ class HeadSweep:
         if self.has_direct_effects:
             direct = f"; it adds {signed(float(self.direct[layer, head]))} directly to the logit (direct effect)"
         name = f"L{layer} H{head}"
-        how = f"Without {name}" if self.is_ablation else f"{name} with the {STEP_WORDS[self.kind]} of B"
+        how = (
+            f"Without {name}"
+            if self.is_ablation
+            else f"{name} with the {STEP_WORDS[self.kind]} of {DIRECTIONS[self.direction][0]}"
+        )
         return f"{how}: {self.quantity} {format_number(self.baseline)} → {format_number(self.baseline + change)} ({signed(change)}){direct}."
 
     def describe_estimate(self) -> str:
@@ -239,6 +270,7 @@ class HeadEstimates:
     heads: Heads
     no_direct_reason: str = ""
     alignment: tuple[str, ...] = ()
+    direction: str = "noising"
 
     @property
     def nbytes(self) -> int:
@@ -250,11 +282,19 @@ class HeadEstimates:
         return tuple(sorted(self.heads, key=lambda pair: -abs(float(self.estimate[pair]))))
 
     def frame(self) -> pd.DataFrame:
-        """A row for each head in the order of `by_effect`: layer, head, estimate, direct effect."""
+        """A row for each head in the order of `by_effect`: layer, head, estimated change (of a patch with its direction), direct effect."""
         import pandas as pd
 
         rows = [(*pair, float(self.estimate[pair]), float(self.direct[pair])) for pair in self.by_effect()]
-        return pd.DataFrame(rows, columns=["layer", "head", "estimate", "direct effect"])
+        return pd.DataFrame(
+            rows,
+            columns=[
+                "layer",
+                "head",
+                f"estimate{f', {self.direction}' * (self.kind not in ABLATIONS)}",
+                "direct effect",
+            ],
+        )
 
 
 @dataclass(frozen=True)
@@ -333,6 +373,7 @@ def sweep_heads(
     unchanged: bool = False,
     metric: Metric | None = None,
     heads: Iterable[tuple[int, int]] | None = None,
+    direction: str = "noising",
 ) -> Iterator[Progress[HeadSweep]]:
     """Ablates or patches each head in turn and measures the change of a prediction; stop iterating to cancel between two batches.
 
@@ -349,14 +390,15 @@ def sweep_heads(
     Raises:
         ConfigError: a head does not exist, there is no other run, or the sweep would take too long.
     """
-    loaded, inputs = load(model)
     _check_kind(kind)
+    model = model if kind in ABLATIONS else directed(model, direction)
+    loaded, inputs = load(model)
     model = replace(model, interventions=(), frozen=False) if unchanged else model
     n_heads = loaded.heads_by_layer
     chosen = chosen_heads(n_heads, heads)
     expected_seconds = estimate_runs(model, loaded, inputs, len(chosen), kind)
     measurement, description = resolve_metric(model, loaded, inputs, position, target, distractor, metric)
-    key = ("matters", *_cache_key(model, loaded, inputs), measurement, kind, chosen)
+    key = ("matters", *_cache_key(model, loaded, inputs), measurement, kind, chosen, direction)
     # Of a function it is not known what it depends on, so nothing of it is cached.
     if metric is None and (cached := cache.CACHE.get(key)) is not None:
         yield Progress(len(chosen), len(chosen), 0, cached)
@@ -379,6 +421,7 @@ def sweep_heads(
     result = HeadSweep(
         description, kind, baseline, change, _only(direct, chosen), remainder, tuple(each.label for each in model.interventions), n_heads, chosen,
         no_direct_reason, _only(_as_map(n_heads, estimates), chosen), no_estimate_reason, model.alignment_sentences(loaded, inputs) if other else (),
+        direction,
     )  # fmt: skip
     if metric is None:
         result = cache.CACHE.get_or_compute(key, lambda: result)
@@ -436,6 +479,7 @@ def which(
     *,
     metric: Metric | None = None,
     heads: Iterable[tuple[int, int]] | None = None,
+    direction: str = "noising",
 ) -> HeadSweep:
     """The effect of each head on a prediction: every head is ablated, or patched from the model's other run, one at a time.
 
@@ -452,13 +496,17 @@ def which(
         metric: a function that returns one number, measured instead of a token: of the logits [query_pos vocabulary] of the run, or of its
             trace if its parameter is called `trace`, which takes a recorded pass for each head.
         heads: the heads that are changed, each as (layer, head); None for all.
+        direction: of a patch, if the model's text is the clean one and its other run's the corrupted one: "noising", from the corrupted
+            run into the clean one, or "denoising", from the clean run into the corrupted one, in which everything is measured then.
 
     Raises:
         ConfigError: there is no other run to patch from, the values are not allowed, or the sweep would take too long.
         TextError: a target is not one token of the model.
         AttentionError: as for `Model.trace`.
     """
-    *_, last = sweep_heads(model, position, target, distractor, patch or ablation, metric=metric, heads=heads)
+    *_, last = sweep_heads(
+        model, position, target, distractor, patch or ablation, metric=metric, heads=heads, direction=direction
+    )
     assert last.result is not None
     return last.result
 
@@ -518,6 +566,7 @@ def attribution(
     *,
     metric: Metric | None = None,
     heads: Iterable[tuple[int, int]] | None = None,
+    direction: str = "noising",
 ) -> HeadEstimates:
     """The estimated effect of each head, by attribution patching: two forward passes and one backward pass for all heads.
 
@@ -530,12 +579,13 @@ def attribution(
         ConfigError: there is no estimate for this model, or it takes too much memory.
         TextError: a target is not one token of the model.
     """
-    loaded, inputs = load(model)
     kind = patch or ablation
     _check_kind(kind)
+    model = model if kind in ABLATIONS else directed(model, direction)
+    loaded, inputs = load(model)
     chosen = chosen_heads(loaded.heads_by_layer, heads)
     measurement, description = resolve_metric(model, loaded, inputs, position, target, distractor, metric)
-    key = ("estimates", *_cache_key(model, loaded, inputs), measurement, kind, chosen)
+    key = ("estimates", *_cache_key(model, loaded, inputs), measurement, kind, chosen, direction)
     if metric is None and (cached := cache.CACHE.get(key)) is not None:
         result: HeadEstimates = cached
         return result
@@ -547,7 +597,16 @@ def attribution(
     alignment = model.alignment_sentences(loaded, inputs) if other else ()
     baseline, estimates = estimated[0], _only(_as_map(n_heads, estimated[1]), chosen)
     result = HeadEstimates(
-        description, kind, baseline, estimates, _only(direct, chosen), n_heads, chosen, no_direct_reason, alignment
+        description,
+        kind,
+        baseline,
+        estimates,
+        _only(direct, chosen),
+        n_heads,
+        chosen,
+        no_direct_reason,
+        alignment,
+        direction,
     )
     return result if metric is not None else cache.CACHE.get_or_compute(key, lambda: result)
 

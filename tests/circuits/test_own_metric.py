@@ -182,7 +182,7 @@ def test_paths_measure_any_function_of_the_logits() -> None:
     assert [end.name for end in found.sources] == ["L0 H2", "L1 H1"]
     expected = [float(spread(patched(network, IDS, OTHER, *head)) - before) for head in heads]
     assert found.values[:, 0].tolist() == pytest.approx(expected, abs=1e-5)
-    assert [*found.frame()] == ["source", "target", "receiver", "change of spread"]
+    assert [*found.frame()] == ["source", "target", "receiver", "change of spread, noising"]
     into = circuits.paths(*traces, "key", 2, heads=heads, metric=spread)
     assert into.values.shape == (2, 4)
 
@@ -206,6 +206,38 @@ def test_metric_of_a_prompt_set_receives_the_prompt() -> None:
             np.testing.assert_allclose(ours.means(name)[head], theirs.means(name)[head], atol=1e-5)
     assert len(ours.frame()) == 2
     assert ours.clean == pytest.approx(theirs.clean, abs=1e-5)
+
+
+def test_both_directions_of_patching_are_named_and_equal_hooks() -> None:
+    network, a, b = models("Llama")
+    model, heads = circuits.patch_aligned(a, b), [(0, 2), (1, 1)]
+    for direction, (into, source) in {"noising": (IDS, OTHER), "denoising": (OTHER, IDS)}.items():
+        before = float(spread(network(torch.tensor([into])).logits[0].detach()))
+        expected = [float(spread(patched(network, into, source, *head))) - before for head in heads]
+        options: dict[str, Any] = {"metric": spread, "heads": heads, "direction": direction}
+        sweep = circuits.which(model, patch="head_output", **options)
+        assert sweep.baseline == pytest.approx(before, abs=1e-5)
+        assert [sweep.change[head] for head in heads] == pytest.approx(expected, abs=1e-5)
+        assert (
+            sweep.columns[0]
+            == f"change of spread, output (Z) from {'B' if direction == 'noising' else 'A'} ({direction})"
+        )
+        paths = circuits.paths(a.trace(), b.trace(), mode="free", **options)
+        assert paths.values[:, 0].tolist() == pytest.approx(expected, abs=1e-5)
+        assert paths.frame().columns[-1].endswith(direction)
+        at = circuits.where(model, "head_output", "all", **options)
+        assert at.values[:, 0].tolist() == pytest.approx(expected, abs=1e-5)
+        estimates = circuits.attribution(model, patch="head_output", **options)
+        np.testing.assert_allclose(estimates.estimate, sweep.estimate, atol=1e-9)
+        prompts = circuits.PromptSet.from_rows([(reference.text(IDS), reference.text(OTHER), "t11", "t27")])
+        result = circuits.over_prompts(a, prompts, **options)
+        assert [result.means(PATCH)[head] for head in heads] == pytest.approx(expected, abs=1e-5)
+        clean, corrupted = (float(spread(network(torch.tensor([ids])).logits[0].detach())) for ids in (IDS, OTHER))
+        assert (result.clean[0], result.corrupted[0]) == pytest.approx((clean, corrupted), abs=1e-5)
+        arrow = "corrupted → clean" if direction == "noising" else "clean → corrupted"
+        assert f"{PATCH} ({direction}: {arrow}), mean" in result.frame().columns
+    with pytest.raises(ConfigError, match=r"noising \(corrupted → clean\) or denoising .*; got 'back'"):
+        circuits.which(model, patch="head_output", direction="back")
 
 
 def test_errors_are_one_sentence() -> None:
