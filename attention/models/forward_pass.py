@@ -23,6 +23,7 @@ from attention.formula.scores import BLOCK_ROWS
 from attention.models import lm_head, recorder, running
 from attention.models.attention_call import Call, in_float32
 from attention.models.followed_pass import FollowedLayer, following, has_followed_layers, no_weights_error, other_map
+from attention.models.layer_sites import patched_sites
 from attention.models.loaded import LoadedModel, Site, inputs_of_site
 from attention.models.text_inputs import TextInputs
 from attention.patching.forward import PatchedForward, check, count_layers, layers_after_first, patched_layers
@@ -84,6 +85,7 @@ def run_recorded(
     with ExitStack() as stack:
         # A family that calls no recorder, and those layers of a hybrid model that call none.
         is_followed = not loaded.sites or has_followed_layers(loaded)
+        stack.enter_context(patched_sites(loaded, forward))
         follower = stack.enter_context(following(loaded, model_inputs)) if is_followed else None
         stack.enter_context(recorder.recording(on_call, weights=forward.needs_weights))
         stack.enter_context(lm_head.logits_at(positions))
@@ -118,7 +120,11 @@ def run_patched(
         n_calls += 1
         return patched_head_output(forward, loaded.layer_indices[n_calls - 1], call, loaded.sites[n_calls - 1])
 
-    with recorder.recording(on_call, weights=forward.needs_weights), lm_head.logits_at(positions):
+    with (
+        patched_sites(loaded, forward),
+        recorder.recording(on_call, weights=forward.needs_weights),
+        lm_head.logits_at(positions),
+    ):
         return running.run(loaded, model_inputs)
 
 
