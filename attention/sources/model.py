@@ -409,6 +409,8 @@ class Model(ModelOptions, Intervenable):
     def no_link_reason(self) -> str:
         """Why no link opens this source, in a sentence; empty if one does."""
         if self.handle is None:
+            if self.messages:
+                return "A link has a chat as a text with marks: give text=“[[user]] …” and spans=“chat”."
             if len(self.images) > MOST_PICTURES:
                 return f"A link names at most {MOST_PICTURES} pictures, and this input has {len(self.images)}: save the trace as a file, and open that."
             return "" if all(map(link_name, self.images)) else _PICTURE_OF_NO_FILE
