@@ -24,13 +24,13 @@ from attention import Cell, Trace, metrics, paper
 from attention.formula import names
 from attention.metrics import aggregates
 from attention.paper import page
-from attention.paper.marks import _colors_of
+from attention.paper.marks import colors_of
 from attention.pictures import charts, heatmap
 from attention.pictures.heatmap import derived_map_json
 from attention.pictures.message import to_plotly, without_outlines
 from attention.pictures.message import to_plotly as as_plotly
 from attention.pictures.mosaic import layers_json
-from attention.pictures.scales import _LOG_FLOOR, _ZERO_COLOR, LEAST_SHARE, PROBABILITY
+from attention.pictures.scales import _ZERO_COLOR, LEAST_SHARE, LOG_FLOOR, PROBABILITY
 from attention.pictures.steps_view import lab_maps
 from pages.ui.paper import PANELS
 
@@ -86,11 +86,11 @@ def test_logarithmic_colours_span_powers_of_ten_and_keep_the_numbers(draw, knobs
     assert figure.data[0].texttemplate == fixed.data[0].texttemplate
     scale, high = figure.data[0].colorscale, figure.data[0].zmax
     for share in np.linspace(0, 1, 101):
-        number = _LOG_FLOOR * (high / _LOG_FLOOR) ** share
-        [expected] = _colors_of(np.array([LEAST_SHARE + (1 - LEAST_SHARE) * share]), PROBABILITY, 0, 1)
-        [drawn] = _colors_of(np.array([number]), scale, 0, high)
+        number = LOG_FLOOR * (high / LOG_FLOOR) ** share
+        [expected] = colors_of(np.array([LEAST_SHARE + (1 - LEAST_SHARE) * share]), PROBABILITY, 0, 1)
+        [drawn] = colors_of(np.array([number]), scale, 0, high)
         assert max(abs(int(expected[i : i + 2], 16) - int(drawn[i : i + 2], 16)) for i in (1, 3, 5)) <= 1
-    small, zero = _colors_of(np.array([1e-30, 0.0]), scale, 0, high)
+    small, zero = colors_of(np.array([1e-30, 0.0]), scale, 0, high)
     assert small == scale[1][1]  # values below the floor are drawn as the floor, but 0 is not
     assert zero == _ZERO_COLOR
 
@@ -101,7 +101,7 @@ def test_logarithmic_colours_span_powers_of_ten_and_keep_the_numbers(draw, knobs
     for exponent, level in zip(bar.colorbar.tickvals[1:], (1e-4, 1e-3, 0.01, 0.1, 1), strict=True):
         assert 10**exponent == pytest.approx(level)
         bar_colour, map_colour = (
-            _colors_of(np.array([number]), colors, low, high)[0]
+            colors_of(np.array([number]), colors, low, high)[0]
             for number, colors, low, high in (
                 (exponent, bar.colorscale, bar.cmin, bar.cmax),
                 (10**exponent, scale, 0, high),
