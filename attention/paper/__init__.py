@@ -20,7 +20,7 @@ from attention.paper.web import html
 if TYPE_CHECKING:
     from attention.paper.markup import Figures
 
-__all__ = ["KINDS", "NARROWEST", "WIDEST", "HeadsFigure", "figure", "html", "picture"]
+__all__ = ["KINDS", "NARROWEST", "ONE_COLUMN", "TEXT_WIDTH", "WIDEST", "HeadsFigure", "figure", "html", "picture"]
 
 KINDS = ("png", "svg", "pdf")
 NARROWEST, WIDEST = 2, 100
@@ -66,4 +66,4 @@ def drawing() -> Iterator[None]:
 
 
 # Here, because it draws by what stands above.
-from attention.paper.heads_figure import HeadsFigure, figure  # noqa: E402
+from attention.paper.heads_figure import ONE_COLUMN, TEXT_WIDTH, HeadsFigure, figure  # noqa: E402

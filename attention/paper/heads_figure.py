@@ -83,7 +83,7 @@ def figure(
     width: float = ONE_COLUMN,
     rows: int = 0,
     columns: int = 0,
-    colors: str = "fixed",
+    colors: str = "stretched",
     cross: tuple[int, int] | None = None,
     font: str = "",
     titles: Sequence[str] = (),
@@ -98,7 +98,7 @@ def figure(
         width: in centimetres; 8.4 is one column, 17.4 the width of the text.
         rows: of the grid of panels; by default as `columns` has it.
         columns: of the grid of panels; by default as many as are 75 points wide or more.
-        colors: of a probability: "fixed", from 0 to 1; "stretched", up to the largest of all panels; or "log".
+        colors: of a probability: "stretched", from 0 to the largest of all panels, rounded up to one digit; "fixed", from 0 to 1; or "log".
         cross: a query and a key, whose row, column and cell are outlined; by default nothing is.
         font: a font family on this machine, such as "Times New Roman"; by default DejaVu Sans.
         titles: of the panels; by default "Layer 17, head 3".
@@ -123,10 +123,17 @@ def figure(
         raise PictureError(f"{rows} × {columns} places are too few for {len(heads)} heads: omit rows or columns.")
     chosen = [(each, each.layer(layer), layer, head) for each, (layer, head) in zip(traces, heads, strict=True)]
     span = scales.joined_span([scales.drawn_span(of_layer, declaration.name, head) for _, of_layer, _, head in chosen])
+    if span and declaration.kind == "probability":
+        span = span[0], _rounded_up(span[1])
     panels, largest = [], 0.0
     for i, (each, of_layer, layer, head) in enumerate(chosen):
         matrix = of_layer.matrix(declaration.name, head)
         largest = max(largest, float(matrix[matrix.isfinite()].abs().max()) if bool(matrix.isfinite().any()) else 0.0)
+        if cross is not None and not all(0 <= at < size for at, size in zip(cross, matrix.shape, strict=True)):
+            rows_, columns_ = matrix.shape
+            raise PictureError(
+                f"cross is a row and a column of {rows_} × {columns_}, from 0; got {cross}: choose one of these cells."
+            )
         cell = None if cross is None else Cell(layer, declaration.name, head, *cross)
         spec = heatmap_json(each, declaration.name, layer, head, cell, colors, span)
         axes = declaration.row_axis, declaration.column_axis
@@ -488,6 +495,12 @@ def _range_words(figure: HeadsFigure) -> str:
     first, last = (end.replace("≤ ", "").replace("≥ ", "").replace("10⁻⁴", "0.0001") for end in _ends(figure))
     beyond = "; larger numbers have the colour of the end" if figure.largest > (1 + 1e-6) * _scale(figure)[2] else ""
     return f"from {first} to {last}{', logarithmic; 0 is white' if _scale(figure)[3] else ''}{beyond}"
+
+
+def _rounded_up(value: float) -> float:
+    """A number of one digit that is as large or larger, for the end of a colour bar: 0.4 for 0.31."""
+    unit = 10.0 ** math.floor(math.log10(value)) if value > 0 else 1.0
+    return float(f"{math.ceil(value / unit - 1e-6) * unit:.6g}")
 
 
 def _number(value: float) -> str:
