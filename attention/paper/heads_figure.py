@@ -62,9 +62,10 @@ _BLANK = "·Ġ▁ "  # how a token shows the blank before it
 
 @dataclass(frozen=True)
 class _Panel:
-    """One head: its title, its marks, the labels along its axes, row by row and column by column, and whether these are tokens."""
+    """One head: its title, its layer and head in words, its marks, the labels along its axes, row by row and column by column, and whether these are tokens."""
 
     title: str
+    place: str
     spec: Spec
     labels: tuple[tuple[str, ...], tuple[str, ...]]
     axes: tuple[str, str]
@@ -139,9 +140,12 @@ def figure(
         axes = declaration.row_axis, declaration.column_axis
         rows_and_columns = _labels(of_layer, axes[0], matrix.shape[0]), _labels(of_layer, axes[1], matrix.shape[1])
         own_name = f" ({of_layer.name})" * (of_layer.name not in ("", f"layer {layer}"))
-        title = titles[i] if titles else f"Layer {layer}{own_name}" + f", head {head}" * declaration.per_head
-        panels.append(_Panel(title, spec, rows_and_columns, axes))
-    what = ("attention " if declaration.axes == MAP_AXES else "") + declaration.name.replace("_", " ")
+        place = f"Layer {layer}{own_name}" + f", head {head}" * declaration.per_head
+        panels.append(_Panel(titles[i] if titles else place, place, spec, rows_and_columns, axes))
+    words = declaration.name.split("_")
+    if declaration.axes == MAP_AXES:
+        words.insert(-1, "attention")
+    what = " ".join(words)
     across = columns or (-(-len(heads) // rows) if rows else 0)
     made = HeadsFigure(tuple(panels), what, largest, _facts(chosen, declaration, model), width, across, font)
     made.check()
@@ -201,10 +205,11 @@ class HeadsFigure:
         """The caption for LaTeX: what is shown, of which heads, model and text, the mask, the colours, and what is left out at this width."""
         with drawing():
             plan = _Plan(self, "pdf")
-        panels = [
-            f"({letter}) {panel.title}" if letter else panel.title
-            for letter, panel in zip(plan.letters, self.panels, strict=True)
+        named = [
+            panel.title if panel.title == panel.place else f"{panel.title}: {panel.place[0].lower()}{panel.place[1:]}"
+            for panel in self.panels
         ]
+        panels = [f"({letter}) {name}" if letter else name for letter, name in zip(plan.letters, named, strict=True)]
         row, column = map(axis_noun, self.panels[0].axes)
         before, after = self.facts
         sentences = [
@@ -472,8 +477,12 @@ def _draw_bar(plan: _Plan, right: float) -> float:
     page.outline(left, top, right, top + thickness, LIGHT["edge"], 0.4 * _POINT)
     left -= _GAP
     page.write(left, baseline, ends[0], _TEXT, "right")
-    if not plan.is_full:
-        page.write(left - page.width_of(ends[0], _TEXT) - _GAP, baseline, _capital(plan.figure.what), _TEXT, "right")
+    words = "" if plan.is_full else _capital(plan.figure.what)
+    left -= page.width_of(ends[0], _TEXT) + _GAP
+    if page.width_of(words, _TEXT) > left - _EDGE:  # on a line of its own, below
+        page.write(plan.page.width - _EDGE, baseline + 1.15 * _TEXT, words, _TEXT, "right")
+        return 2.2 * _TEXT
+    page.write(left, baseline, words, _TEXT, "right")
     return 1.05 * _TEXT
 
 
@@ -546,7 +555,7 @@ def _facts(chosen: Sequence[tuple[Trace, Layer, int, int]], step: Step, model: s
     traces, layers = [trace for trace, *_ in chosen], [layer.for_head(head) for _, layer, _, head in chosen]
     models = _unique([model] if model else map(_model_of, traces))
     of = f" of {' and '.join(models)}" if models else " with random projections" * traces[0].random
-    texts = _unique(_text_of(trace.tokens) for trace in traces)
+    texts = _unique(_text_of(layer.tokens, layer.key_tokens) for layer in layers)
     sentences = []
     hiding = [layer.formula.mask if layer.formula else None for layer in layers if step.masked and layer.hides_keys]
     if hiding:
@@ -593,8 +602,10 @@ def _model_of(trace: Trace) -> str:
     return in_brackets[1] if in_brackets else Path(name).name
 
 
-def _text_of(tokens: Sequence[str]) -> str:
-    """The text of some tokens in quotation marks."""
+def _text_of(tokens: Sequence[str], key_tokens: Sequence[str]) -> str:
+    """The text of some tokens in quotation marks, and that of the keys if it is another."""
+    if tuple(tokens) != tuple(key_tokens):
+        return f"{_text_of(tokens, tokens)} (queries) and {_text_of(key_tokens, key_tokens)} (keys)"
     if any_patch(tokens):
         return "a picture"
     pieces = [piece.replace("⏎", " ") for piece in _readable([*map(str, tokens)])]  # not as generated, or of a pair
