@@ -13,7 +13,6 @@ from test_paper import SVG, boxes_of_texts, rgb, shapes, streams, texts
 
 from attention import Layer, MissingError, PictureError, Trace
 from attention.base.errors import ConfigError
-from attention.comparison import HeadIndex
 from attention.formula.formula import Formula
 from attention.formula.mask import Mask
 from attention.paper import KINDS, HeadsFigure, figure
@@ -26,7 +25,7 @@ TOKENS = {
     **{f"{n} tokens": tuple(f"w{i}" for i in range(n)) for n in (1, 2, 8, 14, 30, 80)},
     "GPT-2": GPT2, "Chinese": CHINESE, "Hebrew": HEBREW, "a long token": LONG,
 }  # fmt: skip
-HEADS = [HeadIndex(0, 1), HeadIndex(1, 2)]
+HEADS = [(0, 1), (1, 2)]
 RED = LIGHT["weight"]
 
 
@@ -243,7 +242,7 @@ def test_own_font_is_used_and_inside_the_pdf() -> None:
         (HEADS, {"cross": (14, 0)}, r"from 0; got \(14, 0\)"),
     ],
 )
-def test_bad_input_is_refused_in_one_sentence(heads: list[HeadIndex], more: dict[str, object], words: str) -> None:
+def test_bad_input_is_refused_in_one_sentence(heads: list[tuple[int, int]], more: dict[str, object], words: str) -> None:
     with pytest.raises(PictureError, match=words):
         figure(heads, TRACE, **more)  # type: ignore[arg-type]
 
