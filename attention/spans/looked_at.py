@@ -18,7 +18,6 @@ from attention.base.errors import ConfigError, MissingError, check_index
 from attention.base.spans import ANSWER, Span
 from attention.base.tokens import label
 from attention.patching.intervention import Intervention
-from attention.sources.repeated_run import TransformerRun
 from attention.spans.span_table import REST, SINK, Groups, has_tokens
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attention.sources.model import Model
+    from attention.sources.repeated_run import TransformerRun
     from attention.trace.model_run import ModelRun
     from attention.trace.trace import Trace
 
@@ -376,6 +376,8 @@ def _run_of(trace: Trace) -> TransformerRun:
 
 
 def _checked(run: ModelRun | None) -> TransformerRun:
+    from attention.sources.repeated_run import TransformerRun  # imports torch
+
     if not isinstance(run, TransformerRun):
         raise MissingError(
             "Hiding a span runs the model again, and this trace has none of transformers behind it: trace a Model, or leave hide= out."
