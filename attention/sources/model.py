@@ -342,11 +342,18 @@ class Model(ModelOptions, Intervenable):
         other_inputs = other._texts(loaded, []).inputs
         other_lengths = [ids.shape[-1] for ids in other_inputs.values()]
         is_aligned = self.align and lengths != other_lengths
+
+        def unmatched() -> str:
+            return repeated_run.unmatched_words(loaded, inputs, other_inputs)
+
         if is_aligned:
-            repeated_run.check_alignment(lengths, other_lengths, with_weights)
+            repeated_run.check_alignment(lengths, other_lengths, with_weights, unmatched)
         else:
             check_lengths(
-                lengths, other_lengths, lambda: forward_pass.match_length(loaded, other.text, self.text, lengths[0])
+                lengths,
+                other_lengths,
+                lambda: forward_pass.match_length(loaded, other.text, self.text, lengths[0]),
+                unmatched,
             )
         return other, other_inputs, is_aligned
 
