@@ -204,6 +204,26 @@ class Model(ModelOptions, Intervenable):
         with loaded.lock.hold():  # one trace of a model at a time, since several may not fit into memory
             return self._trace(loaded, texts, forward, notes)
 
+    def run_with_hooks(self, hooks: Mapping[str, Callable[[Tensor], Tensor | None]]) -> Tensor:
+        """The logits [query_pos vocabulary] of a run in which your functions read and replace steps by their names; nothing is recorded.
+
+        Names are `layers.3.weights`, and `query`, `key` and `value` [head pos width] as they enter the product, `head_output`
+        [head query_pos d_v], `mlp_output` and `resid_post` [query_pos d_model], the residual stream after the layer. `weights`
+        [head query_pos key_pos] are those of the family's eager attention. Those of TransformerLens work as well: `blocks.3.attn.hook_pattern`.
+        A function that returns None leaves its tensor as it is. The interventions of the model come before. The run is differentiable with
+        respect to what a function returns, as in `pattern.requires_grad_()`; weights of the model get no gradient.
+
+        Args:
+            hooks: a function for each name.
+
+        Raises:
+            ConfigError: there is no such step, or a function returns a tensor of another shape.
+        """
+        from attention.models.run_hooks import run_with_hooks
+
+        loaded, inputs = self.load_inputs()
+        return run_with_hooks(loaded, inputs, self.patched_forward(loaded, inputs), hooks)
+
     def prepare(self) -> None:
         """Loads the model and generates its tokens, and those of the unchanged model; other requests can run between two tokens."""
         self._texts(self.load(), [])
