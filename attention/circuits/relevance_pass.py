@@ -372,7 +372,7 @@ def _scale_gradient(x: Tensor, output: Tensor, factor: Tensor | float) -> Tensor
 
 
 def _hook_gradient(tensor: Tensor, receive: Callable[[Tensor], None]) -> None:
-    tensor.register_hook(receive)  # type: ignore[no-untyped-call]  # torch has no annotation
+    tensor.register_hook(receive)
 
 
 @cache

@@ -165,6 +165,7 @@ class Formula:
     def with_config(self, config: AttentionConfig | Override, d_k: int) -> Formula:
         """The formula with the values of `config` for the knobs after the scores; padding stays hidden."""
         if isinstance(config, Override):
+            # An override is of the map that is drawn, also of heads that an intervention gave another formula.
             heads = tuple((head, formula.with_config(config, d_k)) for head, formula in self.heads)
             return replace(self, **self.overridden_fields(config), heads=heads)
         real = None if self.mask is None else self.mask.real

@@ -465,7 +465,7 @@ class Model(ModelOptions, Intervenable):
         """The matrices of every head of the model, whatever its input and interventions.
 
         Raises:
-            ModelError: the attention of its family cannot be recorded.
+            MissingError: the attention of its family cannot be recorded.
         """
         from attention.models.model_matrices import ModelMatrices
 
