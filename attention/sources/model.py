@@ -190,8 +190,12 @@ class Model(ModelOptions, Intervenable):
             read = model_input.message_options(handle, messages)
         return cls(handle.name, handle=handle, **{**options, **read})
 
-    def trace(self) -> Trace:
+    def trace(self, requires_grad: bool = False) -> Trace:
         """One layer for each attention module of the model: the encoder's, the decoder's, then cross-attention.
+
+        Args:
+            requires_grad: whether queries, keys, values and all steps after them can be differentiated with respect to `trace.embeddings`,
+                which takes a second pass: `layer.weights[h, q, k].backward()`. The weights of the model get no gradient.
 
         Raises:
             ModelError: the model does not exist, or cannot be loaded or recorded.
@@ -201,8 +205,18 @@ class Model(ModelOptions, Intervenable):
         loaded, notes = self.load(), list[str]()
         texts = self._texts(loaded, notes)
         forward = self.patched_forward(loaded, texts.inputs)
+        if requires_grad and (self.interventions or self.words or self.special != "show"):
+            raise ConfigError(
+                "requires_grad=True is for a run without interventions, by the model's own tokens: leave out interventions, words and special, "
+                "or use run_with_hooks."
+            )
         with loaded.lock.hold():  # one trace of a model at a time, since several may not fit into memory
-            return self._trace(loaded, texts, forward, notes)
+            trace = self._trace(loaded, texts, forward, notes)
+            if not requires_grad:
+                return trace
+            from attention.models.step_gradients import with_gradients
+
+            return with_gradients(loaded, texts.inputs, trace)
 
     def run_with_hooks(self, hooks: Mapping[str, Callable[[Tensor], Tensor | None]]) -> Tensor:
         """The logits [query_pos vocabulary] of a run in which your functions read and replace steps by their names; nothing is recorded.

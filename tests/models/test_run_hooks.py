@@ -94,6 +94,33 @@ def test_gradients_reach_what_a_hook_returns() -> None:
     assert all(parameter.requires_grad for parameter in network.parameters())
 
 
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("name", [*reference.MODELS])
+def test_steps_of_a_trace_have_the_gradients_of_the_models_own_weights(name: str, implementation: str) -> None:
+    network, model = models(name, implementation)
+    plain, trace = model.trace(), model.trace(requires_grad=True)
+    assert trace.embeddings is not None
+    for layer, expected in zip(trace.layers, plain.layers, strict=True):
+        torch.testing.assert_close(layer.weights.detach(), expected.weights, rtol=0, atol=1e-6)
+        assert layer.weights.requires_grad
+        assert not expected.weights.requires_grad
+    assert plain.embeddings is None
+    trace.layers[2].weights[1, 6, 3].backward()
+    # The same by the model itself, from its own embeddings.
+    network.set_attn_implementation("eager")
+    embeddings = network.get_input_embeddings()(torch.tensor([IDS])).detach().requires_grad_()
+    network(inputs_embeds=embeddings, output_attentions=True).attentions[2][0, 1, 6, 3].backward()
+    assert embeddings.grad is not None
+    assert embeddings.grad.abs().max() > 1e-6
+    torch.testing.assert_close(trace.embeddings.grad, embeddings.grad[0], rtol=1e-3, atol=1e-6)
+    scores = trace.layers[1]["scores"]
+    (of_query,) = torch.autograd.grad(scores[0, 5, 2], trace.layers[1]["query"], retain_graph=True)
+    keys = plain.layers[1]["key"]
+    torch.testing.assert_close(of_query[0, 5], keys[0, 2], rtol=1e-5, atol=1e-6)
+    with pytest.raises(ConfigError, match="run without interventions"):
+        replace(model, interventions=(Intervention(0, 0, "zero"),)).trace(requires_grad=True)
+
+
 def test_bad_hooks_get_one_sentence() -> None:
     _, model = models("Llama")
     for name, hook, message in (
