@@ -222,7 +222,7 @@ class Model(ModelOptions, Intervenable):
         """The logits [query_pos vocabulary] of a run in which your functions read and replace steps by their names; nothing is recorded.
 
         Names are `layers.3.weights`, and `query`, `key` and `value` [head pos width] as they enter the product, `head_output`
-        [head query_pos d_v], `mlp_output` and `resid_post` [query_pos d_model], the residual stream after the layer. `weights`
+        [head query_pos d_v], "mlp_output" and "resid_post" [query_pos d_model], the residual stream after the layer. `weights`
         [head query_pos key_pos] are those of the family's eager attention. Those of TransformerLens work as well: `blocks.3.attn.hook_pattern`.
         A function that returns None leaves its tensor as it is. The interventions of the model come before. The run is differentiable with
         respect to what a function returns, as in `pattern.requires_grad_()`; weights of the model get no gradient.
