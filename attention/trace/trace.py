@@ -84,6 +84,7 @@ class Trace(ModelTensors, Displayed):
         predictions: the model's predictions at the requested positions.
         no_prediction_reason: a sentence, if the model predicts no tokens; otherwise empty.
         vectors: the last hidden states of a model that predicts no tokens, [query_pos d_model].
+        embeddings: those of the tokens [query_pos d_model], the leaf of gradients; None unless the trace was made with requires_grad=True.
         input_tokens: the tokens that the model reads and predicts in: subword pieces, with special tokens.
         continuation: the tokens with which the model continues, if the text is shown without them.
         changes: a sentence for each intervention inside the model; empty without interventions.
@@ -105,6 +106,7 @@ class Trace(ModelTensors, Displayed):
     predictions: tuple[Prediction, ...] = ()
     no_prediction_reason: str = ""
     vectors: Tensor | None = None
+    embeddings: Tensor | None = None
     input_tokens: tuple[str, ...] = ()
     continuation: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
