@@ -16,8 +16,8 @@ from attention.base.errors import PictureError
 from attention.paper import markup
 from attention.paper.markup import parse_color
 from attention.paper.page import INK, Align
-from attention.pictures.downsample import pool_blocks
 from attention.pictures.look import text_color_on
+from attention.trace.large_map import pool_blocks
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

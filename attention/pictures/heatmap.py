@@ -15,7 +15,15 @@ import numpy as np
 from attention.explanation.derived import DerivedMap
 from attention.formula.names import OUTPUT, WEIGHTS, Cell
 from attention.formula.steps import Step, find_step
-from attention.pictures.drawing import MAX_SIDE_WITH_NUMBERS, Drawn, build_map, describe_blind_queries, hidden_cells
+from attention.pictures.drawing import (
+    MAX_SIDE_WITH_NUMBERS,
+    Drawn,
+    build_map,
+    describe_blind_queries,
+    head_map,
+    hidden_cells,
+    hidden_map,
+)
 from attention.pictures.layout import AXIS_TITLES, map_layout
 from attention.pictures.look import LIGHT
 from attention.pictures.marks import HIDDEN_COLOR, Mark, Panel, Spec, cells, draw, note, outline
@@ -52,16 +60,16 @@ def heatmap_json(
         ConfigError: `colors` is not one of `COLORS`.
     """
     declaration = find_step(step)
-    matrix = trace.layer(layer).matrix(step, head)
+    matrix = head_map(trace.layer(layer), step, head)
     rows, columns = matrix.shape
-    panel, hidden = Panel(head, 0, 0, rows, columns), hidden_cells(trace, declaration, layer, head)
+    panel, hidden = Panel(head, 0, 0, rows, columns), hidden_map(trace, declaration, layer, head)
     row, column = chosen_position(declaration, chosen)
-    sees_none = [False] * rows if hidden is None else [bool(row.all()) for row in hidden]
     has_sums = declaration.kind == "probability" and rows <= MAX_SIDE_WITH_NUMBERS
-    sums = _row_sums(matrix.sum(dim=-1).tolist(), sees_none) if has_sums else []
+    sees_none = [bool(row.all()) for row in np.asarray(hidden)] if has_sums and hidden is not None else [False] * rows
+    sums = _row_sums(trace.layer(layer).matrix(step, head).sum(dim=-1).tolist(), sees_none) if has_sums else []
     drawn = Drawn(trace, declaration, layer, [panel], colors, span=span)
     outlines = cell_outlines(rows, columns, row, column)
-    figure = build_map(drawn, matrix.numpy(), hidden, *outlines, *sums, numbers=True)
+    figure = build_map(drawn, matrix, hidden, *outlines, *sums, numbers=True)
     if has_sums:
         figure["layout"]["margin"]["r"] = 40 if any(sees_none) else 32
     return with_chosen_cell(figure, row, column)
