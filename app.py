@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from math import prod
 
 import streamlit as st
 
@@ -37,7 +38,7 @@ def maps() -> None:
     current = page.for_fragment()
     view, colors, pair = map(knob_state.current_value, ("view", "colors", PAIR.key))
     figures = lab_maps(current.trace, current.cell, view, colors, current.over_picture, pair)
-    steps = overview_steps(tuple(step.name for step in current.layer.steps))
+    steps = overview_steps(tuple(step.name for step in current.layer.steps), current.layer.keeps_maps)
     around = current.around(steps=True, line=True, overview=steps, follow=True)
     screen = explore.screen(current.trace, current.cell, type(current.source).__name__, around.live)
     screen["maskable"] = not knob_state.is_locked() and "mask" in {control["name"] for control in around.controls}
@@ -84,7 +85,7 @@ else:
     st.markdown(f"## All numbers of `{cell.step}`")
     show.table(
         lambda: tables.frame(page.trace, cell.step, cell.layer, cell.head),
-        page.layer.matrix(cell.step, cell.head).numel(),
+        prod(page.layer.shape(cell.step)[-2:]),
         f"{cell.step}.csv",
     )
     page.end()

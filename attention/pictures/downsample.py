@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_OVERVIEW = 64  # rows or columns of the overview beside a part of a map
 MAX_SENT_BLOCKS = 8_192  # per pooled map: 40 kB with their offsets
 
 
@@ -25,7 +26,7 @@ def pool_for_screen(
     """Returns a map of one matrix pooled to block maxima where it has more than `MAX_SIDE` rows or columns.
 
     ``layout.meta["blocks"]`` then has the size of the blocks and where they begin; ``layout.meta["offsets"]`` has the offset of
-    each number in its block. Other figures, {"data": …, "layout": …} as JSON, are returned unchanged.
+    each number in its block, and beside a part ``layout.meta["overview"]`` the largest numbers of the whole map. Other figures, {"data": …, "layout": …} as JSON, are returned unchanged.
 
     Args:
         figure: a map of `heatmap`, as JSON.
@@ -63,6 +64,11 @@ def pool_for_screen(
     meta: Meta = layout["meta"].copy()
     sent_window = [top, top + rows, left, left + columns]
     meta["blocks"] = {"down": down, "across": across, "top": top, "left": left, "window": sent_window}
+    if (rows, columns) != matrix.shape:
+        whole = maxima_of(
+            matrix, np.s_[0 : matrix.shape[0], 0 : matrix.shape[1]], *(-(-n // _OVERVIEW) for n in matrix.shape)
+        )
+        meta["overview"] = _gaps(whole.numbers)
     title = layout["title"]
     if down * across > 1:
         meta["offsets"] = maxima.offsets

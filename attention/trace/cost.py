@@ -9,6 +9,7 @@ from attention.formula.config import HeadSizes
 from attention.formula.scores import BLOCK_ROWS
 
 MAX_TANHS = 2**28  # a few seconds of one core
+MOST_KEPT_CELLS = 2**23  # of one query × key matrix: 2,896 × 2,896 numbers take 32 MB; larger ones are read row by row
 ALLOW_MORE = "or allow more (in Python max_bytes; LAB_MAX_TRACE_MB for a server)"
 _DOUBLE = 8  # bytes; products are summed in double precision
 

@@ -37,6 +37,7 @@ from attention.formula.steps import (
     meant_by,
     our_name,
 )
+from attention.trace.cost import MOST_KEPT_CELLS
 from attention.trace.stats import HeadSurvey, StepStats, Top
 
 if TYPE_CHECKING:
@@ -107,8 +108,6 @@ class _Attributes:
     bias_table = _TensorOf()
 
 
-_MOST_KEPT_CELLS = 2**23
-"""Of one query × key matrix: 2,896 × 2,896 numbers take 32 MB."""
 _ATTENTION = "attention"
 """The `Layer.mixer` of a layer with attention."""
 
@@ -381,7 +380,7 @@ class Layer(_Attributes, Displayed):
     @property
     def keeps_maps(self) -> bool:
         """Whether a query × key matrix of one head is small enough to be kept; others are read by `row`, `top`, `blocks` and `block_maxima`."""
-        return self.sizes.get("query_pos", 0) * self.sizes.get("key_pos", 0) <= _MOST_KEPT_CELLS
+        return self.sizes.get("query_pos", 0) * self.sizes.get("key_pos", 0) <= MOST_KEPT_CELLS
 
     # -- the numbers --------------------------------------------------------------------------
 

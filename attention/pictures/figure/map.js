@@ -1,6 +1,7 @@
 // Draws one map: its theme, its texts, and the part that is visible at the current zoom.
 
 import { MOST_CELLS } from "./pooling.js";
+import { drawOverview } from "./brush.js";
 import { colorNumbers, repaint, setText } from "./cells.js";
 import { gridTraces, showShares } from "./picture_grid.js";
 import { css, lookOf } from "./screen_look.js";
@@ -292,6 +293,7 @@ function writeFullColor(element, { annotations = [] }) {
 export async function paint(state, picture) {
   await paintPlot(state, picture);
   if (picture.meta.grid) showShares(picture, picture.layerOf(state));
+  drawOverview(state, picture);
 }
 
 async function paintPlot(state, picture) {
