@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from conftest import ROOT
 
-from attention import Layer, MissingError
+from attention import Layer, MissingError, Model, metrics
 from attention.explanation.explanation import explain
 from attention.formula.formula import Formula
 from attention.formula.mask import Mask
@@ -149,3 +150,28 @@ def test_a_number_is_explained_from_its_row_alone(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Layer, "_compute", refuse)
     explained = explain(trace, "weights", head=1, q=500, k=7)
     assert (explained.short, explained.words) == (expected.short, expected.words)
+
+
+@pytest.mark.long  # a pass of 2,048 tokens through a real model
+@pytest.mark.skipif(not (ROOT / "models" / "SmolLM2-135M-Instruct").is_dir(), reason="run make models ALL=1")
+def test_rows_of_a_real_model_are_those_of_plain_torch(never_kept: None) -> None:
+    trace = Model("SmolLM2-135M-Instruct", " ".join(f"the {word} and" for word in range(500))).trace()
+    n = len(trace.tokens)
+    assert n == 2048
+    for index, head in ((0, 0), (18, 6)):
+        layer = trace.layers[index]
+        query, key = layer["query"][head].double(), layer["key"][head // 3].double()
+        scores = (query @ key.T / 8).masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf)
+        weights = torch.softmax(scores, dim=-1)
+        for at in (0, 1000, n - 1):
+            torch.testing.assert_close(layer.row(head, at).double(), weights[at], rtol=0, atol=1e-6)
+            top = layer.top(head, at, 5)
+            torch.testing.assert_close(
+                top.values.double(), weights[at].sort(descending=True).values[:5], rtol=0, atol=1e-6
+            )
+        maxima = layer.block_maxima(head)
+        assert maxima.down == maxima.across == 8
+        np.testing.assert_allclose(maxima.numbers, pool_blocks(weights.numpy(), 8, 8), rtol=0, atol=1e-6)
+        np.testing.assert_allclose(weights.numpy()[maxima.places], maxima.numbers, rtol=0, atol=1e-6)
+    shares = metrics.sinks(replace(trace, layers=(layer,)))
+    assert shares["first_token"][head] == pytest.approx(float(weights[:, 0].mean()), abs=1e-6)
