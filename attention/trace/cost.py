@@ -52,7 +52,8 @@ class Cost:
     def nbytes(self) -> int:
         """Bytes of all cached tensors of the layer, plus the largest temporary allocation."""
         n_heads, d_k, d_v = self.sizes
-        queries, keys, cells = n_heads * self.n_queries, self.kv_heads * self.n_keys, self.n_queries * self.n_keys
+        queries, keys = n_heads * self.n_queries, self.kv_heads * self.n_keys
+        cells = min(self.n_queries * self.n_keys, MOST_KEPT_CELLS)  # larger maps are not kept
         weights, shared_weights = (heads * self.d_model * self.projected for heads in (n_heads, self.kv_heads))
         steps = (self.inputs + self.projected) * self.n_queries + self.memory * self.n_keys  # with the output
         numbers = steps * self.d_model + (weights + shared_weights) * (d_k + d_v)
