@@ -129,8 +129,8 @@ def test_the_overview_of_a_large_map_moves_what_its_neighbours_show_too(open_pag
     weights = overviews.nth(1)
     weights.scroll_into_view_if_needed()
     expect(weights).to_have_attribute("aria-label", "Overview of weights. Shown: all of 300 by 300.")
-    # Its pixels are block maxima of the matrix that Python has: 100 × 100 blocks of 3 × 3.
-    assert weights.locator("canvas").evaluate("canvas => [canvas.width, canvas.height]") == [100, 100]
+    # Its pixels are block maxima of the matrix that Python has: 75 × 75 blocks of 4 × 4.
+    assert weights.locator("canvas").evaluate("canvas => [canvas.width, canvas.height]") == [75, 75]
     box = weights.bounding_box()
     assert box is not None
     # A drag draws the shown part.
