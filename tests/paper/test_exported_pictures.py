@@ -29,14 +29,14 @@ from attention.pictures import charts, heatmap
 from attention.pictures.heatmap import derived_map_json
 from attention.pictures.message import to_plotly, without_outlines
 from attention.pictures.message import to_plotly as as_plotly
-from attention.pictures.mosaic import layers_json
+from attention.pictures.mosaic import HeadOrder, layers_json
 from attention.pictures.scales import _LOG_FLOOR, _ZERO_COLOR, LEAST_SHARE, PROBABILITY
 from attention.pictures.steps_view import lab_maps
 from pages.ui.paper import PANELS
 
 
 @pytest.mark.long  # draws every picture twice
-def test_every_picture_equals_the_library_and_is_reproducible(client: TestClient, trace: Trace) -> None:  # noqa: F811
+def test_every_picture_equals_the_library_and_is_reproducible(client: TestClient, trace: Trace) -> None:  # noqa: F811  # a fixture
     single = as_plotly(heatmap.heatmap_json(trace, "weights", 0, 1, CELL, "stretched"))
     all_maps = list(map(as_plotly, lab_maps(trace, CELL, "factors", "stretched")))
     files: dict[str, str | bytes] = {"weights.html": paper.html([single]), "maps.html": paper.html(all_maps)}
@@ -45,7 +45,7 @@ def test_every_picture_equals_the_library_and_is_reproducible(client: TestClient
     check_files(client, files, PANELS.exports)
 
 
-def test_picture_has_the_width_and_style_of_its_address(client: TestClient, trace: Trace) -> None:  # noqa: F811
+def test_picture_has_the_width_and_style_of_its_address(client: TestClient, trace: Trace) -> None:  # noqa: F811  # a fixture
     state = STATE | {"width": "8", "titles": "false", "cross": "false"}
     bare = without_outlines(as_plotly(heatmap.heatmap_json(trace, "scores", 0, 1, Cell(0, "scores", 1, 2, 1))))
     assert client.get("/export/scores.svg", params=state).content == paper.picture([bare], "svg", 8.0, False)
@@ -58,7 +58,7 @@ def test_picture_has_the_width_and_style_of_its_address(client: TestClient, trac
     )
 
 
-def test_cell_outside_a_step_becomes_its_last_cell(client: TestClient, trace: Trace) -> None:  # noqa: F811
+def test_cell_outside_a_step_becomes_its_last_cell(client: TestClient, trace: Trace) -> None:  # noqa: F811  # a fixture
     state = STATE | {"heads": "1", "head": "0", "step": "query", "q": "5", "k": "60"}
     answer = client.get("/export/weights.svg", params=state)
     assert 'filename="weights-L0-H0-q5-k5.svg"' in answer.headers["content-disposition"]
@@ -67,7 +67,7 @@ def test_cell_outside_a_step_becomes_its_last_cell(client: TestClient, trace: Tr
 def test_heads_figure_is_saved_as_a_picture() -> None:
     sample = trace_of_seeds()
     table = metrics.of(sample)
-    mosaic = layers_json(sample, "weights", order=table.sorted_by("self"), by="self")
+    mosaic = layers_json(sample, "weights", order=HeadOrder(dict.fromkeys(table.sorted_by("self"), 0.5), "self"))
     chart = charts.head_scatter_json(table, "previous", "self", (0, 1))
     rollout = derived_map_json(sample, aggregates.find_aggregate("rollout"), Cell(2, "weights", 0, 0, 0))
     for figure, words in ((mosaic, ("L0 H0", "L2 H3")), (chart, ("previous", "L2")), (rollout, ("rollout", "owl"))):
