@@ -74,7 +74,7 @@ def scaling_overflows(layer: LayerView, formula: Formula) -> bool:
     divisor, temperature = formula.divisor or 1.0, formula.temperature
     if temperature == 0 or divisor * temperature >= 1:
         return False  # dividing by at least 1 cannot overflow
-    if layer.materialize_all_heads or not layer.has(QUERY):
+    if (layer.materialize_all_heads and layer.keeps_maps) or not layer.has(QUERY):
         scores = layer[SCORES]
     else:  # Cauchy-Schwarz: no score is larger than the product of the norms of its query and key
         scores = (layer[QUERY].norm(dim=-1).amax() * layer[KEY].norm(dim=-1).amax()).flatten()

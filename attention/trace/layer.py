@@ -385,6 +385,10 @@ class Layer(_Attributes, Displayed):
         """Whether a query × key matrix of one head is small enough to be kept; others are read by `row`, `top`, `blocks` and `block_maxima`."""
         return self.sizes.get("query_pos", 0) * self.sizes.get("key_pos", 0) <= MOST_KEPT_CELLS
 
+    @property
+    def _computes_all_heads(self) -> bool:
+        return self.materialize_all_heads and self.keeps_maps
+
     # -- the numbers --------------------------------------------------------------------------
 
     def matrix(self, name: str, head: int = 0) -> Tensor:
@@ -404,7 +408,7 @@ class Layer(_Attributes, Displayed):
             return self._tensor(name)
         check_index("heads", head, self.n_heads)
         is_by_head = axes == MAP_AXES or name == HEAD_OUTPUT
-        if name in self.available or self.materialize_all_heads or not is_by_head:
+        if name in self.available or self._computes_all_heads or not is_by_head:
             return self._tensor(name)[head // (self.n_heads // self.sizes[axes[0]])]
         return self._compute(name, head)
 
@@ -418,7 +422,7 @@ class Layer(_Attributes, Displayed):
             return self.parent.row(head, query, name)
         name = self._check(name)
         check_index(f"rows of {name}", query, self.shape(name)[-2])
-        if name in self.available or self.materialize_all_heads or DECLARED[name].axes != MAP_AXES:
+        if name in self.available or self._computes_all_heads or DECLARED[name].axes != MAP_AXES:
             return self.matrix(name, head)[query]
         check_index("heads", head, self.n_heads)
         return self.blocks(name, heads=slice(head, head + 1), rows=slice(query, query + 1))[0][0, 0]
@@ -470,7 +474,7 @@ class Layer(_Attributes, Displayed):
         """
         name = self._check(name)
         step = find_step(name)
-        if self.materialize_all_heads or name in self.available or step.axes != MAP_AXES:
+        if self._computes_all_heads or name in self.available or step.axes != MAP_AXES:
             if head is not None:
                 return StepStats.of(step, self.matrix(name, head))
             return self._cached(("facts", name), step, lambda: StepStats.of(step, self._tensor(name)))
@@ -568,21 +572,13 @@ class Layer(_Attributes, Displayed):
             knobs = getattr(self.formula, name)
             return cache.memoize(self.uid, (name, head), knobs, lambda: compute.compute_step(self, name, head))
         step = find_step(name)
-        if name == HEAD_OUTPUT and not self.materialize_all_heads:
-            heads = range(self.n_heads)
-            return (
-                torch.stack([self._survey(each).head_output for each in heads])
-                if head is None
-                else self._survey(head).head_output
-            )
+        if name == HEAD_OUTPUT and not self._computes_all_heads:
+            outputs = [self._survey(each).head_output for each in (range(self.n_heads) if head is None else [head])]
+            return torch.stack(outputs) if head is None else outputs[0]
         if step.axes == MAP_AXES and not self.keeps_maps:
-            of, bands = (
-                slice(None) if head is None else slice(head, head + 1),
-                range(0, self.sizes["query_pos"], BLOCK_ROWS),
-            )
-            tensor = torch.cat(
-                [self.blocks(name, heads=of, rows=slice(start, start + BLOCK_ROWS))[0] for start in bands], dim=1
-            )
+            heads = slice(None) if head is None else slice(head, head + 1)
+            bands = [slice(start, start + BLOCK_ROWS) for start in range(0, self.sizes["query_pos"], BLOCK_ROWS)]
+            tensor = torch.cat([self.blocks(name, heads=heads, rows=rows)[0] for rows in bands], dim=1)
             return tensor if head is None else tensor[0]
         return self._cached((name, head), step, lambda: compute.compute_step(self, name, head))
 

@@ -87,7 +87,7 @@ def test_top_keys_are_in_the_order_of_their_weights_and_of_the_text(never_kept: 
     top = layer.top(0, 5, 4)
     assert top.keys.tolist() == [0, 1, 2, 3]
     assert top.values.tolist() == pytest.approx([1 / 6] * 4)
-    layer = in_rows(layer_of(64))
+    layer = layer_of(64)  # as a user makes it
     row = layer.row(1, 63)
     top = layer.top(1, 63, 100)
     assert sorted(top.keys.tolist()) == list(range(64))
