@@ -261,7 +261,7 @@ def softmax_curve(curve: pd.DataFrame) -> Spec:
         f"the number, up to {top:.4f}."
     )
     return draw(
-        frame("softmax", facts, alt, axis("number"), axis("its share")),
+        frame("softmax", facts, alt, axis("number", (low, high)), axis("its share", (0, 1.05 * top))),
         joined(x, shares, "number %{x:.1f}<br>share <b>%{y:.9g}</b>", width=3),
     )
 

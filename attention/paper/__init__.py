@@ -9,17 +9,18 @@ so a picture and the screen cannot disagree:
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from attention.base.errors import PictureError
-from attention.paper.markup import plain
+from attention.paper.markup import plain, specs_of
 from attention.paper.web import html
 
 if TYPE_CHECKING:
-    import plotly.graph_objects as go
+    from attention.paper.markup import Figures
 
-__all__ = ["KINDS", "NARROWEST", "WIDEST", "html", "picture"]
+__all__ = ["KINDS", "NARROWEST", "ONE_COLUMN", "TEXT_WIDTH", "WIDEST", "HeadsFigure", "figure", "html", "picture"]
 
 KINDS = ("png", "svg", "pdf")
 NARROWEST, WIDEST = 2, 100
@@ -28,7 +29,7 @@ NARROWEST, WIDEST = 2, 100
 _LOCK = threading.Lock()  # matplotlib's settings and fonts are shared by all threads
 
 
-def picture(figures: go.Figure | Sequence[go.Figure], kind: str, width: float = 16.0, title: bool = True) -> bytes:
+def picture(figures: Figures, kind: str, width: float = 16.0, title: bool = True) -> bytes:
     """One figure of `attention.pictures`, or several side by side, as a file for a paper, exactly `width` centimetres wide.
 
     The text is 8 points high from 7 to 30 cm per figure and scales with the picture outside this range. A PNG has 300
@@ -36,21 +37,33 @@ def picture(figures: go.Figure | Sequence[go.Figure], kind: str, width: float = 
     maxima, which the picture states. The same figures always give the same bytes.
 
     Raises:
-        PictureError: an unknown kind, a width out of range, or a figure with unsupported content.
+        PictureError: an unknown kind, a width out of range, a figure that is not ours, or one whose axis cannot be drawn.
     """
     if kind not in KINDS:
         raise PictureError(f"A picture is {', '.join(KINDS[:-1])} or {KINDS[-1]}; got {kind!r}: choose one of these.")
     if not NARROWEST <= width <= WIDEST:
         limits = f"{NARROWEST} to {WIDEST} cm"
         raise PictureError(f"A picture is {limits} wide; got {width:g} cm: choose a width in this range.")
-    figures = list(figures) if isinstance(figures, Sequence) else [figures]
+    with drawing():
+        from attention.paper.page_layout import lay_out
+
+        specs = specs_of(figures)
+        page = lay_out(specs, width, kind, title)
+        names = " · ".join(plain(spec["layout"]["title"]["text"]) for spec in specs)
+        return page.render(names, " ".join(spec["layout"]["meta"]["alt"] for spec in specs))
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """A context in which a picture is drawn with our settings of matplotlib, one at a time."""
     with _LOCK:
         import matplotlib as mpl
 
         from attention.paper.page import SETTINGS
-        from attention.paper.page_layout import lay_out
 
         with mpl.rc_context(SETTINGS):
-            page = lay_out(figures, width, kind, title)
-            names = " · ".join(plain(figure.layout.title.text) for figure in figures)
-            return page.render(names, " ".join((figure.layout.meta or {}).get("alt", "") for figure in figures))
+            yield
+
+
+# Here, because it draws by what stands above.
+from attention.paper.heads_figure import ONE_COLUMN, TEXT_WIDTH, HeadsFigure, figure  # noqa: E402

@@ -14,18 +14,17 @@ import numpy as np
 
 from attention.base.errors import PictureError
 from attention.paper import markup
-from attention.paper.markup import parse_color
-from attention.paper.page import INK, Align
-from attention.pictures.look import text_color_on
+from attention.pictures.look import LIGHT, text_color_on
+from attention.pictures.marks import Mark, Spec
 from attention.trace.large_map import pool_blocks
 
 if TYPE_CHECKING:
-    import plotly.graph_objects as go
     from numpy import uint8
     from numpy.typing import NDArray
 
-    from attention.paper.page import Page
+    from attention.paper.page import Align, Page
 
+INK = LIGHT["ink"]
 _MAX_CELLS_PER_SIDE = 256  # along one side of a matrix
 _MAX_CELLS = 4 * _MAX_CELLS_PER_SIDE**2  # in one picture: a PDF reader still opens this many at once
 LINE = 1.22  # the distance between baselines, in font sizes
@@ -34,10 +33,8 @@ _SMALLEST_NOTE = 5  # pixels: notes that would still overlap at this size are le
 _SMALLEST_NUMBER = 6.5  # pixels (4.9 points): numbers in cells are left out rather than drawn smaller
 _SWATCH = 9  # pixels: the side of a legend's coloured square
 _SLICES = 128
-_MAX_POWER = 300  # of ten, on an axis: a float has hardly more
 _PAD = 2  # pixels beside a note that has a ground
 _NO_BREAK = "\xa0"  # a space that does not break lines
-_SOURCE = re.compile("data:image/(png|jpeg);base64,(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -105,30 +102,30 @@ class Axis:
         return float(self.at(value))
 
 
-def read_axis(figure: go.Figure, letter: str) -> Axis:
+def read_axis(figure: Spec, letter: str) -> Axis:
     """The axis "x" or "y" of a figure.
 
     Raises:
         PictureError: it has no range that can be drawn.
     """
-    settings = figure.layout[f"{letter}axis"]
-    base = figure.layout.font.size or 12
-    log = settings.type == "log"
-    start, end = settings.range or _range(figure, letter, log)
-    if not _can_be_drawn(start, end, log):
+    settings = figure["layout"][f"{letter}axis"]
+    base = figure["layout"]["font"]["size"]
+    log = settings.get("type") == "log"
+    start, end = settings["range"]
+    if not 0 < abs(end - start) < math.inf:
         raise PictureError(
-            f"An axis of a picture runs between two different finite numbers, on a log axis from 1e-{_MAX_POWER} to 1e{_MAX_POWER}; "
-            f"got {start} to {end} for {'the powers of ten of ' * log}{letter}: give the traces such numbers, or save this figure as HTML instead."
+            f"An axis of a picture runs between two different finite numbers; got {start} to {end} for {letter}: "
+            "give the traces such numbers, or save this figure as HTML instead."
         )
-    values, texts = ([], []) if settings.showticklabels is False else (settings.tickvals, settings.ticktext)
-    if values is None:
-        values, texts = _round_numbers(min(start, end), max(start, end), log)
-    texts = [f"{value:.3g}" for value in values] if texts is None else texts
+    values, texts = settings.get("tickvals"), settings.get("ticktext")
+    if settings.get("showticklabels") is False:
+        values, texts = [], []
+    elif values is None:
+        values, texts = _round_numbers(min(start, end), max(start, end))
     axis = Axis(
-        float(start), float(end), log, [],
-        settings.title.text or "", settings.title.font.size or round(1.2 * base), settings.tickfont.size or base,
-        settings.ticklabelstandoff or 0, settings.side in ("top", "right"),
-        (settings.gridcolor or "#eeeeee") if settings.showgrid is not False else None,
+        float(start), float(end), log, [], settings.get("title", {}).get("text", ""), round(1.2 * base),
+        settings.get("tickfont", {}).get("size", base), settings.get("ticklabelstandoff", 0), settings.get("side") == "top",
+        None if settings.get("showgrid") is False else settings["gridcolor"],
     )  # fmt: skip
     for value, text in zip(values, texts, strict=True):
         if -1e-6 <= (at := float(axis.at(value))) <= 1 + 1e-6:
@@ -136,34 +133,8 @@ def read_axis(figure: go.Figure, letter: str) -> Axis:
     return axis
 
 
-def _range(figure: go.Figure, letter: str, log: bool) -> tuple[float, float]:
-    """Plotly's default range of an axis: all numbers, with a margin at both ends; NaN where there are none."""
-    try:
-        numbers = np.concatenate([np.asarray(trace[letter], dtype=float) for trace in figure.data])
-        numbers = numbers[~np.isnan(numbers)]
-        low, high = float(numbers.min()), float(numbers.max())
-    except ValueError:  # words, dates, or nothing
-        return math.nan, math.nan
-    if log:
-        low, high = (math.log10(number) if number > 0 else math.nan for number in (low, high))
-    if any(trace.type == "bar" for trace in figure.data) and letter == "y":
-        low, high = min(low, 0.0), max(high, 0.0)
-    margin = (0.05 if letter == "y" else 0) * (high - low) or (0 if high > low else 0.5)
-    return (low - margin if low else low), high + margin
-
-
-def _can_be_drawn(start: Any, end: Any, log: bool) -> bool:
-    """Whether an axis from `start` to `end` has a length, and its numbers have texts."""
-    if not all(isinstance(number, int | float) and math.isfinite(number) for number in (start, end)):
-        return False
-    return 10.0**-_MAX_POWER < abs(end - start) < math.inf and not (log and max(abs(start), abs(end)) > _MAX_POWER)
-
-
-def _round_numbers(low: float, high: float, log: bool) -> tuple[list[float], list[str]]:
+def _round_numbers(low: float, high: float) -> tuple[list[float], list[str]]:
     """About six round numbers within a range, with their texts."""
-    if log:
-        powers = range(math.ceil(low), math.floor(high) + 1)
-        return [10.0**power for power in powers], [f"{10.0**power:g}" for power in powers]
     approximate_step = (high - low) / 6
     step = 10 ** math.floor(math.log10(approximate_step))
     step *= next(factor for factor in (1, 2, 5, 10) if factor * step >= approximate_step * 0.999)
@@ -212,97 +183,135 @@ def draw_grid(page: Page, x: Axis, y: Axis, area: Area) -> None:
         page.line([area.left, area.right], [pixel, pixel], y.grid or INK, 1)
 
 
-def draw_curves(page: Page, figure: go.Figure, x: Axis, y: Axis, area: Area) -> None:
-    """Draws the lines and points of a chart, in their order."""
-    for trace in (trace for trace in figure.data if trace.type == "scatter" and not trace.marker.showscale):
-        xs, ys = area.x(x.at(np.asarray(trace.x, dtype=float))), area.y(y.at(np.asarray(trace.y, dtype=float)))
-        mode = trace.mode or "lines"
+def draw_curves(page: Page, figure: Spec, x: Axis, y: Axis, area: Area) -> None:
+    """Draws the lines, filled outlines, points and texts of a chart, in their order."""
+    for curve in curves_of(figure):
+        xs, ys = (np.asarray(curve[letter], dtype=float) for letter in "xy")
+        xs, ys, mode = area.x(x.at(xs)), area.y(y.at(ys)), curve["mode"]
         if "lines" in mode:
+            line = curve["line"]
             bounds = (area.left, area.top, area.right, area.bottom)
-            page.line(xs, ys, _css(trace.line.color), _or(trace.line.width, 2), dash=trace.line.dash, within=bounds)
+            fill = curve["fillcolor"] if curve.get("fill") else "none"
+            page.line(xs, ys, line.get("color", "none"), line["width"], line.get("dash"), within=bounds, fill=fill)
         if "markers" in mode:
+            marker, edge = curve["marker"], curve["marker"].get("line", {})
             for i, (px, py) in enumerate(zip(xs, ys, strict=True)):
-                marker = trace.marker
-                edge, width = _css(marker.line.color, i), _or(marker.line.width, 0)
-                page.dot(px, py, _css(marker.color, i), _or(marker.size, 6), edge if width else "none", width)
+                color, rim, symbol = (
+                    _css(marker["color"], i),
+                    _css(edge.get("color", "none"), i),
+                    marker.get("symbol", ""),
+                )
+                page.dot(px, py, color, marker["size"], rim, edge.get("width", 0), symbol)
+        if "text" in mode:
+            for i, (px, py, text) in enumerate(zip(xs, ys, curve["text"], strict=True)):
+                size = curve["textfont"]["size"]
+                line_ = markup.plain(text)
+                page.write(px, py + 1.1 * size, line_, size, "right", color=_css(curve["textfont"]["color"], i))
 
 
-def draw_bars(page: Page, figure: go.Figure, x: Axis, y: Axis, area: Area) -> None:
-    """Draws the bars of a chart; bars at the same position stand side by side."""
-    bars = [trace for trace in figure.data if trace.type == "bar"]
-    for i, trace in enumerate(bars):
-        positions = np.asarray(trace.x, dtype=float)
-        distance = np.diff(positions).min() if len(positions) > 1 else 1
-        slot = (1 - _or(figure.layout.bargap, 0.2)) * distance / len(bars)
-        middle = positions + (i - (len(bars) - 1) / 2) * slot
-        half = slot * (1 - _or(figure.layout.bargroupgap, 0)) / 2
-        heights = np.asarray(trace.y, dtype=float)
-        top, bottom = area.y(y.at(np.maximum(heights, 0))), area.y(y.at(np.minimum(heights, 0)))
-        boxes = np.stack([area.x(x.at(middle - half)), top, area.x(x.at(middle + half)), bottom], axis=1)
-        page.boxes(boxes, [_css(trace.marker.color, j) for j in range(len(positions))], f"bars-{i}", seam=False)
+def curves_of(figure: Spec) -> list[Mark]:
+    """The points and lines of a figure, without the mark that carries a colour bar."""
+    return [
+        mark for mark in figure["data"] if mark["type"] == "scatter" and not mark.get("marker", {}).get("showscale")
+    ]
 
 
-def largest_dot(figure: go.Figure) -> float:
+def draw_bars(page: Page, figure: Spec, x: Axis, y: Axis, area: Area) -> None:
+    """Draws the bars of a chart, upright or lying; bars at the same position stand side by side, unless they overlay each other."""
+    bars = [mark for mark in figure["data"] if mark["type"] == "bar"]
+    layout = figure["layout"]
+    abreast = 1 if layout.get("barmode") == "overlay" else len(bars)
+    for i, mark in enumerate(bars):
+        is_lying = mark.get("orientation") == "h"
+        places, lengths = (np.asarray(mark[letter], dtype=float) for letter in ("yx" if is_lying else "xy"))
+        slot = mark.get("width") or (1 - layout.get("bargap", 0.2)) * np.diff(places).min(initial=1) / abreast
+        middle = places + (i % abreast - (abreast - 1) / 2) * slot
+        half = slot * (1 - layout.get("bargroupgap", 0)) / 2
+        along, across = (x, y) if is_lying else (y, x)
+        ends = along.at(np.minimum(lengths, 0)), along.at(np.maximum(lengths, 0))
+        sides = across.at(middle - half), across.at(middle + half)
+        (left, right), (low, high) = (ends, sides) if is_lying else (sides, ends)
+        boxes = np.stack([area.x(left), area.y(high), area.x(right), area.y(low)], axis=1)
+        colors = [_css(mark["marker"]["color"], j) for j in range(len(places))]
+        page.boxes(boxes, colors, f"bars-{i}", seam=False, opacity=mark["marker"].get("opacity", 1))
+        if mark.get("textposition") == "auto":
+            _write_lengths(page, mark["text"], boxes, colors, layout["font"]["size"])
+
+
+def _write_lengths(
+    page: Page, texts: Sequence[str], boxes: NDArray[np.float64], colors: Sequence[str], size: float
+) -> None:
+    """Writes a number into the end of each lying bar, or beside a bar that is too short for it."""
+    for text, (left, top, right, bottom), color in zip(texts, boxes.tolist(), colors, strict=True):
+        line, fits = markup.plain(text), page.width_of(markup.plain(text), size) + 6 < right - left
+        ink = text_color_on(color) if fits else INK
+        page.write(
+            right + (-3 if fits else 3),
+            (top + bottom) / 2 + MIDDLE * size,
+            line,
+            size,
+            "right" if fits else "left",
+            color=ink,
+        )
+
+
+def largest_dot(figure: Spec) -> float:
     """The diameter of the largest point in pixels; up to half of it may extend beyond the plot."""
-    curves = (trace for trace in figure.data if trace.type == "scatter" and not trace.marker.showscale)
-    dotted = (trace for trace in curves if "markers" in (trace.mode or ""))
-    return max((_or(trace.marker.size, 6) + _or(trace.marker.line.width, 0) for trace in dotted), default=0)
+    markers = [mark["marker"] for mark in curves_of(figure) if "markers" in mark["mode"]]
+    return max((marker["size"] + marker.get("line", {}).get("width", 0) for marker in markers), default=0)
 
 
-def draw_shapes(page: Page, figure: go.Figure, x: Axis, y: Axis, area: Area) -> None:
+def draw_shapes(page: Page, figure: Spec, x: Axis, y: Axis, area: Area) -> None:
     """Draws the outlines and straight lines of a figure."""
-    for shape in figure.layout.shapes:
-        x0, x1 = (area.x(x.fraction(position, shape.xref or "x")) for position in (shape.x0, shape.x1))
-        y0, y1 = (area.y(y.fraction(position, shape.yref or "y")) for position in (shape.y0, shape.y1))
-        line = (shape.line.color or INK, shape.line.width or 1)
-        if shape.type == "rect":
-            page.outline(x0, y0, x1, y1, *line, dash=shape.line.dash)
+    for shape in figure["layout"].get("shapes", ()):
+        x0, x1 = (area.x(x.fraction(shape[side], shape.get("xref", "x"))) for side in ("x0", "x1"))
+        y0, y1 = (area.y(y.fraction(shape[side], shape.get("yref", "y"))) for side in ("y0", "y1"))
+        line = shape["line"]
+        if shape["type"] == "rect":
+            page.outline(x0, y0, x1, y1, line["color"], line["width"], line.get("dash"))
         else:
-            page.line([x0, x1], [y0, y1], *line, dash=shape.line.dash)
+            page.line([x0, x1], [y0, y1], line["color"], line["width"], line.get("dash"))
 
 
-def draw_images(page: Page, figure: go.Figure, x: Axis, y: Axis, area: Area) -> None:
-    """Draws the pictures of a figure, each from its upper left corner over `sizex` columns and `sizey` rows.
-
-    Raises:
-        PictureError: a picture is not within the figure.
-    """
-    for i, image in enumerate(figure.layout.images):
-        left, right = (float(area.x(x.at(position))) for position in (image.x, image.x + image.sizex))
-        top, bottom = (float(area.y(y.at(position))) for position in (image.y, image.y + image.sizey))
-        page.picture(left, top, right, bottom, _pixels(image.source), f"picture-{i}")
+def draw_images(page: Page, figure: Spec, x: Axis, y: Axis, area: Area) -> None:
+    """Draws the pictures of a figure, each from its upper left corner over `sizex` columns and `sizey` rows."""
+    for i, image in enumerate(figure["layout"].get("images", ())):
+        left, right = (float(area.x(x.at(position))) for position in (image["x"], image["x"] + image["sizex"]))
+        top, bottom = (float(area.y(y.at(position))) for position in (image["y"], image["y"] + image["sizey"]))
+        page.picture(left, top, right, bottom, _pixels(image["source"]), f"picture-{i}")
 
 
 def _pixels(source: str) -> NDArray[uint8]:
-    """Red, green and blue, [row column 3]."""
+    """Red, green and blue, [row column 3], of a PNG or JPEG in a data URI."""
     from PIL.JpegImagePlugin import JpegImageFile
     from PIL.PngImagePlugin import PngImageFile
 
-    match = _SOURCE.fullmatch(source)
-    if match is None:
-        raise PictureError(
-            f"A picture below a figure is a PNG or JPEG in a data URI; got {source[:30]!r}: save this figure as HTML instead."
-        )
-    reader = PngImageFile if match[1] == "png" else JpegImageFile
-    return np.asarray(reader(BytesIO(b64decode(match[2]))).convert("RGB"))
+    head, _, content = source.partition(",")
+    reader = PngImageFile if "png" in head else JpegImageFile
+    return np.asarray(reader(BytesIO(b64decode(content))).convert("RGB"))
 
 
-def draw_legend(page: Page, figure: go.Figure, left: float, right: float, top: float, size: float) -> float:
+def draw_legend(page: Page, figure: Spec, left: float, right: float, top: float, size: float) -> float:
     """Writes the legend on as many lines as it needs, if the figure has one; returns its height."""
-    entries = [trace for trace in figure.data if trace.type in ("bar", "scatter") and trace.showlegend is not False]
-    if len(entries) < 2 or figure.layout.showlegend is False:
+    entries = [mark for mark in figure["data"] if mark["type"] in ("bar", "scatter") and mark.get("showlegend", True)]
+    if len(entries) < 2:
         return 0.0
     x, y = left, top + LINE * size / 2
-    if title := markup.plain(figure.layout.legend.title.text).strip():
+    if title := markup.plain(figure["layout"].get("legend", {}).get("title", {}).get("text")).strip():
         page.write(x, y + MIDDLE * size, title, size)
         x += page.width_of(title, size) + size
-    for trace in entries:
-        name = markup.plain(trace.name)
+    for entry in entries:
+        name = markup.plain(entry["name"])
         entry_width = _SWATCH + 5 + page.width_of(name, size)
         if x > left and x + entry_width > right:
             x, y = left, y + 1.4 * size
         swatch = np.array([[x, y - _SWATCH / 2, x + _SWATCH, y + _SWATCH / 2]])
-        page.boxes(swatch, [_css((trace.marker if trace.type == "bar" else trace.line).color)], "legend", seam=False)
+        color = (
+            entry["line"]["color"]
+            if "line" in entry["mode" if entry["type"] == "scatter" else "type"]
+            else entry["marker"]["color"]
+        )
+        page.boxes(swatch, [_css(color)], "legend", seam=False)
         page.write(x + _SWATCH + 5, y + MIDDLE * size, name, size)
         x += entry_width + 1.3 * size
     return y + LINE * size / 2 - top
@@ -310,13 +319,7 @@ def draw_legend(page: Page, figure: go.Figure, left: float, right: float, top: f
 
 def _css(color: Any, i: int = 0) -> str:
     """The colour of the i-th point, from one colour for all points or one for each."""
-    if color is None:
-        return INK
-    return str(color[i]) if isinstance(color, Sequence | np.ndarray) and not isinstance(color, str) else str(color)
-
-
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value
+    return color if isinstance(color, str) else str(color[i])
 
 
 @dataclass(frozen=True)
@@ -338,27 +341,19 @@ class Cells:
     number_size: float
 
 
-def visible_cells(figure: go.Figure) -> tuple[list[Cells], tuple[int, int]]:
+def visible_cells(figure: Spec) -> tuple[list[Cells], tuple[int, int]]:
     """The cells of each heatmap that no later heatmap covers, and the number of rows and columns per drawn cell.
 
     A matrix of more than `_MAX_CELLS_PER_SIDE` rows or columns is drawn as block maxima. A block is a gap, or covered, only
     if all of it is.
 
-    Raises:
-        PictureError: a heatmap has no numbers or no colours.
     """
-    maps = [trace for trace in figure.data if trace.type == "heatmap"]
+    maps = [mark for mark in figure["data"] if mark["type"] == "heatmap"]
     if not maps:
         return [], (1, 1)
-    for trace in maps:
-        needed = ("z", "colorscale", *(("zmin", "zmax") if trace.showscale is not False else ()))
-        if missing := [name for name in needed if trace[name] is None]:
-            raise PictureError(
-                f"A map in a picture has {', '.join(needed)}; got one without {', '.join(missing)}: add what is missing, or save this figure as HTML instead."
-            )
-    layers = [np.asarray(trace.z, dtype=np.float64) for trace in maps]
+    layers = [np.asarray(mark["z"], dtype=np.float64) for mark in maps]
     whole = {"x": 0, "y": 0, "rows": layers[0].shape[0], "columns": layers[0].shape[1]}
-    described = (figure.layout.meta or {}).get("panels") or [whole]
+    described = figure["layout"]["meta"].get("panels") or [whole]
     panels = [(panel["x"], panel["y"], panel["rows"], panel["columns"]) for panel in described]
     down, across = _block_size(max(p[2] for p in panels), max(p[3] for p in panels), len(panels))
     boxes: list[list[NDArray[np.float64]]] = [[] for _ in maps]
@@ -390,28 +385,21 @@ def _block_size(rows: int, columns: int, panels: int) -> tuple[int, int]:
     return down, across
 
 
-def _colors_of(numbers: NDArray[np.float64], scale: Any, low: float, high: float) -> NDArray[np.str_]:
+def colors_of(numbers: NDArray[np.float64], scale: Any, low: float, high: float) -> NDArray[np.str_]:
     """The colour of each number as #rrggbb, interpolated like Plotly's scale between `low` and `high`."""
     position = np.clip((numbers - low) / (high - low or 1), 0, 1)
     stops = [stop for stop, _ in scale]
-    rgb = np.array([[int(_hex(css)[i : i + 2], 16) for i in (1, 3, 5)] for _, css in scale], dtype=float)
+    rgb = np.array([[int(css[i : i + 2], 16) for i in (1, 3, 5)] for _, css in scale], dtype=float)
     mixed = np.stack([np.floor(np.interp(position, stops, part) + 0.5) for part in rgb.T], axis=-1).astype(int)
     return np.array([f"#{r:02x}{g:02x}{b:02x}" for r, g, b in mixed.reshape(-1, 3)], dtype="<U7")
 
 
-def _cells(trace: Any, boxes: NDArray[np.float64], numbers: NDArray[np.float64]) -> Cells:
-    low, high = trace.zmin, trace.zmax
-    if low is None or high is None:
-        low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 1.0)
-    number_format = (trace.texttemplate or "").partition("%{z:")[2].partition("}")[0]
-    colors, gap = _colors_of(numbers, trace.colorscale, low, high), (trace.xgap or 0, trace.ygap or 0)
-    return Cells(boxes, numbers, colors, gap, _or(trace.opacity, 1.0), number_format, trace.textfont.size or 10)
-
-
-def _hex(css: str) -> str:
-    """A colour of a scale as #aabbcc; Plotly also allows #abc and rgb(…)."""
-    hex_color = parse_color(css)[0]
-    return "#" + "".join(2 * digit for digit in hex_color[1:]) if len(hex_color) == 4 else hex_color
+def _cells(mark: Mark, boxes: NDArray[np.float64], numbers: NDArray[np.float64]) -> Cells:
+    """The cells of a heatmap; without a range of numbers it is a ground, whose cells have one colour."""
+    number_format = mark.get("texttemplate", "").partition("%{z:")[2].partition("}")[0]
+    colors = colors_of(numbers, mark["colorscale"], mark.get("zmin", 0), mark.get("zmax", 1))
+    gap, size = (mark.get("xgap", 0), mark.get("ygap", 0)), mark.get("textfont", {}).get("size", 0)
+    return Cells(boxes, numbers, colors, gap, mark.get("opacity", 1.0), number_format, size)
 
 
 @dataclass(frozen=True)
@@ -427,47 +415,45 @@ class ColorBar:
     @property
     def below(self) -> bool:
         """Whether the bar lies below the plot."""
-        return bool(self.settings.y == 0)
+        return bool(self.settings.get("y") == 0)
 
     @property
     def height(self) -> float:
         """The height of the bar with its numbers."""
-        return float((self.settings.thickness or 8) + LINE * (self.settings.tickfont.size or 10) + 4)
+        return float(self.settings["thickness"] + LINE * self.settings["tickfont"]["size"] + 4)
 
 
-def read_colorbar(figure: go.Figure) -> ColorBar | None:
-    """The colour bar of a figure, taken from its heatmap or from the trace that carries it."""
-    words = next((note.text for note in figure.layout.annotations if note.name == "colors"), "")
-    for trace in figure.data:
-        if trace.type == "heatmap" and trace.showscale is not False:
-            return ColorBar(trace.colorbar, trace.colorscale, trace.zmin, trace.zmax, words)
-        if trace.type == "scatter" and trace.marker.showscale:
-            marker = trace.marker
-            return ColorBar(marker.colorbar, marker.colorscale, marker.cmin, marker.cmax, words)
+def read_colorbar(figure: Spec) -> ColorBar | None:
+    """The colour bar of a figure, taken from its heatmap or from the mark that carries it."""
+    words = next((note["text"] for note in figure["layout"].get("annotations", ()) if note.get("name") == "colors"), "")
+    for mark in figure["data"]:
+        if mark["type"] == "heatmap" and mark.get("showscale") is not False:
+            return ColorBar(mark["colorbar"], mark["colorscale"], mark["zmin"], mark["zmax"], words)
+        if mark["type"] == "scatter" and (marker := mark.get("marker", {})).get("showscale"):
+            return ColorBar(marker["colorbar"], marker["colorscale"], marker["cmin"], marker["cmax"], words)
     return None
 
 
 def draw_colorbar(page: Page, bar: ColorBar, area: Area, top: float) -> None:
     """Draws a horizontal colour bar at the right end of the plot, with its upper edge at `top` and its numbers below."""
     settings = bar.settings
-    size = settings.tickfont.size or 10
-    values = settings.tickvals if settings.tickvals is not None else [bar.low, bar.high]
-    texts = settings.ticktext if settings.ticktext is not None else [f"{value:.3g}" for value in values]
-    texts = list(map(markup.plain, texts))
+    size = settings["tickfont"]["size"]
+    values = settings.get("tickvals", [bar.low, bar.high])
+    texts = list(map(markup.plain, settings.get("ticktext", [f"{value:.3g}" for value in values])))
     fractions = [(value - bar.low) / (bar.high - bar.low or 1) for value in values]
     text_width = _text_width([page.width_of(text, size) for text in texts], fractions, size)
-    length = min(area.width, max((settings.len or 1) * area.width, text_width))
+    length = min(area.width, max(settings.get("len", 1) * area.width, text_width))
     size *= min(1, length / text_width)
     left = area.right - length
     edges = np.linspace(left, area.right, _SLICES + 1)
-    thickness = settings.thickness or 8
+    thickness = settings["thickness"]
     if bar.caption:
         room = max(1.0, left - size / 2)
         fitted = min(size, size * room / page.width_of(bar.caption, size))
         page.write(left - fitted / 2, top + thickness, bar.caption, fitted, "right")
     rows = [np.full(_SLICES, top), edges[1:], np.full(_SLICES, top + thickness)]
     middles = (np.arange(_SLICES) + 0.5) / _SLICES * (bar.high - bar.low) + bar.low
-    colors = _colors_of(middles, bar.scale, bar.low, bar.high)
+    colors = colors_of(middles, bar.scale, bar.low, bar.high)
     page.boxes(np.stack([edges[:-1], *rows], axis=1), colors, "colorbar", seam=True)
     for fraction, text in zip(fractions, texts, strict=True):
         half = page.width_of(text, size) / 2
@@ -510,22 +496,22 @@ class Note:
         return x, y, x + width, y + height
 
 
-def read_notes(figure: go.Figure, x: Axis, y: Axis) -> list[Note]:
+def read_notes(figure: Spec, x: Axis, y: Axis) -> list[Note]:
     """The annotations of a figure, except for the one beside its colour bar."""
     return [
         Note(
-            markup.parse_lines(annotation.text),
-            x.fraction(annotation.x, annotation.xref or "x", exponents=True),
-            y.fraction(annotation.y, annotation.yref or "y", exponents=True),
-            (annotation.xshift or 0, annotation.yshift or 0),
-            annotation.xanchor if annotation.xanchor in ("left", "right") else "center",
-            {"top": 0.0, "bottom": 1.0}.get(annotation.yanchor or "", 0.5),
-            annotation.font.size or figure.layout.font.size or 12,
-            annotation.font.color or INK,
-            annotation.bgcolor or "",
+            markup.parse_lines(note["text"]),
+            x.fraction(note["x"], note.get("xref", "x"), exponents=True),
+            y.fraction(note["y"], note.get("yref", "y"), exponents=True),
+            (note.get("xshift", 0), note.get("yshift", 0)),
+            note.get("xanchor", "center"),
+            {"top": 0.0, "bottom": 1.0}.get(note.get("yanchor", ""), 0.5),
+            note["font"]["size"],
+            note["font"].get("color", INK),
+            note.get("bgcolor", ""),
         )
-        for annotation in figure.layout.annotations
-        if annotation.text and annotation.name != "colors"
+        for note in figure["layout"].get("annotations", ())
+        if note["text"] and note.get("name") != "colors"
     ]
 
 

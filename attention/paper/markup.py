@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import html
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from attention.base.errors import PictureError
+from attention.pictures.marks import Spec
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+    Figures: TypeAlias = Spec | go.Figure | Sequence[Spec | go.Figure]
 
 _TAG = re.compile(r"<(/?)([^<> ]*+)[^<>]*+>")
 _RGB = re.compile(r"rgba?\(([^)]*)\)")
@@ -50,11 +55,30 @@ def parse_color(css: str) -> tuple[str, float]:
     return "#" + "".join(f"{round(part):02x}" for part in numbers[:3]), numbers[3] if len(numbers) > 3 else 1.0
 
 
-def screen_width(figure: go.Figure) -> int:
+def specs_of(figures: Figures) -> list[Spec]:
+    """One figure or several as Plotly's JSON, with their arrays as they are.
+
+    Raises:
+        PictureError: it is not one of our figures.
+    """
+    if isinstance(figures, dict):
+        if "alt" not in figures["layout"].get("meta", {}):
+            raise PictureError(
+                'A picture is made of the figures of `attention`, such as heatmap(trace, "weights"); got another one of Plotly: save it by its own write_image or write_html.'
+            )
+        return [figures]
+    if not isinstance(figures, Sequence):
+        return specs_of(
+            {"data": [mark.to_plotly_json() for mark in figures.data], "layout": figures.layout.to_plotly_json()}
+        )
+    return [spec for each in figures for spec in specs_of(each)]
+
+
+def screen_width(figure: Spec) -> int:
     """The width of a figure in pixels on a wide screen: all heads, a map beside others, a map that fills a column, or a chart."""
-    panels = (figure.layout.meta or {}).get("panels") or []
+    panels = figure["layout"]["meta"].get("panels", ())
     if len(panels) > 1:
         return 1076
     if panels:
         return 400
-    return 640 if any(trace.type == "heatmap" for trace in figure.data) else 480
+    return 640 if any(mark["type"] == "heatmap" for mark in figure["data"]) else 480

@@ -61,27 +61,34 @@ SETTINGS: Any = {
 
 @cache
 def _fonts() -> list[str]:
-    installed = {font.name for font in fontManager.ttflist}
-    return [name for name in _FONTS if name in installed]
+    return [name for name in _FONTS if name in installed_fonts()]
+
+
+def installed_fonts() -> set[str]:
+    """The font families on this machine."""
+    return {font.name for font in fontManager.ttflist}
 
 
 class Page:
     """A white page `width` centimetres wide. Its `height` in pixels is set once everything is placed.
 
-    It has `parts` of equal width side by side; each is drawn on like a page of its own.
+    It has `parts` of equal width side by side; each is drawn on like a page of its own. With `exact` sizes, nothing is scaled. `font` is the family
+    of its texts, before those that have the characters it lacks.
     """
 
-    def __init__(self, width: float, kind: str, parts: int = 1) -> None:
+    def __init__(self, width: float, kind: str, parts: int = 1, exact: bool = False, font: str = "") -> None:
         # A character may be missing from every font; it is drawn as a box (SVG keeps it as text).
         warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from font", UserWarning)
         requested = width / 2.54 * 96
-        self.width = min(max(requested, parts * _NARROWEST), parts * _WIDEST)
+        self.width = requested if exact else min(max(requested, parts * _NARROWEST), parts * _WIDEST)
         self.height = 0.0
         self._points = requested / self.width * _POINTS
         self._kind = kind
         self._inches = width / 2.54
         # In SVG the reader's fonts are the fallback; the fonts installed here do not matter.
-        self._family = ["DejaVu Sans", "sans-serif"] if kind == "svg" else _fonts()
+        own = [font] if font else []
+        self._measured_family = own + _fonts()
+        self._family = [*(own or ["DejaVu Sans"]), "sans-serif"] if kind == "svg" else self._measured_family
         self._figure = Figure(facecolor="white", edgecolor="none")
         self._down = Affine2D()
         self._place = self._down + self._figure.dpi_scale_trans
@@ -97,7 +104,7 @@ class Page:
         """The width of a text at this size."""
         key = (text, bold)
         if key not in self._measured:
-            font = FontProperties(family=_fonts(), size=100, weight="bold" if bold else "normal")
+            font = FontProperties(family=self._measured_family, size=100, weight="bold" if bold else "normal")
             self._measured[key] = TextToPath().get_text_width_height_descent(text, font, ismath=False)[0]
         return self._measured[key] * size / 100
 
@@ -146,12 +153,17 @@ class Page:
 
     def line(
         self, x: Iterable[float], y: Iterable[float], color: str, width: float, dash: str | None = None,
-        closed: bool = False, within: tuple[float, float, float, float] | None = None,
+        closed: bool = False, within: tuple[float, float, float, float] | None = None, fill: str = "none",
     ) -> None:  # fmt: skip
-        """Draws a line through points, clipped to the box `within`."""
-        path = Path(self._scaled(np.stack([np.asarray(list(x)), np.asarray(list(y))], axis=1)), closed=closed)
+        """Draws a line through points, clipped to the box `within`; NaN interrupts it, and `fill` is the colour of what it encloses."""
+        points = self._scaled(np.stack([np.asarray(list(x)), np.asarray(list(y))], axis=1))
+        path = Path(points, closed=closed)
+        if fill != "none":
+            kept = np.isfinite(points).all(axis=1)
+            begins = kept & ~np.concatenate([[False], kept[:-1]])
+            path = Path(points[kept], np.where(begins, Path.MOVETO, Path.LINETO)[kept])
         dashes = {"dot": (0, (1, 1.6)), "dash": (0, (4, 2.5))}.get(dash or "", "solid")
-        patch = self._shape(path, None, edge=color, points=width * self._points, linestyle=dashes)
+        patch = self._shape(path, None, fill, color, width * self._points, dashes)
         patch.set_capstyle("butt" if dash else "round")
         patch.set_joinstyle("miter" if closed else "round")
         if within is not None:
@@ -159,8 +171,14 @@ class Page:
             box = self._scaled(((left, top), (right, top), (right, bottom), (left, bottom), (left, top)))
             patch.set_clip_path(Path(box, closed=True), self._place)
 
-    def dot(self, x: float, y: float, color: str, size: float, edge: str, width: float) -> None:
-        """Draws a filled circle with the diameter `size`."""
+    def dot(self, x: float, y: float, color: str, size: float, edge: str, width: float, symbol: str = "") -> None:
+        """Draws a filled circle with the diameter `size`, or Plotly's symbol of open lines: "line-ns-open" or "x-thin-open"."""
+        half = size / 2
+        if symbol:
+            slants = (0,) if symbol == "line-ns-open" else (-half, half)
+            for slant in slants:
+                self.line([x - slant, x + slant], [y - half, y + half], color, width)
+            return
         path = Path.circle(self._scaled((x, y)), size / 2 * self._points)
         self._shape(path, None, fill=color, edge=edge, points=width * self._points)
 

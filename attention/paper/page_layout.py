@@ -6,15 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-from attention.base.errors import PictureError
 from attention.paper import marks, markup
 from attention.paper.marks import LINE, MIDDLE, Area, Axis, Cells, Tick, visible_cells
 from attention.paper.page import Page
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
+from attention.pictures.marks import Spec
 
 _EDGE = 5  # pixels: the white margin of the page
 _GAP = 5  # pixels: the distance between elements
@@ -23,20 +19,11 @@ _SMALLEST = 6  # pixels (4.5 points): labels are left out rather than drawn smal
 _LEGIBLE = 6  # pixels (4.5 points) of the names of heads
 _WANTED = 8  # pixels: the size of labels if some are left out
 _HIGHEST = 1.2  # widths of the page: the height of a plot with square cells
-_DRAWN = ("heatmap", "scatter", "bar")
 _POOLED = re.compile(r"each cell the largest of \d+ × \d+")
 
 
-def lay_out(figures: Sequence[go.Figure], width: float, kind: str, title: bool) -> Page:
-    """The page with the figures side by side, `width` centimetres wide in total.
-
-    Raises:
-        PictureError: a figure has a trace of an unsupported type.
-    """
-    if unsupported := {trace.type for figure in figures for trace in figure.data} - set(_DRAWN):
-        raise PictureError(
-            f"A picture can contain {', '.join(_DRAWN)}; got {', '.join(sorted(unsupported))}: save this figure as HTML instead."
-        )
+def lay_out(figures: Sequence[Spec], width: float, kind: str, title: bool) -> Page:
+    """The page with the figures side by side, `width` centimetres wide in total."""
     page = Page(width, kind, len(figures))
     plans = [_planned(part, figure, title) for part, figure in zip(page.parts, figures, strict=True)]
     # All plots begin and end at the same height, so that the row of a query runs straight across them.
@@ -62,7 +49,7 @@ class _Plan:
     """The elements of a figure and the room they need: the position of the plot, its width and its height."""
 
     page: Page
-    figure: go.Figure
+    figure: Spec
     x: Axis
     y: Axis
     cells: list[Cells]
@@ -77,7 +64,7 @@ class _Plan:
     height: float
 
 
-def _planned(page: Page, figure: go.Figure, title: bool) -> _Plan:
+def _planned(page: Page, figure: Spec, title: bool) -> _Plan:
     """Writes the heading of a figure and measures everything else."""
     x, y = marks.read_axis(figure, "x"), marks.read_axis(figure, "y")
     cells, block = visible_cells(figure)
@@ -121,7 +108,7 @@ def _draw(plan: _Plan, top: float, high: float) -> float:
     if bar is not None:
         marks.draw_colorbar(page, bar, area, below + _GAP if bar.below else top + plan.bar_top)
         below += _GAP + bar.height if bar.below else 0
-    size = figure.layout.font.size or 12
+    size = figure["layout"]["font"]["size"]
     legend_height = marks.draw_legend(page, figure, plan.left, page.width - _EDGE, below + 2 * _GAP, size)
     return below + (2 * _GAP + legend_height if legend_height else 0) + _EDGE
 
@@ -143,27 +130,24 @@ def _fitted_across(
     return rows, columns, left, page.width - left - right
 
 
-def _pooling_words(figure: go.Figure, block: tuple[int, int]) -> str:
+def _pooling_words(figure: Spec, block: tuple[int, int]) -> str:
     """A sentence if a drawn cell represents more numbers than the figure itself states; otherwise empty."""
     if block == (1, 1):
         return ""
-    panels = (figure.layout.meta or {}).get("panels") or [{}]
-    before = panels[0].get("block", 1)
+    before = (figure["layout"]["meta"]["panels"] or [{}])[0].get("block", 1)
     return f"each cell the largest of {before * block[0]} × {before * block[1]}"
 
 
-def _write_head(
-    page: Page, figure: go.Figure, pooled: str, title: bool, bar: marks.ColorBar | None
-) -> tuple[float, float]:
+def _write_head(page: Page, figure: Spec, pooled: str, title: bool, bar: marks.ColorBar | None) -> tuple[float, float]:
     """Writes the title and subtitle, or at least the note on pooling; returns where the plot may begin, and the top of the bar."""
     top = float(_EDGE)
     if title:
-        heading = figure.layout.title
-        facts = heading.subtitle.text or ""
+        heading = figure["layout"]["title"]
+        facts = heading["subtitle"]["text"]
         if pooled:
             facts = _POOLED.sub(pooled, facts) if _POOLED.search(facts) else " · ".join(filter(None, [facts, pooled]))
-        top = _write_wrapped(page, heading.text or "", heading.font.size or 17, top) + 1
-        top = _write_wrapped(page, facts, heading.subtitle.font.size or 11, top)
+        top = _write_wrapped(page, heading["text"], heading["font"]["size"], top) + 1
+        top = _write_wrapped(page, facts, heading["subtitle"]["font"]["size"], top)
     elif pooled:
         top = _write_wrapped(page, pooled, 10, top)
     bar_top = top + _GAP * (top > _EDGE)
@@ -306,18 +290,17 @@ def _tick_width(page: Page, tick: Tick, size: float) -> float:
     return max(sum(page.width_of(run.text, size, run.bold) for run in line) for line in tick.lines)
 
 
-def _plot_ratio(figure: go.Figure) -> float:
+def _plot_ratio(figure: Spec) -> float:
     """The ratio of the plot's height to its width."""
+    layout = figure["layout"]
     if _has_square_cells(figure):
-        x, y = (abs(axis.range[1] - axis.range[0]) for axis in (figure.layout.xaxis, figure.layout.yaxis))
-        return float(y / x * (figure.layout.yaxis.scaleratio or 1))
-    margin = figure.layout.margin
-    left, right, top, bottom = (80 if side is None else side for side in (margin.l, margin.r, margin.t, margin.b))
-    return float(
-        max(60, (figure.layout.height or 450) - top - bottom) / max(100, markup.screen_width(figure) - left - right)
-    )
+        x, y = (abs(axis["range"][1] - axis["range"][0]) for axis in (layout["xaxis"], layout["yaxis"]))
+        return float(y / x * layout["yaxis"].get("scaleratio", 1))
+    margin = layout["margin"]
+    height = layout["height"] - margin["t"] - margin["b"]
+    return float(max(60, height) / max(100, markup.screen_width(figure) - margin["l"] - margin["r"]))
 
 
-def _has_square_cells(figure: go.Figure) -> bool:
+def _has_square_cells(figure: Spec) -> bool:
     """Whether a row of the plot is as high as a column is wide, as in a picture."""
-    return bool(figure.layout.yaxis.scaleanchor == "x" and figure.layout.xaxis.range)
+    return bool(figure["layout"]["yaxis"].get("scaleanchor") == "x")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import html as escaping
 from base64 import b64encode
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from attention.paper.markup import plain, screen_width
+from attention.paper.markup import plain, screen_width, specs_of
 from attention.pictures.look import LIGHT
+from attention.pictures.marks import Spec
 
 if TYPE_CHECKING:
-    import plotly.graph_objects as go
+    from attention.paper.markup import Figures
 
 _CONFIG = {
     "displaylogo": False, "responsive": True, "showSendToCloud": False, "scrollZoom": False,
@@ -80,7 +80,7 @@ _PAGE = """<!doctype html>
 """
 
 
-def html(figures: go.Figure | Sequence[go.Figure]) -> str:
+def html(figures: Figures) -> str:
     """A figure, or several side by side, as one HTML file of about 5 MB with zoom and hover.
 
     The page makes no requests: its content security policy forbids them, and allows no scripts except the page's own two,
@@ -89,15 +89,13 @@ def html(figures: go.Figure | Sequence[go.Figure]) -> str:
     from plotly.io.json import to_json_plotly
     from plotly.offline import get_plotlyjs
 
-    figures = list(figures) if isinstance(figures, Sequence) else [figures]
-    plotly = get_plotlyjs()
-    titles = [_title(figure) for figure in figures]
-    alts = [(figure.layout.meta or {}).get("alt", title) for figure, title in zip(figures, titles, strict=True)]
-    alts = list(map(escaping.escape, alts))
+    specs, plotly = specs_of(figures), get_plotlyjs()
+    titles = [_title(spec) for spec in specs]
+    alts = [escaping.escape(spec["layout"]["meta"]["alt"]) for spec in specs]
     places = "".join(
         f'<div id="figure{f"-{i}" if i else ""}" role="figure" aria-label="{alt}" '
-        f'style="max-width: {round(1.4 * screen_width(figure))}px; height: {figure.layout.height or 450}px"></div>'
-        for i, (figure, alt) in enumerate(zip(figures, alts, strict=True))
+        f'style="max-width: {round(1.4 * screen_width(spec))}px; height: {spec["layout"]["height"]}px"></div>'
+        for i, (spec, alt) in enumerate(zip(specs, alts, strict=True))
     )
     return _PAGE.format(
         ink=LIGHT["ink"],
@@ -105,26 +103,22 @@ def html(figures: go.Figure | Sequence[go.Figure]) -> str:
         title=escaping.escape(" · ".join(titles)),
         places=places,
         alt=" ".join(alts),
-        content=to_json_plotly({"figures": list(map(_content, figures)), "config": _CONFIG}),  # < is \u003c in it
+        content=to_json_plotly({"figures": list(map(_content, specs)), "config": _CONFIG}),  # < is \u003c in it
         plotly=plotly,
         draw=_DRAW,
     )
 
 
-def _title(figure: go.Figure) -> str:
-    title = figure.layout.title
-    return " · ".join(filter(None, [plain(title.text), plain(title.subtitle.text)]))
+def _title(spec: Spec) -> str:
+    title = spec["layout"]["title"]
+    return " · ".join(filter(None, [plain(title["text"]), plain(title["subtitle"]["text"])]))
 
 
-def _content(figure: go.Figure) -> dict[str, Any]:
-    plotly_json = figure.to_plotly_json()
-    layout = plotly_json["layout"]
-    layout["font"] = {**layout.get("font", {}), "family": "system-ui, sans-serif", "color": LIGHT["ink"]}
-    layout["hoverlabel"] = {"align": "left"}
-    layout["paper_bgcolor"] = LIGHT["ground"]
-    for name in ("xaxis", "yaxis"):
-        layout[name] = _shift_ticks(layout.get(name, {}))
-    return {"data": plotly_json["data"], "layout": layout}
+def _content(spec: Spec) -> Spec:
+    look = {"hoverlabel": {"align": "left"}, "paper_bgcolor": LIGHT["ground"]}
+    look["font"] = {**spec["layout"]["font"], "family": "system-ui, sans-serif", "color": LIGHT["ink"]}
+    axes = {name: _shift_ticks(spec["layout"][name]) for name in ("xaxis", "yaxis")}
+    return {"data": spec["data"], "layout": spec["layout"] | look | axes}
 
 
 def _shift_ticks(axis: dict[str, Any]) -> dict[str, Any]:

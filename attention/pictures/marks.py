@@ -90,7 +90,7 @@ def axis(
     grid: bool = True,
     **more: Any,
 ) -> dict[str, Any]:
-    """An axis of a chart: its title, from where to where, and the labels at some places; without `ticks`, Plotly finds round numbers."""
+    """An axis of a chart: its title, from where to where (pictures for print need it), and the labels at some places; without `ticks`, Plotly finds round numbers."""
     return {
         "gridcolor": _GRID_COLOR, "zeroline": False, "showline": False, "ticks": "", "title": {"text": title, "standoff": 8},
         **({"range": [*span]} if len(span) else {}), **({} if grid else {"showgrid": False}),

@@ -25,7 +25,7 @@ FITTED = "fitted"
 OPACITY = 0.6
 """Of the colours over a picture; the rest is the picture."""
 
-_LOG_FLOOR = 1e-4
+LOG_FLOOR = 1e-4
 """The lower end of the logarithmic scale: smaller numbers have the same colour, and 0 has `_ZERO_COLOR`."""
 
 PROBABILITY: list[list[Any]] = [[0.0, LIGHT["zero"]], [1.0, LIGHT["weight"]]]
@@ -81,7 +81,7 @@ def describe_colors(step: Step, low: float, high: float, colors: str) -> str:
     if step.kind != "probability" or colors == "fixed":
         return ""
     if colors == "log":
-        return f"colours logarithmic from {_LOG_FLOOR:g} to {high:.3g}, 0 in the colour of the page"
+        return f"colours logarithmic from {LOG_FLOOR:g} to {high:.3g}, 0 in the colour of the page"
     return f"colours stretched to {low:g} … {high:.3g}"
 
 
@@ -140,7 +140,7 @@ def color_keys(
     if step.kind == "probability" and colors == "log":
         # The numbers are unchanged; the stops of the scale lie at powers of ten. Plotly would draw all labels of
         # its bar at the left end, so the bar belongs to a trace without points.
-        heat = {"colorscale": _log_colorscale(high), "showscale": False, "meta": {"colors": colors, "floor": _LOG_FLOOR}}  # fmt: skip
+        heat = {"colorscale": _log_colorscale(high), "showscale": False, "meta": {"colors": colors, "floor": LOG_FLOOR}}  # fmt: skip
         return heat | {"zmin": low, "zmax": high}, [_log_bar_trace(high, bar)]
     scale = PROBABILITY if step.kind == "probability" else SIGNED
     places = [low, (low + high) / 2, high]
@@ -150,10 +150,10 @@ def color_keys(
 
 
 def _log_colorscale(high: float) -> list[list[Any]]:
-    """Returns the logarithmic scale of a probability from `_LOG_FLOOR` to `high`, as stops along 0 … `high`."""
+    """Returns the logarithmic scale of a probability from `LOG_FLOOR` to `high`, as stops along 0 … `high`."""
     fractions = np.linspace(0, 1, _STOPS + 1)
     shades = interpolate_colors(LEAST_SHARE + (1 - LEAST_SHARE) * fractions)
-    positions = _LOG_FLOOR / high * (high / _LOG_FLOOR) ** fractions
+    positions = LOG_FLOOR / high * (high / LOG_FLOOR) ** fractions
     positions[-1] = 1
     return [[0.0, _ZERO_COLOR], [_SMALLEST, shades[0]]] + [
         [float(position), color] for position, color in zip(positions, shades, strict=True)
@@ -173,8 +173,8 @@ def color_at(step: Step, share: float) -> str:
 
 
 def _log_bar_trace(high: float, bar: dict[str, Any]) -> dict[str, Any]:
-    """Returns a trace without points that has the logarithmic colour bar: one decade for 0, then `_LOG_FLOOR` … `high`."""
-    first, last = math.log10(_LOG_FLOOR), math.log10(high)
+    """Returns a trace without points that has the logarithmic colour bar: one decade for 0, then `LOG_FLOOR` … `high`."""
+    first, last = math.log10(LOG_FLOOR), math.log10(high)
     start = first - 1
     edge = (first - start) / (last - start)
     shades = interpolate_colors([LEAST_SHARE, 1])

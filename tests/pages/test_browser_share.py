@@ -139,6 +139,9 @@ def test_maps_are_saved_in_the_requested_format_and_width(open_page: Open, serve
     page = open_page(f"{server}/?{LINK}&head=2&q=3&k=2")
     act_and_settle(page, page.get_by_role("button", name="Save as a picture").click)
     expect(page.get_by_role("radio", name="A weights")).to_be_checked()  # the map of the chosen cell
+    page.get_by_role("radio", name="As on this page").click()
+    expect(page.get_by_text("With its title")).to_be_visible()
+    wait_until_settled(page)
     assert name_of(page, "SVG") == "weights-L0-H2-q3-k2.svg"
     page.get_by_label("Width in cm").fill("8")
     act_and_settle(page, lambda: page.keyboard.press("Enter"))
@@ -161,6 +164,27 @@ def test_maps_are_saved_in_the_requested_format_and_width(open_page: Open, serve
     act_and_settle(page, lambda: page.get_by_text("With the outlines (cross)").click())
     assert name_of(page, "SVG") == "scores-weights-output-L0-H2.svg"
     assert f"stroke: {CHOSEN_COLOR}" not in saved(page, "SVG").decode()
+
+
+def test_heads_are_saved_as_a_figure_for_a_paper_with_its_caption(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}&head=2&q=3&k=2")
+    act_and_settle(page, page.get_by_role("button", name="Save as a picture").click)
+    expect(page.get_by_role("radio", name="For a paper")).to_be_checked()
+    expect(page.get_by_role("radio", name="One column 8.4 cm")).to_be_checked()
+    expect(page.locator("[data-testid=stCode]")).to_contain_text("Layer 0, head 2.")
+    heads = page.get_by_role("textbox", name="Heads, as layer.head")
+    heads.fill("0.1;0.2")
+    act_and_settle(page, lambda: heads.press("Enter"))
+    expect(page.locator("[data-testid=stCode]")).to_contain_text("(a) Layer 0, head 1; (b) Layer 0, head 2.")
+    svg = ElementTree.fromstring(saved(page, "SVG"))
+    assert float(svg.attrib["width"].removesuffix("pt")) / 72 * 2.54 == pytest.approx(8.4, abs=0.01)
+    texts = ["".join(text.itertext()).strip() for text in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert [text for text in texts if text in ("a", "b", "Σ", "1.00")] == ["a", "b"]
+    assert name_of(page, "PDF") == "weights-L0-H1-L0-H2.pdf"
+    assert r"\includegraphics[width=8.4cm]{weights-L0-H1-L0-H2.pdf}" in saved(page, "TEX").decode()
+    heads.fill("0.9")
+    act_and_settle(page, lambda: heads.press("Enter"))
+    expect(page.get_by_text("heads count from 0 to 3; got 9")).to_be_visible()
 
 
 def test_saved_numbers_and_code_match_the_page(open_page: Open, server: str) -> None:

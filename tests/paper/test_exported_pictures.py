@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from conftest import ROOT
+from drawings import drawings, rooms
 from starlette.testclient import TestClient
 from test_contract import trace_of
 from test_deploy import DOCKERFILE
@@ -17,6 +19,7 @@ from test_exports import (
     trace,  # noqa: F401  # a fixture
 )
 from test_heads import trace as trace_of_seeds
+from test_paper import shapes, texts
 from test_plots import colour_notes, z
 from test_plots import trace as typed_trace
 
@@ -24,13 +27,14 @@ from attention import Cell, Trace, metrics, paper
 from attention.formula import names
 from attention.metrics import aggregates
 from attention.paper import page
-from attention.paper.marks import _colors_of
+from attention.paper.marks import colors_of
 from attention.pictures import charts, heatmap
 from attention.pictures.heatmap import derived_map_json
+from attention.pictures.marks import axis, bars, draw, frame
 from attention.pictures.message import to_plotly, without_outlines
 from attention.pictures.message import to_plotly as as_plotly
 from attention.pictures.mosaic import HeadOrder, layers_json
-from attention.pictures.scales import _LOG_FLOOR, _ZERO_COLOR, LEAST_SHARE, PROBABILITY
+from attention.pictures.scales import _ZERO_COLOR, LEAST_SHARE, LOG_FLOOR, PROBABILITY
 from attention.pictures.steps_view import lab_maps
 from pages.ui.paper import PANELS
 
@@ -40,15 +44,18 @@ def test_every_picture_equals_the_library_and_is_reproducible(client: TestClient
     single = as_plotly(heatmap.heatmap_json(trace, "weights", 0, 1, CELL, "stretched"))
     all_maps = list(map(as_plotly, lab_maps(trace, CELL, "factors", "stretched")))
     files: dict[str, str | bytes] = {"weights.html": paper.html([single]), "maps.html": paper.html(all_maps)}
+    for_paper = paper.figure([(0, 1)], trace)
+    files["weights.tex"] = for_paper.latex("weights-L0-H1.pdf")
     for kind in paper.KINDS:
-        files |= {f"weights.{kind}": paper.picture([single], kind), f"maps.{kind}": paper.picture(all_maps, kind)}
+        files |= {f"weights.{kind}": for_paper.picture(kind), f"maps.{kind}": paper.picture(all_maps, kind)}
     check_files(client, files, PANELS.exports)
 
 
 def test_picture_has_the_width_and_style_of_its_address(client: TestClient, trace: Trace) -> None:  # noqa: F811  # a fixture
     state = STATE | {"width": "8", "titles": "false", "cross": "false"}
-    bare = without_outlines(as_plotly(heatmap.heatmap_json(trace, "scores", 0, 1, Cell(0, "scores", 1, 2, 1))))
-    assert client.get("/export/scores.svg", params=state).content == paper.picture([bare], "svg", 8.0, False)
+    bare = list(map(without_outlines, map(as_plotly, lab_maps(trace, CELL, "factors", "stretched"))))
+    answer = client.get("/export/maps.svg", params=state | {"view": "factors", "colors": "stretched"})
+    assert answer.content == paper.picture(bare, "svg", 8.0, False)
     answer = client.get("/export/maps.pdf", params=STATE | {"figure": "scores"})
     assert 'filename="scores-L0-H1-q2-k1.pdf"' in answer.headers["content-disposition"]
     refused = client.get("/export/maps.pdf", params=STATE | {"figure": "w_q"})
@@ -58,9 +65,61 @@ def test_picture_has_the_width_and_style_of_its_address(client: TestClient, trac
     )
 
 
+def test_figure_for_a_paper_has_the_heads_of_its_address(client: TestClient, trace: Trace) -> None:  # noqa: F811  # a fixture
+    state = STATE | {"panels": "0.1; 0.0", "width": "17.4", "cross": "true"}
+    answer = client.get("/export/scores.pdf", params=state)
+    assert 'filename="scores-L0-H1-L0-H0-q2-k1.pdf"' in answer.headers["content-disposition"]
+    made = paper.figure([(0, 1), (0, 0)], trace, step="scores", width=17.4, cross=(2, 1))
+    assert answer.content == made.picture("pdf")
+    caption = client.get("/export/scores.tex", params=state).text
+    assert caption == made.latex("scores-L0-H1-L0-H0-q2-k1.pdf")
+    for panels, words in (
+        ("0.7", "heads count from 0 to 1; got 7"),
+        ("all", "written as 17.3;18.6, layer and head; got “all”"),
+    ):
+        refused = client.get("/export/scores.pdf", params=STATE | {"panels": panels})
+        assert refused.status_code in (400, 404)
+        assert words in refused.text
+
+
+@pytest.mark.parametrize("room", rooms())
+def test_every_stored_figure_is_drawn(room: str) -> None:
+    """What `draw` makes of marks is drawn: none is left out because a picture does not know it."""
+    for name, make in drawings(room).items():
+        made = make()
+        figures = [
+            spec
+            for spec in (made if isinstance(made, list | tuple) else [made])
+            if isinstance(spec, dict) and "data" in spec
+        ]
+        if figures and name != "draw":  # a frame without an axis' range
+            svg = paper.picture(figures, "svg", 16.0 * len(figures)).decode()
+            marks = [mark for spec in figures for mark in spec["data"]]
+            for kind, group in (("heatmap", "cells-"), ("bar", "bars-")):
+                assert (f'id="{group}' in svg or f"-{group}" in svg) == any(
+                    mark["type"] == kind and np.isfinite(np.asarray(mark.get("z", 0.0), dtype=float)).any()
+                    for mark in marks
+                ), name
+
+
+def test_lying_bars_and_bars_over_each_other_are_as_long_as_their_numbers() -> None:
+    x, y = axis("", (-1, 1)), axis("", (2.5, -0.5), {0: "a", 1: "b"})
+    lying = bars([0.5, -0.25], [0, 1], "", orientation="h", text=["0.5", "−0.25"], textposition="auto")
+    root = ElementTree.fromstring(paper.picture(draw(frame("t", "f", "a", x, y, bargap=0.25), lying), "svg"))
+    boxes, _ = shapes(root, "bars-0")
+    (first, second) = sorted(boxes.tolist(), key=lambda box: box[1])
+    assert (first[2] - first[0]) / (second[2] - second[0]) == pytest.approx(2, abs=0.01)
+    assert first[0] == pytest.approx(second[2], abs=0.02)  # both begin at 0
+    assert {"0.5", "−0.25"} <= {*texts(root)}
+    over = [bars([0, 1], [0.2, 0.4], "", opacity=0.5, width=0.9) for _ in range(2)]
+    chart = draw(frame("t", "f", "a", axis("", (-1, 2)), axis("", (0, 1)), barmode="overlay"), *over)
+    root = ElementTree.fromstring(paper.picture(chart, "svg"))
+    np.testing.assert_array_equal(shapes(root, "bars-0")[0], shapes(root, "bars-1")[0])
+
+
 def test_cell_outside_a_step_becomes_its_last_cell(client: TestClient, trace: Trace) -> None:  # noqa: F811  # a fixture
     state = STATE | {"heads": "1", "head": "0", "step": "query", "q": "5", "k": "60"}
-    answer = client.get("/export/weights.svg", params=state)
+    answer = client.get("/export/weights.svg", params=state | {"cross": "true"})
     assert 'filename="weights-L0-H0-q5-k5.svg"' in answer.headers["content-disposition"]
 
 
@@ -86,11 +145,11 @@ def test_logarithmic_colours_span_powers_of_ten_and_keep_the_numbers(draw, knobs
     assert figure.data[0].texttemplate == fixed.data[0].texttemplate
     scale, high = figure.data[0].colorscale, figure.data[0].zmax
     for share in np.linspace(0, 1, 101):
-        number = _LOG_FLOOR * (high / _LOG_FLOOR) ** share
-        [expected] = _colors_of(np.array([LEAST_SHARE + (1 - LEAST_SHARE) * share]), PROBABILITY, 0, 1)
-        [drawn] = _colors_of(np.array([number]), scale, 0, high)
+        number = LOG_FLOOR * (high / LOG_FLOOR) ** share
+        [expected] = colors_of(np.array([LEAST_SHARE + (1 - LEAST_SHARE) * share]), PROBABILITY, 0, 1)
+        [drawn] = colors_of(np.array([number]), scale, 0, high)
         assert max(abs(int(expected[i : i + 2], 16) - int(drawn[i : i + 2], 16)) for i in (1, 3, 5)) <= 1
-    small, zero = _colors_of(np.array([1e-30, 0.0]), scale, 0, high)
+    small, zero = colors_of(np.array([1e-30, 0.0]), scale, 0, high)
     assert small == scale[1][1]  # values below the floor are drawn as the floor, but 0 is not
     assert zero == _ZERO_COLOR
 
@@ -101,7 +160,7 @@ def test_logarithmic_colours_span_powers_of_ten_and_keep_the_numbers(draw, knobs
     for exponent, level in zip(bar.colorbar.tickvals[1:], (1e-4, 1e-3, 0.01, 0.1, 1), strict=True):
         assert 10**exponent == pytest.approx(level)
         bar_colour, map_colour = (
-            _colors_of(np.array([number]), colors, low, high)[0]
+            colors_of(np.array([number]), colors, low, high)[0]
             for number, colors, low, high in (
                 (exponent, bar.colorscale, bar.cmin, bar.cmax),
                 (10**exponent, scale, 0, high),

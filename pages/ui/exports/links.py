@@ -57,12 +57,12 @@ def download_links(key: str, *files: Link) -> None:
     """Draws links side by side."""
     drawn = tuple((link.label, link.name, dict(link.more), link.offered) for link in files)
     mount = assets.component("exports", "attention_exports", _HTML)
-    mount(key=key, data={"links": drawn, "token": _current_tab().token}, height="content")
+    mount(key=key, data={"links": drawn, "token": current_tab().token}, height="content")
 
 
 def offer_link(label: str, name: str, offer: Offer) -> Link:
     """A link to a file that exists only while this tab is open, until another one has the same name."""
-    offers = _current_tab().offers
+    offers = current_tab().offers
     offers.pop(name, None)
     offers[name] = offer
     while len(offers) > _MOST_OFFERS:
@@ -109,7 +109,7 @@ class Tab:
 _TABS: WeakValueDictionary[str, Tab] = WeakValueDictionary()  # by token
 
 
-def _current_tab() -> Tab:
+def current_tab() -> Tab:
     """The tab of the running script, with a token for its current state."""
     ours = session()
     if ours.exports is None:

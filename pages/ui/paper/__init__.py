@@ -9,11 +9,11 @@ from pages.ui.paper import takeaway
 PANELS = Panels(
     exports=tuple(
         Export(f"{name}.{kind}", media, about, make, is_picture=True)
-        for name, about, make in (
-            (STEP, "the map of a step", takeaway.step_file),
-            ("maps", "the maps of the Lab, side by side", takeaway.maps_file),
+        for name, about, make, more in (
+            (STEP, "heads of a step as a figure for a paper", takeaway.step_file, takeaway.CAPTION),
+            ("maps", "the maps of the Lab, side by side", takeaway.maps_file, {}),
         )
-        for kind, media in takeaway.MEDIA.items()
+        for kind, media in (takeaway.MEDIA | more).items()
     ),
     below_figures=takeaway.save_menu,
 )

@@ -1,4 +1,4 @@
-"""The menu that saves figures, and their files: as a picture for a paper, or as interactive figures in one HTML file."""
+"""The menu that saves figures, and their files: heads as a figure for a paper with its caption, what a page shows as a picture, or as interactive figures in one HTML file."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from attention import paper
-from attention.base.errors import PictureError
+from attention.base.errors import AttentionError, PictureError
 from attention.base.knobs import Knob, Real, Switch, Text, to_text
+from attention.formula.steps import is_step
 from attention.pictures.heatmap import heatmap_json
 from attention.pictures.marks import Spec
 from attention.pictures.message import to_plotly, without_outlines
 from attention.pictures.steps_view import OverPicture, lab_maps
 from attention.pictures.view import HEAT, OVER, PAIR, VIEW
-from pages.ui.exports.links import Link, Offer, download_links, offer_link
+from pages.ui.exports.links import Link, Offer, current_tab, download_links, offer_link
 from pages.ui.exports.request import ExportFile, Request
+from pages.ui.server.traces import compute_head
 from pages.ui.state import knob_state
 from pages.ui.state.knob_table import COLORS
+from pages.ui.state.notices import plain
+from pages.ui.state.session import session
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -30,12 +34,28 @@ if TYPE_CHECKING:
 
 MEDIA = {"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf", "html": "text/html; charset=utf-8"}
 """The media type of each kind."""
+CAPTION = {"tex": "text/x-tex; charset=utf-8"}
+"""That of the figure environment of LaTeX with the caption of a figure for a paper."""
 _WIDTH = Knob("width", 16.0, Real(paper.NARROWEST, paper.WIDEST), help="The width of the picture in centimetres.")
 _TITLES = Knob("titles", True, Switch(), help="Whether the picture has titles.")
 _CROSS = Knob("cross", True, Switch(), help="Whether the picture outlines the chosen cell, its row and its column.")
 _FIGURE = Knob(
     "figure", "", Text(100), help="The step of one of several maps, with “ over the picture” for that figure. Empty: all side by side.")  # fmt: skip
 _ALL = "All side by side"
+_PAPER, _SCREEN = "For a paper", "As on this page"
+_MOST_PANELS = 24
+_PANELS = Knob(
+    "panels",
+    "",
+    Text(300),
+    help="The heads of a figure for a paper, such as 17.3;18.6: layer and head of each panel. Empty: the chosen head.",
+)
+_COLUMN = Knob(
+    "width", paper.ONE_COLUMN, Real(paper.NARROWEST, paper.WIDEST), help="The width of the figure in centimetres."
+)
+_FONT = Knob("font", "", Text(100), help="A font family of the server. Empty: DejaVu Sans.")
+_OUTLINED = Knob("cross", False, Switch(), help=_CROSS.help)
+_WIDTHS = {paper.ONE_COLUMN: "One column", paper.TEXT_WIDTH: "Text width", 0.0: "Other"}
 
 
 def save_menu(files: Callable[[], Sequence[Spec]], key: str, export: str = "") -> None:
@@ -52,6 +72,11 @@ def save_menu(files: Callable[[], Sequence[Spec]], key: str, export: str = "") -
         specs = list(files())
         chosen_title = _chosen_title(specs, key) if len(specs) > 1 else ""
         chosen = [spec for spec in specs if chosen_title in ("", _title(spec))]
+        if export and len(chosen) == 1 and is_step(step := _name_of(chosen[0])):
+            style = st.segmented_control("Style", [_PAPER, _SCREEN], default=_PAPER, required=True, key=f"{key}_style")
+            if style == _PAPER:
+                _save_for_paper(step, key)
+                return
         width = st.number_input(
             "Width in cm", float(paper.NARROWEST), float(paper.WIDEST), 16.0, 0.5, format="%.1f", key=f"{key}_width"
         )
@@ -72,11 +97,85 @@ def save_menu(files: Callable[[], Sequence[Spec]], key: str, export: str = "") -
         )
 
 
+def _save_for_paper(step: str, key: str) -> None:
+    """The part of the menu for a figure of a paper: its heads, width and font, its caption to copy, and its files."""
+    texts = session().state.texts
+    chosen = Request(texts, current_tab(), step)
+    cell = chosen.cell(chosen.trace)
+    panels = st.text_input(
+        "Heads, as layer.head", placeholder=f"{cell.layer}.{cell.head}", key=f"{key}_panels",
+        help="Several, such as 17.3;18.6, stand side by side with letters and one colour bar.",
+    )  # fmt: skip
+    preset = st.segmented_control(
+        "Width", [*_WIDTHS], format_func=lambda cm: f"{_WIDTHS[cm]} {cm:g} cm" if cm else _WIDTHS[cm],
+        default=paper.ONE_COLUMN, required=True, key=f"{key}_preset",
+    )  # fmt: skip
+    width = preset or st.number_input(
+        "Width in cm", float(paper.NARROWEST), float(paper.WIDEST), paper.ONE_COLUMN, 0.5, format="%.1f", key=f"{key}_column"
+    )  # fmt: skip
+    font = st.text_input("Font", placeholder="DejaVu Sans", key=f"{key}_font", help="A font family of the server.")
+    cross = st.toggle("With the outlines (cross)", False, key=f"{key}_outlined", help=_CROSS.help)
+    settings = ((_PANELS, panels.strip()), (_COLUMN, width), (_FONT, font.strip()), (_OUTLINED, cross))
+    more = {knob.key: to_text(value) for knob, value in settings if value != knob.default}
+    try:
+        caption = _figure_of(Request({**texts, **more}, current_tab(), step))[0].caption
+    except AttentionError as error:
+        st.warning(plain(str(error)))
+        return
+    st.caption("The caption, for LaTeX:")
+    st.code(caption, language="latex", wrap_lines=True)
+    kinds = (*reversed(paper.KINDS), *CAPTION)
+    download_links(f"{key}_files", *(Link(kind.upper(), f"{step}.{kind}", more) for kind in kinds))
+    st.caption(
+        "PDF and SVG are exactly as wide as chosen; no letter is smaller than 6 points. TEX is the figure environment with the caption."
+    )
+
+
 def step_file(request: Request) -> ExportFile:
-    """The file with the map of a step."""
+    """The file with heads of a step as a figure for a paper, its LaTeX, or the interactive map of the chosen head."""
+    if request.kind == "html":
+        trace, cell = request.trace, request.cell(request.trace)
+        maps = [heatmap_json(trace, cell.step, cell.layer, cell.head, cell, request.value(COLORS))]
+        return _picture(request, maps)
+    made, name = _figure_of(request)
+    content = made.latex(f"{name}.pdf") if request.kind in CAPTION else made.picture(request.kind)
+    return ExportFile(f"{name}.{request.kind}", [content])
+
+
+def _figure_of(request: Request) -> tuple[paper.HeadsFigure, str]:
+    """The figure for a paper that a state describes, and its file name without extension.
+
+    Raises:
+        PictureError: there are no such heads.
+    """
     trace, cell = request.trace, request.cell(request.trace)
-    maps = [heatmap_json(trace, cell.step, cell.layer, cell.head, cell, request.value(COLORS))]
-    return _picture(request, maps)
+    heads = _read_heads(request.value(_PANELS)) or [(cell.layer, cell.head)]
+    for layer, head in heads:
+        compute_head(trace.layer(layer), head)
+    cross = (cell.row, cell.column) if request.value(_OUTLINED) else None
+    made = paper.figure(
+        heads, trace, step=cell.step, width=request.value(_COLUMN), colors=request.value(COLORS), cross=cross, font=request.value(_FONT)
+    )  # fmt: skip
+    names = [
+        cell.step,
+        *(f"L{layer}-H{head}" for layer, head in heads),
+        *([f"q{cross[0]}-k{cross[1]}"] if cross else []),
+    ]
+    return made, "-".join(names)
+
+
+def _read_heads(text: str) -> list[tuple[int, int]]:
+    """The heads in a text such as 17.3;18.6.
+
+    Raises:
+        PictureError: it has another form, or too many heads.
+    """
+    parts = [part.strip() for part in re.split(r"[;,]", text) if part.strip()]
+    if len(parts) > _MOST_PANELS or not all(re.fullmatch(r"\d{1,4}\.\d{1,4}", part, re.ASCII) for part in parts):
+        raise PictureError(
+            f"Up to {_MOST_PANELS} heads are written as 17.3;18.6, layer and head; got “{text[:60]}”: write them so."
+        )
+    return [(int(layer), int(head)) for layer, head in (part.split(".") for part in parts)]
 
 
 def maps_file(request: Request) -> ExportFile:
