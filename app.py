@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from math import prod
 
 import streamlit as st
 
@@ -83,9 +82,10 @@ else:
             show.arithmetic(derived.explain(page.trace, cell))
             st.caption(plain(f"{derived.words} {derived.paper}. {shown_view.caution}"))
     st.markdown(f"## All numbers of `{cell.step}`")
+    rows, columns = page.layer.shape(cell.step)[-2:]
     show.table(
         lambda: tables.frame(page.trace, cell.step, cell.layer, cell.head),
-        prod(page.layer.shape(cell.step)[-2:]),
+        rows * columns,
         f"{cell.step}.csv",
     )
     page.end()
