@@ -391,7 +391,8 @@ def _axes_error(name: str, key: str, shape: tuple[int, ...], axes: tuple[str, ..
 
 
 _MAX_SEQUENCES = 1024
-_SHARED_BY_LAYERS = ("bias", "bias_table")  # all layers may share these
+SHARED_BY_LAYERS = ("bias", "bias_table")
+"""The parameters of which all layers may share one."""
 _BLOCKS = ("encoder", "decoder", "cross")  # the order of their layers
 _SETTINGS = {*_METADATA} - {"layers"}  # an array of this name is no description
 _SUM_TOLERANCE = 0.01  # of a row of weights in half precision
@@ -716,7 +717,7 @@ class _Reading:
         complete = [stem for stem, steps in of.items() if gives_map & steps or {QUERY, KEY} <= steps]
         complete = complete or [stem for stem, steps in of.items() if steps & {*REQUIRED}]
         others = variants.items() if len(complete) == 1 else ()
-        shared = {place: keys for stem, steps in others if stem not in complete for place, keys in steps.items() if place[1] in ("mask", *_SHARED_BY_LAYERS)}  # fmt: skip
+        shared = {place: keys for stem, steps in others if stem not in complete for place, keys in steps.items() if place[1] in ("mask", *SHARED_BY_LAYERS)}  # fmt: skip
         return {stem: {**shared, **variants[stem]} for stem in complete}
 
     def _name(self, key: str) -> StoredName:
@@ -765,7 +766,7 @@ class _Reading:
 
     def _check_counts(self, what: str, counts: Mapping[str, int | None]) -> None:
         sizes = {step: count for step, count in counts.items() if count is not None}
-        single = [step for step in counts if step not in sizes and step not in _SHARED_BY_LAYERS]
+        single = [step for step in counts if step not in sizes and step not in SHARED_BY_LAYERS]
         if len(set(sizes.values())) > 1 or (sizes and single):
             listed = ", ".join(f"{step} {counts[step] or 'none'}" for step in (*sizes, *single))
             raise FileError(

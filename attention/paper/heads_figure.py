@@ -1,6 +1,6 @@
 """A figure for a paper: some heads side by side, with letters, one colour bar, and labels of six points or more, exactly as wide as a column.
 
-    heads, trace ──▶ panels (the marks of `heatmap_json`) ──▶ plan: labels, cells, titles at this width ──▶ page ──▶ file, caption
+    heads, trace ──▶ panels (the marks of `drawn_map_json`) ──▶ plan: labels, cells, titles at this width ──▶ page ──▶ file, caption
 
 Sizes are points and the page is as wide as asked, so nothing is scaled: what does not fit is turned, thinned or cut, and the caption says so.
 """
@@ -29,7 +29,8 @@ from attention.formula.steps import find_step
 from attention.paper import KINDS, NARROWEST, WIDEST, drawing
 from attention.paper.marks import colors_of, visible_cells, wrap, write_line
 from attention.pictures import scales
-from attention.pictures.heatmap import heatmap_json
+from attention.pictures.drawing import Drawn
+from attention.pictures.heatmap import drawn_map_json
 from attention.pictures.layout import axis_noun
 from attention.pictures.look import LIGHT
 from attention.pictures.marks import Spec
@@ -136,7 +137,7 @@ def figure(
                 f"cross is a row and a column of {rows_} × {columns_}, from 0; got {cross}: choose one of these cells."
             )
         cell = None if cross is None else Cell(layer, declaration.name, head, *cross)
-        spec = heatmap_json(each, declaration.name, layer, head, cell, colors, span)
+        spec = drawn_map_json(Drawn.of_head(each, declaration.name, layer, head, colors, span), cell)
         axes = declaration.row_axis, declaration.column_axis
         rows_and_columns = _labels(of_layer, axes[0], matrix.shape[0]), _labels(of_layer, axes[1], matrix.shape[1])
         own_name = f" ({of_layer.name})" * (of_layer.name not in ("", f"layer {layer}"))

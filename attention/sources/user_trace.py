@@ -16,7 +16,7 @@ from attention.base.printed import plural
 from attention.base.tokens import Generated
 from attention.files.given_mask import FAR, GivenMask, MaskSizes
 from attention.files.picture import patch_tokens, seen_grid
-from attention.files.plan import in_words
+from attention.files.plan import SHARED_BY_LAYERS, in_words
 from attention.files.user_tensors import (
     as_tensor,
     is_list_of_arrays,
@@ -39,15 +39,8 @@ if TYPE_CHECKING:
 _ENCODER, _CROSS = "encoder", "cross"
 _SUFFIX = "attentions"
 _RECORD = 'load the model with attn_implementation="eager" and run it with output_attentions=True, or use attention.record(model, …)'
-_OF_ALL_LAYERS = ("bias", "bias_table")  # one may be that of all layers
-_ROWS_FIRST = (
-    "hook_q",
-    "hook_k",
-    "hook_v",
-    "hook_z",
-    "hook_rot_q",
-    "hook_rot_k",
-)  # [pos head width] in TransformerLens
+# Of TransformerLens, [pos head width].
+_ROWS_FIRST = ("hook_q", "hook_k", "hook_v", "hook_z", "hook_rot_q", "hook_rot_k")
 _CACHED = re.compile(r"blocks\.(\d{1,4})\.(?:attn\.)?(hook_\w{1,30})", re.ASCII)  # in TransformerLens
 _NO_WEIGHTS = "none returned"  # what a layer of an output has instead of weights
 _SIDES = ("query_pos", "key_pos")
@@ -114,7 +107,7 @@ class _Parts:
         counts = {name: len(column) for name, column in columns.items()}
         n_layers = max(counts.values())
         for name, column in columns.items():
-            if counts[name] == 1 and name in _OF_ALL_LAYERS:
+            if counts[name] == 1 and name in SHARED_BY_LAYERS:
                 columns[name] = column * n_layers
             elif counts[name] != n_layers:
                 listed = ", ".join(f"{each} {count}" for each, count in counts.items())
@@ -504,7 +497,7 @@ def _given_layers(parts: _Parts, mask: GivenMask | None, tokens: _Tokens, inputs
 
 def _completed(recorded: dict[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of a layer with the bias of each head, and with the mask that masked scores show."""
-    sizes = Layer(recorded={key: tensor for key, tensor in recorded.items() if key not in _OF_ALL_LAYERS}).sizes
+    sizes = Layer(recorded={key: tensor for key, tensor in recorded.items() if key not in SHARED_BY_LAYERS}).sizes
     if "bias" in recorded and len(recorded["bias"]) == 1:
         recorded = recorded | {"bias": recorded["bias"].expand(sizes.get("head", 1), -1, -1)}
     if MASKED_SCORES in recorded and "mask" not in recorded:
