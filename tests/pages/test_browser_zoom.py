@@ -160,7 +160,9 @@ def test_the_overview_of_a_large_map_moves_what_its_neighbours_show_too(open_pag
     expect(weights).to_have_attribute("aria-label", "Overview of weights. Shown: all of 300 by 300.")
     # A click shows single cells around it.
     weights.click(position={"x": 0.5 * side, "y": 0.5 * side})
-    expect(weights).to_have_attribute("aria-label", re.compile("Shown: query 22 to 277 of 300, key 22 to 277"))
+    expect(weights).to_have_attribute(
+        "aria-label", re.compile(r"Shown: query 2\d to 2\d\d of 300, key 2\d to 2\d\d of 300")
+    )
 
 
 def test_a_map_that_is_not_kept_has_its_overview_from_python(open_page: Open, server: str) -> None:
