@@ -30,7 +30,6 @@ from attention.formula.override import SOURCE_MASK
 from attention.formula.steps import HEAD_AXES, MAP_AXES, STEPS, Factor, Step, declared, find_step, is_step
 from attention.formula.steps_before_scores import Product
 from attention.pictures import scales
-from attention.pictures.downsample import MAX_SIDE
 from attention.pictures.heatmap import chosen_position, heatmap_json
 from attention.pictures.layout import HEIGHT, axis_noun, position_name
 from attention.pictures.live_inputs import live_inputs
@@ -42,6 +41,7 @@ from attention.pictures.view import FACTORS, HEAD, LAYER, OVERVIEW, clamp_cell, 
 from attention.sources import Source
 from attention.sources.layer_knobs import inline_knobs
 from attention.sources.registry import has_formula, source_kinds, source_of
+from attention.trace.large_map import MAX_SIDE
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 from attention.vision.over_picture import MapLine, TokenGrid, layout_images, over_picture_json
