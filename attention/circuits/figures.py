@@ -120,7 +120,10 @@ def qk_by_offset_json(spectra: Sequence[QKSpectrum]) -> list[Spec]:
     largest = float(singular_values.max(initial=0.0)) or 1.0
     n_values = singular_values.shape[1]
     alt = f"Heatmap of the {n_values} singular values of the QK circuit of {head} at {len(offsets)} offsets; the largest is {format_number(largest)}."
-    x, y = axis("number of the singular value", (-0.5, n_values - 0.5), grid=False), axis(words, (len(offsets) - 0.5, -0.5), places, grid=False)
+    x, y = (
+        axis("number of the singular value", (-0.5, n_values - 0.5), grid=False),
+        axis(words, (len(offsets) - 0.5, -0.5), places, grid=False),
+    )
     strength = draw(
         frame(
             "How strongly can it match?", "singular values of W_Q R W_Kᵀ, largest first, by the offset of the key", alt, x, y, _SQUARE,
