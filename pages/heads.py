@@ -14,7 +14,7 @@ from attention.metrics.table import heading, rank_words
 from attention.pictures import charts, heatmap
 from attention.pictures.marks import Spec
 from attention.pictures.message import Surroundings
-from attention.pictures.mosaic import MOSAIC_CELLS, SCREEN_CELLS, estimate_seconds, layers_json
+from attention.pictures.mosaic import MOSAIC_CELLS, SCREEN_CELLS, HeadOrder, estimate_seconds, layers_json
 from attention.pictures.view import HEAT, KEY, OVER, QUERY
 from pages.ui.features import panels
 from pages.ui.page import heads_panels, show
@@ -55,16 +55,15 @@ if draw_instead is not None:
 
 def mosaic(cells: int) -> Spec:
     step, colors = page.cell.step, knob_state.current_value("colors")
-    order = table.sorted_by(by) if table and by != charts.UNSORTED else ()
-    words = heading(metrics.find(by)) if order else ""
+    order = None
+    if table and by != charts.UNSORTED and all_layers:
+        values = dict(zip(table.heads, table.column(by).tolist(), strict=True))
+        order = HeadOrder({head: values[head] for head in table.sorted_by(by)}, heading(metrics.find(by)))
     if over_picture:
-        return over_picture.spec(
-            colors=colors, all_layers=all_layers, cells=cells, order=order if all_layers else (), by=words
-        )
+        return over_picture.spec(colors=colors, all_layers=all_layers, cells=cells, order=order)
     if not all_layers:
         return heatmap.heads_json(page.trace, step, page.cell.layer, chosen=page.cell, cells=cells, colors=colors)
-    values = dict(zip(table.heads, table.column(by).tolist(), strict=True)) if table and order else {}
-    return layers_json(page.trace, step, page.cell, colors, cells, order, words, values, cells == SCREEN_CELLS)
+    return layers_json(page.trace, step, page.cell, colors, cells, order)
 
 
 def open_cell(cell: Cell) -> None:

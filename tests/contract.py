@@ -111,7 +111,7 @@ def check_layer(layer: Layer, only: Iterable[str] = ()) -> Iterator[str]:
     steps = [step for step in layer.steps if step.name not in layer.available and (not only or step.name in only)]
     try:
         variables = run_program(layer)
-    except Exception as error:
+    except Exception as error:  # each is one more fault that the test reports
         yield f"program: {type(error).__name__}: {error}"
         variables = {}
     trace = Trace(layer.tokens, (layer,))
@@ -124,7 +124,7 @@ def check_layer(layer: Layer, only: Iterable[str] = ()) -> Iterator[str]:
             for row, column in sample_cells(rows, columns):
                 try:
                     explanation = explain(trace, step.name, 0, head, row, column)
-                except Exception as error:
+                except Exception as error:  # each is one more fault that the test reports
                     yield f"explanation: {step.name}: {type(error).__name__}: {error}"
                     break
                 if not has_arithmetic(explanation):
@@ -318,7 +318,7 @@ def check_intervention(kind: InterventionKind) -> Iterator[str]:
                 if after.formula == before.formula:
                     yield f"effect: {short} does not change the formula"
                 yield from (f"{short}: {fault}" for fault in check_layer(after))
-        except Exception as error:
+        except Exception as error:  # each is one more fault that the test reports
             yield f"{short}: {type(error).__name__}: {error}"
 
 

@@ -7,6 +7,7 @@ circuits.score_terms(trace, 18, 6, q=12, k=5)    # why query 12 looks at key 5: 
 circuits.copied_tokens(trace, 23, 1, token=" copper").raised  # the tokens that the head raises when it reads " copper"
 circuits.copying_score(trace)                    # of every head, [layer head]
 circuits.which(model, target=" copper")          # each head ablated, or patched from another run, in turn
+circuits.where(model, target=" copper")          # the residual stream after each layer, patched at each position in turn
 circuits.relevance(trace, target=" copper")      # how much each token of the text matters for it, by AttnLRP
 circuits.paths(trace, other, target=" copper")  # how much each path from a part of the model to the logits matters, see PathPatching
 """
@@ -34,6 +35,7 @@ from attention.circuits.path_patching import (
     estimated_seconds_of_paths,
     paths,
 )
+from attention.circuits.positions import PositionSweep, where
 from attention.circuits.prompts import EXAMPLES, Prompt, PromptSet, PromptSweep, over_prompts, sweep_prompts
 from attention.circuits.sweep import attribution, patch_aligned, together, which
 from attention.circuits.token_relevance import Relevance, relevance
@@ -48,6 +50,7 @@ __all__ = [
     "PathPatching",
     "PathProgress",
     "PathRequest",
+    "PositionSweep",
     "Prompt",
     "PromptSet",
     "PromptSweep",
@@ -71,6 +74,7 @@ __all__ = [
     "score_terms",
     "sweep_prompts",
     "together",
+    "where",
     "which",
     "writes",
 ]

@@ -10,6 +10,7 @@ Automated Circuit Discovery", equation 2; Kramár et al. 2024, "AtP*", section 3
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,12 @@ import torch
 from torch import Tensor
 
 from attention.base.errors import ConfigError
-from attention.formula.edit_kinds import ABLATIONS
+from attention.formula.edit_kinds import ABLATIONS, at_positions
 from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, VALUE, WEIGHTS
 from attention.models import forward_pass, lm_head, recorder, running
 from attention.models.attention_call import ModelCall, in_float32
 from attention.models.forward_pass import patched_head_output
+from attention.models.layer_sites import WritePlace, changed_site, handled_sites
 from attention.patching.forward import PatchedForward
 from attention.patching.intervention import Intervention
 
@@ -40,65 +42,77 @@ _MAPS_PER_HEAD = 4  # scores, masked scores, weights and their gradient
 _ROWS_PER_LAYER = 16  # rows of d_model numbers for each token that a layer keeps for the backward pass
 
 
-def head_runs(
+def changed_runs(
     loaded: LoadedModel,
     model_inputs: TextInputs,
-    groups: Sequence[Heads],
+    groups: Sequence[Sequence[Intervention]],
     measurement: Measurement,
-    kind: str = "zero",
     forward: PatchedForward | None = None,
     other: Mapping[int, Activations] | None = None,
 ) -> Iterator[list[tuple[float, float]]]:
-    """For each group of heads, the measured value without and with their change; yielded batch by batch.
+    """For each group of changes, the measured value without and with them; yielded batch by batch.
 
-    Every batch also contains the text without a change, so that the changed heads are the only difference.
+    Every batch also contains the text without a change, so that the changes are the only difference.
 
     Args:
         model_inputs: the ids of its texts.
-        groups: the heads that are changed at the same time, by layers of the trace.
-        kind: "zero" or "mean" (ablation of the head output), or the step that is patched from the other run.
-        forward: interventions that apply in all runs; the change of the heads comes after them.
-        other: the activations of the other run, by layer of the trace, if `kind` is a step.
+        groups: the changes that are made at the same time: ablations and patches of heads, MLPs and the residual stream, each of one layer.
+        forward: interventions that apply in all runs, and what MLPs and the residual stream are patched from; the groups come after them.
+        other: the activations of the other run, by layer of the trace, if heads are patched.
     """
     forward = forward or PatchedForward()
+    has_sites = bool(forward.sites) or any(change.site for group in groups for change in group)
     batch_size = forward_pass.texts_at_once(loaded, model_inputs) - 1
     for start in range(0, len(groups), batch_size):
         batch = ((), *groups[start : start + batch_size])
         n_calls = 0
 
-        def attend(call: ModelCall, batch: tuple[Heads, ...] = batch) -> tuple[Tensor, Tensor | None]:
+        def attend(call: ModelCall, batch: tuple[Sequence[Intervention], ...] = batch) -> tuple[Tensor, Tensor | None]:
             nonlocal n_calls
             layer, site = loaded.layer_indices[n_calls], loaded.sites[n_calls]
             n_calls += 1
-            heads_of = {i: found for i, heads in enumerate(batch) if (found := [h for at, h in heads if at == layer])}
             output, weights = call.run()
             patched = output.clone()
-            for i in range(len(output)):
-                changed = forward
-                if i in heads_of and kind not in ABLATIONS:
-                    changed = _with_patches(forward, layer, heads_of[i], kind, other or {})
+            for i, group in enumerate(batch):
+                here = [change for change in group if change.layer == layer and not change.site]
+                changed, patches = forward, tuple(change for change in here if change.patch)
+                if patches:
+                    changed = _with_patches(forward, patches, other or {})
                 if changed.affects(layer):
                     z = patched_head_output(changed, layer, call.detached_text(i, output, weights), site)
                     assert z is not None
                     patched[i] = z.transpose(0, 1)
-            for i, heads in heads_of.items() if kind in ABLATIONS else ():
-                row = patched[i]
-                row[:, heads] = row[:, heads].mean(0, keepdim=True) if kind == "mean" else 0.0
+                for change in here:
+                    if change.ablate:
+                        z = patched[i, :, change.head]
+                        value = z.mean(0, keepdim=True).expand_as(z) if change.ablate == "mean" else torch.zeros_like(z)
+                        patched[i, :, change.head] = at_positions(z, value, change.positions)
             return patched, weights
 
+        def write(place: WritePlace, x: Tensor, batch: tuple[Sequence[Intervention], ...] = batch) -> Tensor:
+            x = changed_site(place, x, forward.sites, forward).clone()
+            for i, group in enumerate(batch):
+                x[i : i + 1] = changed_site(place, x[i : i + 1], group, forward)
+            return x
+
         batch_inputs = model_inputs.repeated(len(batch))
-        with recorder.wrapping_attention(attend), lm_head.logits_at(measurement.logit_positions):
+        with ExitStack() as stack:
+            stack.enter_context(recorder.wrapping_attention(attend))
+            stack.enter_context(lm_head.logits_at(measurement.logit_positions))
+            if has_sites:
+                stack.enter_context(loaded.lock.hold())
+                stack.enter_context(handled_sites(loaded, write))
             values = measurement.read(running.run(loaded, batch_inputs))
         before, *after = values.tolist()
         yield [(before, value) for value in after]
 
 
 def _with_patches(
-    forward: PatchedForward, layer: int, heads: Sequence[int], step: str, other: Mapping[int, Activations]
+    forward: PatchedForward, patches: tuple[Intervention, ...], other: Mapping[int, Activations]
 ) -> PatchedForward:
-    patches = tuple(Intervention(layer, head, patch=step) for head in heads)
     # Both are of the same run, but only those that were requested for weights have them.
-    merged = {**forward.other, **other} if step == WEIGHTS else {**other, **forward.other}
+    with_weights = any(patch.patch == WEIGHTS for patch in patches)
+    merged = {**forward.other, **other} if with_weights else {**other, **forward.other}
     return replace(forward, interventions=(*forward.interventions, *patches), other=merged)
 
 
@@ -118,7 +132,7 @@ class _HeadGradients:
 
 def no_gradient_reason(loaded: LoadedModel, measurement: Measurement, is_changed: bool) -> str:
     """Why there is no estimate for this model, in a sentence; empty if there is one."""
-    if measurement.target is None:
+    if measurement.target is None and measurement.function is None:
         return "vectors are compared with themselves, where the cosine is largest and its gradient 0."
     if is_changed:
         return "gradients are computed in the model without interventions: remove them."

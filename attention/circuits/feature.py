@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from attention.base.errors import ConfigError, MissingError, ModelError
+from attention.base.errors import MissingError
 from attention.circuits import copying, direct_effects
 from attention.explanation.derived import DerivedView
 from attention.features import Feature
@@ -17,18 +17,17 @@ if TYPE_CHECKING:
     from attention.trace.trace import Trace
 
 
-_NOT_HERE = (ConfigError, MissingError, ModelError)  # no model, no linear path through it, or one that is not recorded
-
-
 def _copying(trace: Trace) -> Tensor | None:
-    with suppress(*_NOT_HERE):
-        return copying.copying_score(trace)
+    with suppress(
+        MissingError
+    ):  # no linear path through the model, or one that is not recorded; a busy server is another matter
+        return copying.copying_score(trace) if trace.model_run else None
     return None
 
 
 def _copying_seconds(trace: Trace) -> float:
-    with suppress(*_NOT_HERE):
-        return copying.copying_seconds(trace)
+    with suppress(MissingError):
+        return copying.copying_seconds(trace) if trace.model_run else 0.0
     return 0.0
 
 

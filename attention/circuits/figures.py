@@ -15,7 +15,7 @@ from attention.base.printed import format_number
 from attention.base.tokens import isolated, label
 from attention.circuits.copying import count_positive
 from attention.pictures import scales
-from attention.pictures.charts import head_map_json
+from attention.pictures.charts import HeadQuantity, head_map_json
 from attention.pictures.look import LIGHT, shade
 from attention.pictures.marks import (
     POINT,
@@ -251,7 +251,7 @@ def head_relevance_json(heads: Sequence[Tensor], target: str, chosen: tuple[int,
     for layer, row in enumerate(heads):
         numbers[layer, : len(row)] = row.numpy()
     description = f"relevance of each head's output for the logit of {label(target, escape=False)}"
-    figure = head_map_json(numbers, "Heads", "relevance", description, chosen, name="relevance-of-heads")
+    figure = head_map_json(numbers, HeadQuantity("Heads", "relevance", description, "relevance-of-heads"), chosen)
     meta = figure["layout"]["meta"]
     meta["alt"] = meta["alt"].replace("Heatmap of ", "Heatmap of the ", 1)
     meta |= {"step": "relevance", "file": ["relevance-of-heads"]}
@@ -311,12 +311,12 @@ def head_effect_map_json(sweep: HeadSweep, chosen: tuple[int, int], number: str 
         number: "change", "estimate" (of the change, by attribution patching), or "direct" (effect on the logit).
     """
     numbers = {"change": sweep.change, "estimate": sweep.estimate, "direct": sweep.direct}[number]
-    title, quantity, description = {
-        "change": (sweep.title, "change", f"change of the {sweep.quantity}"),
-        "estimate": ("Estimated by attribution patching", "estimate", f"estimated change of the {sweep.quantity}"),
-        "direct": ("Direct effect", "direct effect", "what each head adds directly to the logit"),
-    }[number]
-    return head_map_json(numbers, title, quantity, description, chosen)
+    quantity = {
+        "change": HeadQuantity(sweep.title, "change", f"change of the {sweep.quantity}"),
+        "estimate": HeadQuantity("Estimated by attribution patching", "estimate", f"estimated change of the {sweep.quantity}"),
+        "direct": HeadQuantity("Direct effect", "direct effect", "what each head adds directly to the logit"),
+    }[number]  # fmt: skip
+    return head_map_json(numbers, quantity, chosen)
 
 
 def head_effect_scatter_json(before: HeadSweep, after: HeadSweep, chosen: tuple[int, int]) -> Spec:

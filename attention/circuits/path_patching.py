@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from attention.base import cache
 from attention.base.errors import ConfigError
 from attention.base.printed import format_number
-from attention.circuits.sweep import Progress, check_ids, heads_of, signed
+from attention.circuits.own_metric import Metric, check_metric, metric_name, reads_trace
+from attention.circuits.sweep import DIRECTIONS, Progress, check_ids, chosen_heads, heads_of, signed
 from attention.formula.names import KEY, QUERY, VALUE
 from attention.trace.residual_parts import EMBEDDING_PART, Part, head_part, mlp_part
 
@@ -59,12 +60,14 @@ def paths(
     layer: int | None = None,
     head: int | None = None,
     *,
-    source: tuple[int, int] | None = None,
+    heads: Iterable[tuple[int, int]] | None = None,
     mode: str = "direct",
     target: int | str | None = None,
     distractor: int | str | None = None,
     position: int | None = None,
     quantity: str = "logit",
+    metric: Metric | None = None,
+    direction: str = "noising",
 ) -> PathPatching:
     """The change of a prediction of `trace` along each path, where one source takes its output from `other`; see `PathPatching`.
 
@@ -78,12 +81,15 @@ def paths(
         receiver: "logits", or the "query", "key" or "value" of heads.
         layer: the layer of the receiving heads; None for all layers.
         head: the receiving head; None for all heads. Heads that share a key or value receive it together.
-        source: the one head, as (layer, head), from which paths begin; None for every head, every MLP and the embedding.
+        heads: the heads from which paths begin, each as (layer, head); None for every head, every MLP and the embedding.
         mode: what recomputes between source and receiver: "direct" (nothing), "mlps", or "free" (everything).
         target: a token, as its text or id; None for the likeliest token of run A.
         distractor: a second token; the logit of the target minus its logit is then measured.
         position: of the prediction; None for the end of the text, or the last mask.
         quantity: "logit" or "log-probability" of the target, if there is no distractor.
+        metric: a function of the logits [query_pos vocabulary] that returns one number, measured instead of a target.
+        direction: if `trace` is of the clean text and `other` of the corrupted one: "noising" (corrupted → clean) patches `other` into
+            `trace`, "denoising" (clean → corrupted) `trace` into `other`, which is run A of the result then.
 
     Raises:
         ConfigError: the two cannot be patched, a head or token does not exist, or it would take too long.
@@ -95,7 +101,8 @@ def paths(
     a, b = _runs_of(trace, other)
     _ = _both_parts(a, b)  # raises
     ids = [a.find_token(token)[0] if isinstance(token, str) else token for token in (target, distractor)]
-    request = PathRequest(receiver, layer, head, source, mode, ids[0], ids[1], position, quantity)
+    chosen = None if heads is None else chosen_heads(a.parts().n_heads, heads)
+    request = PathRequest(receiver, layer, head, chosen, mode, ids[0], ids[1], position, quantity, metric, direction)
     *_, last = patch_paths(a, b, request)
     assert last.result is not None
     return last.result
@@ -131,6 +138,7 @@ class PathPatching:
         targets: the columns of `values`: one for the logits, otherwise one for each query, or for each key or value, which several heads may share.
         n_heads: the number of heads in each layer of the trace; 0 where a hybrid model has no attention, but a mixer, which its
             "MLP" here contains.
+        direction: "noising", where the clean run is A, or "denoising", where it is B.
     """
 
     receiver: str
@@ -142,6 +150,7 @@ class PathPatching:
     sources: tuple[PathEnd, ...]
     targets: tuple[PathEnd, ...]
     n_heads: tuple[int, ...]
+    direction: str = "noising"
 
     @property
     def nbytes(self) -> int:
@@ -185,7 +194,9 @@ class PathPatching:
             (self.sources[source].name, self.targets[target].name, self.receiver, float(self.values[source, target]))
             for source, target in self._sorted()
         ]
-        return pd.DataFrame(rows, columns=["source", "target", "receiver", f"change of {self.quantity}"])
+        return pd.DataFrame(
+            rows, columns=["source", "target", "receiver", f"change of {self.quantity}, {self.direction}"]
+        )
 
     def _sorted(self) -> tuple[tuple[int, int], ...]:
         import numpy as np
@@ -210,15 +221,28 @@ class PathRequest:
     receiver: str = "logits"
     layer: int | None = None
     head: int | None = None
-    source: tuple[int, int] | None = None
+    heads: tuple[tuple[int, int], ...] | None = None
     mode: str = "direct"
     target: int | None = None
     distractor: int | None = None
     position: int | None = None
     quantity: str = "logit"
+    metric: Metric | None = None
+    direction: str = "noising"
 
     def __post_init__(self) -> None:
-        for name, allowed in (("receiver", RECEIVERS), ("mode", tuple(MODES)), ("quantity", _QUANTITIES)):
+        check_metric(self.metric, self.target, self.distractor, self.position)
+        if self.metric is not None and reads_trace(self.metric):
+            raise ConfigError(
+                "Path patching repeats a run without its trace, so that a metric of it reads the logits: write metric=lambda logits: …."
+            )
+        named = (
+            ("receiver", RECEIVERS),
+            ("mode", tuple(MODES)),
+            ("quantity", _QUANTITIES),
+            ("direction", tuple(DIRECTIONS)),
+        )
+        for name, allowed in named:
             if getattr(self, name) not in allowed:
                 raise ConfigError(
                     f"{name} of path patching is one of {', '.join(allowed)}; got {str(getattr(self, name))[:40]!r}: choose one of these."
@@ -284,22 +308,26 @@ def patch_paths(a: ModelRun, b: ModelRun, request: PathRequest) -> Iterator[Path
     """
     import numpy as np
 
+    if request.direction == "denoising":
+        a, b = b, a
     run, other_run = _both_parts(a, b)
     expected_seconds = _estimate(run, request)
-    position = run.position(request.position)
-    key = ("paths", run.key, other_run.key, position, request)
+    positions: tuple[int, ...] = (run.position(request.position),)
+    if request.metric is not None:
+        positions = tuple(range(run.lengths[-1]))
+    key = ("paths", run.key, other_run.key, positions, request)
     if (cached := cache.CACHE.get(key)) is not None:
         yield PathProgress(1, 1, 0, cached)
         return
     yield PathProgress(0, sum(_count_runs(run, request)), expected_seconds)
     started, done = time.monotonic(), 0
-    runs = _PathRuns(run.runner(position), other_run.runner(position))
+    runs = _PathRuns(run.runner(positions), other_run.runner(positions))
     measurement, quantity = _measurement(a, run.model, runs, request)
     targets = () if request.receiver == "logits" else runs.targets(request.receiver, _receiving_heads(run, request))
     parts = [
         part
         for part in runs.parts
-        if request.source in (None, (part.layer, part.head))
+        if (request.heads is None or (part.layer, part.head) in request.heads)
         and (not targets or any(runs.reaches(part, target) for target in targets))
     ]
     values = np.full((len(parts), max(1, len(targets))), np.nan)
@@ -312,8 +340,12 @@ def patch_paths(a: ModelRun, b: ModelRun, request: PathRequest) -> Iterator[Path
     sources = tuple(PathEnd(part.name, part.layer, () if part.head is None else (part.head,)) for part in parts)
     ends = tuple(_target_end(runs, target) for target in targets) or (PathEnd("logits"),)
     in_a, in_b = (measurement.read(each.logits)[0] for each in (runs.a, runs.b))
-    result = PathPatching(request.receiver, request.mode, quantity, in_a, in_b, values, sources, ends, runs.n_heads)
-    yield PathProgress(total, total, 0, cache.CACHE.get_or_compute(key, lambda: result))
+    result = PathPatching(
+        request.receiver, request.mode, quantity, in_a, in_b, values, sources, ends, runs.n_heads, request.direction
+    )
+    if request.metric is None:  # of a function it is not known what it depends on
+        result = cache.CACHE.get_or_compute(key, lambda: result)
+    yield PathProgress(total, total, 0, result)
 
 
 def _receiving_heads(run: RunParts, request: PathRequest) -> list[tuple[int, int]]:
@@ -341,13 +373,12 @@ def _checked_head(run: RunParts, layer: int, head: int) -> tuple[int, int]:
 def _count_runs(run: RunParts, request: PathRequest) -> tuple[int, int]:
     """At most how many sources and how many pairs of a source and a target are patched."""
     n_heads = run.n_heads
-    if request.source is not None:
-        _checked_head(run, *request.source)
+    chosen = None if request.heads is None else len(request.heads)
     if request.receiver == "logits":
-        return (1 if request.source else sum(n_heads) + len(n_heads) + 1), 0
+        return (sum(n_heads) + len(n_heads) + 1 if chosen is None else chosen), 0
     counts = n_heads if request.receiver == QUERY else run.n_kv_heads
     receiving = {(layer, head * counts[layer] // n_heads[layer]) for layer, head in _receiving_heads(run, request)}
-    earlier = [1 if request.source else sum(n_heads[:layer]) + layer + 1 for layer, _ in receiving]
+    earlier = [sum(n_heads[:layer]) + layer + 1 if chosen is None else chosen for layer, _ in receiving]
     return max(earlier), sum(earlier)
 
 
@@ -362,8 +393,10 @@ def _estimate(run: RunParts, request: PathRequest) -> float:
     return needed
 
 
-def _measurement(run: ModelRun, model: str, runs: _PathRuns, request: PathRequest) -> tuple[_LogitMeasurement, str]:
-    target = int(runs.a.logits[0].argmax()) if request.target is None else request.target
+def _measurement(run: ModelRun, model: str, runs: _PathRuns, request: PathRequest) -> tuple[_Measurement, str]:
+    if request.metric is not None:
+        return _FunctionMeasurement(request.metric), metric_name(request.metric)
+    target = int(runs.a.logits[0, -1].argmax()) if request.target is None else request.target
     ids = [target] if request.distractor is None else [target, request.distractor]
     check_ids(model, runs.a.logits.shape[-1], ids)
     names = run.token_names(ids)
@@ -398,16 +431,32 @@ class _LogitMeasurement(NamedTuple):
     log_probability: bool = False
 
     def read(self, rows: Tensor) -> list[float]:
-        """The measured value of every text of a batch, from its logits at the position [batch token]."""
+        """The measured value of every text of a batch, from its logits at one position [batch position token]."""
+        rows = rows[:, -1]
         if self.distractor is not None:
             return [float(value) for value in rows[:, self.target] - rows[:, self.distractor]]
         return [float(value) for value in (rows.log_softmax(-1) if self.log_probability else rows)[:, self.target]]
 
 
+class _FunctionMeasurement(NamedTuple):
+    """A function of the logits at all positions."""
+
+    function: Metric
+
+    def read(self, rows: Tensor) -> list[float]:
+        """The measured value of every text of a batch, from its logits [batch position token]."""
+        from attention.models.lm_head import one_number
+
+        return [float(one_number(self.function(logits.float()))) for logits in rows]
+
+
+_Measurement: TypeAlias = _LogitMeasurement | _FunctionMeasurement
+
+
 class _RecordedRun:
     """What the parts of a model wrote in one run; each tensor has a batch axis of one."""
 
-    logits: Tensor  # at the position, [1 token]
+    logits: Tensor  # [1 position token]
 
     def __init__(self) -> None:
         self.events: list[int | Place] = []  # attention calls and places of MLPs, in the order of the run
@@ -457,7 +506,7 @@ class _PathRuns:
         return self._order[part] < self.a.events.index(self._call(target.layer))
 
     def changes(
-        self, parts: Sequence[Part], targets: Sequence[_Target], mode: str, measurement: _LogitMeasurement
+        self, parts: Sequence[Part], targets: Sequence[_Target], mode: str, measurement: _Measurement
     ) -> Iterator[tuple[int, list[tuple[Part, _Target | None, float]]]]:
         """The number of finished runs, and the change of the measured value for each part and each target that it reaches, batch by batch.
 
@@ -484,7 +533,7 @@ class _PathRuns:
     def _run_sources(
         self, sources: Sequence[Part], mode: str, wanted: Mapping[int, str]
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """The logits [batch token] of run A, and of run A with each part patched from run B; for each wanted call what it receives."""
+        """The logits [batch position token] of run A, and of run A with each part patched from run B; for each wanted call what it receives."""
         from attention.trace.parts import Handlers, repeat_rows, replace_rows
 
         rows: dict[Part, int] = {part: i for i, part in enumerate(sources, start=1)}
@@ -525,7 +574,7 @@ class _PathRuns:
         return self._runner.run(n_rows, handlers), received
 
     def _run_targets(self, patches: Sequence[tuple[_Target, Tensor]]) -> Tensor:
-        """The logits [batch token] of run A, and of run A with each of these queries, keys or values [pos d] patched."""
+        """The logits [batch position token] of run A, and of run A with each of these queries, keys or values [pos d] patched."""
         from attention.trace.parts import Handlers
 
         def on_inputs(call: int, inputs: Inputs) -> Inputs:

@@ -6,15 +6,17 @@ import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, fields, replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from attention.base import cache
 from attention.base.errors import AttentionError, ConfigError, FileError
 from attention.circuits import sweep
-from attention.circuits.sweep import STEP_WORDS, HeadEstimates, HeadSweep, Progress, heads_of, rank_correlation
+from attention.circuits.own_metric import Metric, check_metric, metric_name, parameters
+from attention.circuits.sweep import STEP_WORDS, HeadEstimates, HeadSweep, Progress, chosen_heads, rank_correlation
 from attention.formula.edit_kinds import PATCH_CODES
 from attention.formula.names import HEAD_OUTPUT
 from attention.sources.model import Model
@@ -35,6 +37,7 @@ _MAX_SECONDS = 600.0  # of a set with exact sweeps
 ABLATION, PATCH = "change when ablated", "change when patched"
 ESTIMATE, DIRECT = "estimate of the patch", "direct effect"
 """The numbers of a head for each prompt."""
+_ARROWS = {"noising": "corrupted → clean", "denoising": "clean → corrupted"}
 
 
 @dataclass(frozen=True)
@@ -214,13 +217,16 @@ class PromptSweep:
     Attributes:
         problems: a sentence for each prompt that was left out, and for each that has no direct effects.
         clean: the measured value of each prompt's clean text: the logit of the target minus that of the distractor; without a
-            distractor the log-probability of the target.
+            distractor the log-probability of the target; or your own metric.
         corrupted: the same value for the corrupted text.
         numbers: by name, such as "change when patched": [prompt layer head]; NaN where a layer has fewer heads, or the number is unknown.
         n_heads: the number of heads in each layer.
+        heads: the heads of the sweep as (layer, head), in order; of the others all numbers are NaN.
         ablation: the ablation, "zero" or "mean".
-        patch: the step that is patched from the corrupted text into the clean one.
+        patch: the step that is patched.
+        direction: "noising", from the corrupted text into the clean one, or "denoising", from the clean text into the corrupted one.
         alignments: for each prompt, which tokens were patched; empty if both texts have as many tokens.
+        metric: the name of your own metric; empty if tokens are measured.
     """
 
     model: str
@@ -230,9 +236,12 @@ class PromptSweep:
     corrupted: tuple[float, ...]
     numbers: Mapping[str, NDArray[np.float64]]
     n_heads: tuple[int, ...]
+    heads: Heads
     ablation: str
     patch: str
     alignments: tuple[str, ...]
+    metric: str = ""
+    direction: str = "noising"
 
     @property
     def nbytes(self) -> int:
@@ -240,13 +249,10 @@ class PromptSweep:
         return sum(int(numbers.nbytes) for numbers in self.numbers.values())
 
     @property
-    def heads(self) -> Heads:
-        """Every head as (layer, head), in order."""
-        return heads_of(self.n_heads)
-
-    @property
     def quantity(self) -> str:
         """The measured quantity in words."""
+        if self.metric:
+            return self.metric
         contrasts = sum(bool(prompt.distractor) for prompt in self.prompts)
         if contrasts == len(self.prompts):
             return "logit of the target minus logit of the distractor"
@@ -282,6 +288,10 @@ class PromptSweep:
         """Spearman's rank correlation over heads between the mean estimate and the mean exact change of the patch; NaN if unknown."""
         return rank_correlation(self.means(PATCH), self.means(ESTIMATE)) if PATCH in self.numbers else float("nan")
 
+    def column(self, name: str) -> str:
+        """The heading of a number in a table: its name, of a patch with its direction."""
+        return f"{name} ({self.direction}: {_ARROWS[self.direction]})" if name in (PATCH, ESTIMATE) else name
+
     def by_effect(self, name: str) -> Heads:
         """All heads, by decreasing size of the mean of a number."""
         mean = self.means(name)
@@ -299,7 +309,7 @@ class PromptSweep:
                 ("sd", self.spreads(number)),
                 ("n", self.counts(number)),
             ):
-                columns[f"{number}, {kind}"] = [float(values[head]) for head in order]
+                columns[f"{self.column(number)}, {kind}"] = [float(values[head]) for head in order]
         places = {"layer": [layer for layer, _ in order], "head": [head for _, head in order]}
         return pd.DataFrame({**places, **columns})
 
@@ -315,7 +325,7 @@ class PromptSweep:
         rows = [
             {
                 "target": prompt.target, "distractor": prompt.distractor, "value on clean": self.clean[i], "value on corrupted": self.corrupted[i],
-                **({} if head is None else {f"{name} of L{head[0]} H{head[1]}": float(numbers[i][head]) for name, numbers in self.numbers.items()}),
+                **({} if head is None else {f"{self.column(name)} of L{head[0]} H{head[1]}": float(numbers[i][head]) for name, numbers in self.numbers.items()}),
                 "clean": prompt.clean, "corrupted": prompt.corrupted, "link": prompt.address(self.model, lab),
             }
             for i, prompt in enumerate(self.prompts)
@@ -326,21 +336,31 @@ class PromptSweep:
 def number_words(name: str, result: PromptSweep) -> str:
     """What a number is, in words."""
     step = STEP_WORDS[result.patch]
+    source, into = ("corrupted text (B)", "clean text (A)")[:: 1 if result.direction == "noising" else -1]
     ablated = "set to 0" if result.ablation == "zero" else "replaced by its mean over positions"
     return {
         ABLATION: f"The change when the output of the head is {ablated}.",
-        PATCH: f"The change when the head takes its {step} from the corrupted text (B), in the run of the clean text (A).",
-        ESTIMATE: f"The change when the head takes its {step} from the corrupted text (B), in the run of the clean text (A), as attribution patching estimates it from one backward pass.",
-        DIRECT: "What the head adds to the logit itself, with the later norms frozen, in the run of the clean text.",
+        PATCH: f"The change when the head takes its {step} from the {source}, in the run of the {into} ({result.direction}).",
+        ESTIMATE: f"The change when the head takes its {step} from the {source}, in the run of the {into} ({result.direction}), as attribution patching estimates it from one backward pass.",
+        DIRECT: f"What the head adds to the logit itself, with the later norms frozen, in the run of the {into.partition(' (')[0]}.",
     }[name]
 
 
 def over_prompts(
-    model: Model, prompt_set: PromptSet, patch: str = HEAD_OUTPUT, ablation: str = "zero", exact: bool = True
+    model: Model,
+    prompt_set: PromptSet,
+    patch: str = HEAD_OUTPUT,
+    ablation: str = "zero",
+    exact: bool = True,
+    *,
+    metric: Metric | None = None,
+    heads: Iterable[tuple[int, int]] | None = None,
+    direction: str = "noising",
 ) -> PromptSweep:
     """The numbers of each head for every prompt, with their mean and spread.
 
-    For each prompt the clean text is run, each head is ablated, and each head is patched from the run of the corrupted text. Where the
+    For each prompt the clean text is run, each head is ablated, and each head is patched from the run of the corrupted text (noising), or
+    each head of the corrupted text from the clean run (denoising). Where the
     two texts have different numbers of tokens, corresponding tokens are patched (see `patch_aligned`).
 
     Args:
@@ -349,18 +369,29 @@ def over_prompts(
         ablation: "zero" or "mean".
         exact: whether heads are ablated and patched one at a time. Otherwise there are only the estimates and the direct effects,
             which take three passes a prompt.
+        metric: a function as for `which`, measured instead of the tokens; a parameter called `prompt` receives the `Prompt`.
+        heads: the heads that are changed, each as (layer, head); None for all.
+        direction: of the patch: "noising" (corrupted → clean) or "denoising" (clean → corrupted), measured in the run that is patched.
 
     Raises:
         ConfigError: no prompt can be run, or all would take too long.
         AttentionError: as for `Model.trace`.
     """
-    *_, last = sweep_prompts(model, prompt_set, patch, ablation, exact)
+    *_, last = sweep_prompts(model, prompt_set, patch, ablation, exact, metric=metric, heads=heads, direction=direction)
     assert last.result is not None
     return last.result
 
 
 def sweep_prompts(
-    model: Model, prompt_set: PromptSet, patch: str = HEAD_OUTPUT, ablation: str = "zero", exact: bool = True
+    model: Model,
+    prompt_set: PromptSet,
+    patch: str = HEAD_OUTPUT,
+    ablation: str = "zero",
+    exact: bool = True,
+    *,
+    metric: Metric | None = None,
+    heads: Iterable[tuple[int, int]] | None = None,
+    direction: str = "noising",
 ) -> Iterator[Progress[PromptSweep]]:
     """The same as `over_prompts`, step by step; stop iterating to cancel.
 
@@ -376,54 +407,63 @@ def sweep_prompts(
         raise ConfigError(
             f"The patched step is one of {', '.join(PATCH_CODES)}; got {patch[:40]!r}: choose one of these."
         )
-    seconds = estimated_seconds(model, prompt_set, exact)
+    check_metric(metric)
     loaded, _ = _source(model, prompt_set.prompts[0]).load_inputs()
-    key = ("prompts", loaded.uid, _source(model, prompt_set.prompts[0]).text2, prompt_set, patch, ablation, exact)
-    n_runs = sum(site.n_heads for site in loaded.sites) * (2 if exact else 1)
+    chosen = chosen_heads(loaded.heads_by_layer, heads)
+    share = len(chosen) / max(1, sum(loaded.heads_by_layer)) if exact else 1.0
+    seconds = estimated_seconds(model, prompt_set, exact, share)
+    text2 = _source(model, prompt_set.prompts[0]).text2
+    key = ("prompts", loaded.uid, text2, prompt_set, patch, ablation, exact, chosen, direction)
+    n_runs = len(chosen) * (2 if exact else 1)
     total = n_runs * len(prompt_set)
     n_prompts = len(prompt_set)
-    if (cached := cache.CACHE.get(key)) is not None:
+    if metric is None and (cached := cache.CACHE.get(key)) is not None:
         yield Progress(total, total, 0, cached, n_prompts)
         return
     yield Progress(0, total, seconds)
-    found: list[tuple[Prompt, float, HeadSweep | HeadEstimates, dict[str, NDArray[np.float64]]]] = []
+    found: list[tuple[Prompt, list[float], HeadSweep | HeadEstimates, dict[str, NDArray[np.float64]]]] = []
     problems = list(prompt_set.problems)
     for i, prompt in enumerate(prompt_set.prompts):
         done, left = i * n_runs, seconds * (n_prompts - i - 1) / n_prompts
         try:
-            source, tokens = _source(model, prompt), (prompt.target, prompt.distractor or None)
+            source = _source(model, prompt)
+            measured: dict[str, Any] = {"target": prompt.target, "distractor": prompt.distractor or None}
+            if metric is not None:
+                measured = {"metric": partial(metric, prompt=prompt) if "prompt" in parameters(metric) else metric}
             last: HeadSweep | HeadEstimates | None = None
             maps: dict[str, NDArray[np.float64]] = {}
             if exact:
                 for name, kind in ((ABLATION, ablation), (PATCH, patch)):
-                    for progress in sweep.sweep_heads(source, None, *tokens, kind):
+                    for progress in sweep.sweep_heads(source, kind=kind, heads=chosen, direction=direction, **measured):
                         at = done + len(maps) * n_runs // 2 + progress.done
                         more = progress.seconds + (0 if maps else seconds / n_prompts / 2)
                         yield Progress(at, total, more + left, prompt=i + 1)
                         if progress.result is not None:
                             last, maps[name] = progress.result, progress.result.change
             else:
-                last = sweep.attribution(source, None, *tokens, patch=patch)
+                last = sweep.attribution(source, patch=patch, heads=chosen, direction=direction, **measured)
                 yield Progress(done + n_runs, total, left, prompt=i + 1)
             assert last is not None
             maps |= {ESTIMATE: last.estimate, DIRECT: last.direct}
-            assert isinstance(source.other, Model)
-            found.append((prompt, sweep.measure(source.other, *tokens), last, maps))
+            values = [last.baseline, sweep.measure(sweep.directed(source, direction).other or source, **measured)]
+            found.append((prompt, values[:: 1 if direction == "noising" else -1], last, maps))
         except AttentionError as error:
             problems.append(f"Prompt {i + 1}, “{prompt.clean[:40]}”: {error}")
     if not found:
         raise ConfigError(f"None of the {n_prompts} prompts can be run. {problems[0]}")
-    prompts, corrupted, sweeps, numbers = zip(*found, strict=True)
+    prompts, measured_values, sweeps, numbers = zip(*found, strict=True)
     result = PromptSweep(
-        model.name, prompts, tuple(problems), tuple(each.baseline for each in sweeps), corrupted,
-        {name: np.stack([maps[name] for maps in numbers]) for name in numbers[0]}, sweeps[-1].n_heads, ablation, patch,
-        tuple(" ".join(each.alignment) for each in sweeps),
+        model.name, prompts, tuple(problems), tuple(clean for clean, _ in measured_values), tuple(corrupted for _, corrupted in measured_values),
+        {name: np.stack([maps[name] for maps in numbers]) for name in numbers[0]}, sweeps[-1].n_heads, chosen, ablation, patch,
+        tuple(" ".join(each.alignment) for each in sweeps), metric_name(metric) if metric is not None else "", direction,
     )  # fmt: skip
-    yield Progress(total, total, 0, cache.CACHE.get_or_compute(key, lambda: result), n_prompts)
+    if metric is None:
+        result = cache.CACHE.get_or_compute(key, lambda: result)
+    yield Progress(total, total, 0, result, n_prompts)
 
 
-def estimated_seconds(model: Model, prompt_set: PromptSet, exact: bool = True) -> float:
-    """The estimated seconds of `over_prompts`.
+def estimated_seconds(model: Model, prompt_set: PromptSet, exact: bool = True, share: float = 1.0) -> float:
+    """The estimated seconds of `over_prompts`, for a share of all heads.
 
     Raises:
         ConfigError: it would take too long.
@@ -434,7 +474,7 @@ def estimated_seconds(model: Model, prompt_set: PromptSet, exact: bool = True) -
         n_heads = sum(site.n_heads for site in source.load_inputs()[0].sites) or 1
         with suppress(ConfigError):  # a text that is too long alone is left out later, and named
             needed += sweep.estimated_seconds(source, HEAD_OUTPUT)
-    needed *= 2 if exact else 6 / n_heads
+    needed *= 2 * share if exact else 6 / n_heads
     if needed > _MAX_SECONDS and model.handle is None:
         raise ConfigError(
             f"These {len(prompt_set)} prompts would take about {needed:,.0f} s; at most {_MAX_SECONDS:,.0f} s are allowed: "

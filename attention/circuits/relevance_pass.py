@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from attention.base.errors import ConfigError, ModelError
 from attention.models import forward_pass, lm_head, recorder, running
 from attention.models.attention_call import ModelCall
-from attention.models.residual_stream import is_norm
+from attention.models.layer_sites import is_norm
 from attention.vision.families import check_text_only
 
 if TYPE_CHECKING:
@@ -372,7 +372,7 @@ def _scale_gradient(x: Tensor, output: Tensor, factor: Tensor | float) -> Tensor
 
 
 def _hook_gradient(tensor: Tensor, receive: Callable[[Tensor], None]) -> None:
-    tensor.register_hook(receive)  # type: ignore[no-untyped-call]  # torch has no annotation
+    tensor.register_hook(receive)
 
 
 @cache

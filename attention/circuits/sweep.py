@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from attention.base import cache
 from attention.base.errors import ConfigError
 from attention.base.printed import format_number, number
+from attention.circuits.own_metric import Metric, check_metric, metric_name, reads_trace
 from attention.formula.edit_kinds import ABLATIONS, PATCH_CODES
 from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, VALUE, WEIGHTS
 from attention.sources.model import Model
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from attention.models.loaded import LoadedModel
     from attention.models.text_inputs import TextInputs
     from attention.patching.forward import Activations, PatchedForward
+    from attention.patching.intervention import Intervention
 
 _Token = int | str
 """A token as its id, or as text, such as " copper"."""
@@ -43,6 +45,12 @@ SWEEP_KINDS = (*ABLATIONS, *PATCH_CODES)
 """What a sweep does with each head: zero or mean ablation, or a step that is patched from the other run."""
 STEP_WORDS = {QUERY: "queries", KEY: "keys", VALUE: "values", WEIGHTS: WEIGHTS, HEAD_OUTPUT: "output (Z)"}
 """The patched steps in words."""
+DIRECTIONS = {"noising": ("B", "A"), "denoising": ("A", "B")}
+"""The directions of patching: the run from which a step comes, and the run into which it is patched. A is the clean text, B the corrupted one.
+
+Noising (corrupted → clean) asks what the clean run needs; denoising (clean → corrupted) what is enough to restore its answer.
+Source: Heimersheim and Nanda 2024, "How to use and interpret activation patching", section 3.
+"""
 _MAX_SECONDS = 110.0  # of all runs together
 _MAX_NAMED = 3  # interventions listed by name; more are only counted
 _N_RANDOM_GROUPS = 16  # random groups of heads for comparison
@@ -53,6 +61,46 @@ CAVEAT = "A small change does not mean that the head does nothing: other heads m
 def heads_of(n_heads: Sequence[int]) -> Heads:
     """Every head as (layer, head), in order, from the number of heads in each layer."""
     return tuple((layer, head) for layer, count in enumerate(n_heads) for head in range(count))
+
+
+def chosen_heads(n_heads: Sequence[int], heads: Iterable[tuple[int, int]] | None) -> Heads:
+    """The heads of a request as (layer, head), each once and in order; of None every head.
+
+    Raises:
+        ConfigError: they are no such pairs, there are none, or the model has no such head.
+    """
+    if heads is None:
+        return heads_of(n_heads)
+    form = "heads are pairs (layer, head), such as [(18, 6), HeadIndex(20, 2)]"
+    try:
+        chosen = {(int(layer), int(head)) for layer, head in heads}
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{form}; got {str(heads)[:40]}: give a list of such pairs.") from error
+    for layer, head in sorted(chosen):
+        if not (0 <= layer < len(n_heads) and 0 <= head < n_heads[layer]):
+            counts = f"{n_heads[layer]} heads" if 0 <= layer < len(n_heads) else f"{len(n_heads)} layers"
+            whose = f"layer {layer} has" if 0 <= layer < len(n_heads) else "this model has"
+            raise ConfigError(
+                f"{form}; got ({layer}, {head}), and {whose} {counts}: choose heads that exist, counted from 0."
+            )
+    if not chosen:
+        raise ConfigError(f"{form}; got none: give at least one.")
+    return tuple(sorted(chosen))
+
+
+def directed(model: Model, direction: str) -> Model:
+    """The run that is patched, with the run to patch from as its other run: the model itself (noising), or its other run (denoising).
+
+    Raises:
+        ConfigError: there is no such direction.
+    """
+    if direction not in DIRECTIONS:
+        raise ConfigError(
+            f"The direction of patching is noising (corrupted → clean) or denoising (clean → corrupted); got {str(direction)[:40]!r}: choose one of these."
+        )
+    if direction == "noising" or not isinstance(model.other, Model):
+        return model
+    return replace(model.other, other=replace(model, other=None, align=False), align=model.align)
 
 
 def signed(change: float) -> str:
@@ -73,10 +121,12 @@ class HeadSweep:
         remainder: the part of that logit that no head contributes directly; NaN if unknown.
         interventions: the interventions active during the whole sweep, each in a few words; empty for the unchanged model.
         n_heads: the number of heads in each layer.
+        heads: the heads of the sweep as (layer, head), in order; of the others all maps are NaN.
         no_direct_reason: why the direct effects are unknown, in a sentence; empty if they are known.
         estimate: the change as attribution patching estimates it from gradients; all NaN if unknown.
         no_estimate_reason: why the estimates are unknown, in a sentence; empty if they are known.
         alignment: which tokens were patched if the other text has another number of tokens, in sentences.
+        direction: of a patch, one of `DIRECTIONS`.
     """
 
     quantity: str
@@ -87,10 +137,12 @@ class HeadSweep:
     remainder: float
     interventions: tuple[str, ...]
     n_heads: tuple[int, ...]
+    heads: Heads
     no_direct_reason: str
     estimate: NDArray[np.float64]
     no_estimate_reason: str = ""
     alignment: tuple[str, ...] = ()
+    direction: str = "noising"
 
     @property
     def nbytes(self) -> int:
@@ -105,17 +157,16 @@ class HeadSweep:
     @property
     def title(self) -> str:
         """What the sweep does with each head, in a few words."""
-        return "Without each head" if self.is_ablation else f"Each head with the {STEP_WORDS[self.kind]} of B"
+        return (
+            "Without each head"
+            if self.is_ablation
+            else f"Each head with the {STEP_WORDS[self.kind]} of {DIRECTIONS[self.direction][0]}"
+        )
 
     @property
     def rank_correlation(self) -> float:
         """Spearman's rank correlation between the estimates and the exact changes, from −1 to 1; NaN if unknown, or if all are equal."""
         return rank_correlation(self.change, self.estimate)
-
-    @property
-    def heads(self) -> Heads:
-        """Every head as (layer, head), in order."""
-        return heads_of(self.n_heads)
 
     @property
     def limit(self) -> float:
@@ -143,7 +194,7 @@ class HeadSweep:
     @property
     def _numbers(self) -> dict[str, NDArray[np.float64]]:
         how = {"zero": "ablated", "mean": "replaced by its mean"}.get(self.kind, "")
-        how = how or f"{STEP_WORDS[self.kind]} from B"
+        how = how or f"{STEP_WORDS[self.kind]} from {DIRECTIONS[self.direction][0]} ({self.direction})"
         how += f" with {self.interventions_words}" if self.interventions else ""
         numbers = {f"change of {self.quantity}, {how}": self.change}
         if self.has_estimates:
@@ -165,7 +216,7 @@ class HeadSweep:
         """The median change over the other heads of the layer, changed one at a time, in words; empty if there are no other heads."""
         import numpy as np
 
-        rest = np.delete(self.change[layer, : self.n_heads[layer]], head)
+        rest = np.array([self.change[each] for each in self.heads if each[0] == layer and each[1] != head])
         if not len(rest):
             return ""
         return f"Another head of its layer: {signed(float(np.median(rest)))} (median of {len(rest)})."
@@ -189,7 +240,11 @@ class HeadSweep:
         if self.has_direct_effects:
             direct = f"; it adds {signed(float(self.direct[layer, head]))} directly to the logit (direct effect)"
         name = f"L{layer} H{head}"
-        how = f"Without {name}" if self.is_ablation else f"{name} with the {STEP_WORDS[self.kind]} of B"
+        how = (
+            f"Without {name}"
+            if self.is_ablation
+            else f"{name} with the {STEP_WORDS[self.kind]} of {DIRECTIONS[self.direction][0]}"
+        )
         return f"{how}: {self.quantity} {format_number(self.baseline)} → {format_number(self.baseline + change)} ({signed(change)}){direct}."
 
     def describe_estimate(self) -> str:
@@ -212,8 +267,10 @@ class HeadEstimates:
     estimate: NDArray[np.float64]
     direct: NDArray[np.float64]
     n_heads: tuple[int, ...]
+    heads: Heads
     no_direct_reason: str = ""
     alignment: tuple[str, ...] = ()
+    direction: str = "noising"
 
     @property
     def nbytes(self) -> int:
@@ -221,15 +278,23 @@ class HeadEstimates:
         return int(self.estimate.nbytes + self.direct.nbytes)
 
     def by_effect(self) -> Heads:
-        """All heads as (layer, head), by decreasing size of their estimate."""
-        return tuple(sorted(heads_of(self.n_heads), key=lambda pair: -abs(float(self.estimate[pair]))))
+        """The heads as (layer, head), by decreasing size of their estimate."""
+        return tuple(sorted(self.heads, key=lambda pair: -abs(float(self.estimate[pair]))))
 
     def frame(self) -> pd.DataFrame:
-        """A row for each head in the order of `by_effect`: layer, head, estimate, direct effect."""
+        """A row for each head in the order of `by_effect`: layer, head, estimated change (of a patch with its direction), direct effect."""
         import pandas as pd
 
         rows = [(*pair, float(self.estimate[pair]), float(self.direct[pair])) for pair in self.by_effect()]
-        return pd.DataFrame(rows, columns=["layer", "head", "estimate", "direct effect"])
+        return pd.DataFrame(
+            rows,
+            columns=[
+                "layer",
+                "head",
+                f"estimate{f', {self.direction}' * (self.kind not in ABLATIONS)}",
+                "direct effect",
+            ],
+        )
 
 
 @dataclass(frozen=True)
@@ -306,6 +371,9 @@ def sweep_heads(
     distractor: _Token | None = None,
     kind: str = "zero",
     unchanged: bool = False,
+    metric: Metric | None = None,
+    heads: Iterable[tuple[int, int]] | None = None,
+    direction: str = "noising",
 ) -> Iterator[Progress[HeadSweep]]:
     """Ablates or patches each head in turn and measures the change of a prediction; stop iterating to cancel between two batches.
 
@@ -322,38 +390,83 @@ def sweep_heads(
     Raises:
         ConfigError: a head does not exist, there is no other run, or the sweep would take too long.
     """
-    from attention.circuits import batched_heads
-
-    loaded, inputs = _load(model)
     _check_kind(kind)
+    model = model if kind in ABLATIONS else directed(model, direction)
+    loaded, inputs = load(model)
     model = replace(model, interventions=(), frozen=False) if unchanged else model
     n_heads = loaded.heads_by_layer
-    heads = heads_of(n_heads)
-    expected_seconds = _estimate_runs(model, loaded, inputs, len(heads), kind)
-    metric, description = _resolve_metric(model, loaded, inputs, position, target, distractor)
-    key = ("matters", *_cache_key(model, loaded, inputs), metric, kind)
-    if (result := cache.CACHE.get(key)) is not None:
-        yield Progress(len(heads), len(heads), 0, result)
+    chosen = chosen_heads(n_heads, heads)
+    expected_seconds = estimate_runs(model, loaded, inputs, len(chosen), kind)
+    measurement, description = resolve_metric(model, loaded, inputs, position, target, distractor, metric)
+    key = ("matters", *_cache_key(model, loaded, inputs), measurement, kind, chosen, direction)
+    # Of a function it is not known what it depends on, so nothing of it is cached.
+    if metric is None and (cached := cache.CACHE.get(key)) is not None:
+        yield Progress(len(chosen), len(chosen), 0, cached)
         return
-    yield Progress(0, len(heads), expected_seconds)
-    forward, other = model.patched_forward(loaded, inputs), _other_run(model, loaded, inputs, kind)
+    yield Progress(0, len(chosen), expected_seconds)
+    forward, other = model.patched_forward(loaded, inputs), other_run(model, loaded, inputs, kind)
     change, started, done, baseline = _empty_map(n_heads), time.monotonic(), 0, math.nan
-    estimated = _estimate_heads(model, loaded, inputs, metric, kind, other)
-    runs = batched_heads.head_runs(loaded, inputs, [(head,) for head in heads], metric, kind, forward, other)
+    estimated = _estimate_heads(model, loaded, inputs, measurement, kind, other)
+    groups = [(_change_of(*head, kind),) for head in chosen]
+    runs = changed_runs(model, loaded, inputs, groups, measurement, forward, other)
     for batch in runs:
         for baseline, changed in batch:
-            change[heads[done]] = changed - baseline
+            change[chosen[done]] = changed - baseline
             done += 1
-        remaining = (time.monotonic() - started) / done * (len(heads) - done)
-        yield Progress(done, len(heads), remaining)
-    direct, remainder, no_direct_reason = _direct_effects(loaded, inputs, metric, forward)
+        remaining = (time.monotonic() - started) / done * (len(chosen) - done)
+        yield Progress(done, len(chosen), remaining)
+    direct, remainder, no_direct_reason = _direct_effects(loaded, inputs, measurement, forward)
     estimates: dict[int, Tensor] = {} if isinstance(estimated, str) else estimated[1]
     no_estimate_reason = estimated if isinstance(estimated, str) else ""
     result = HeadSweep(
-        description, kind, baseline, change, direct, remainder, tuple(each.label for each in model.interventions), n_heads,
-        no_direct_reason, _as_map(n_heads, estimates), no_estimate_reason, model.alignment_sentences(loaded, inputs) if other else (),
+        description, kind, baseline, change, _only(direct, chosen), remainder, tuple(each.label for each in model.interventions), n_heads, chosen,
+        no_direct_reason, _only(_as_map(n_heads, estimates), chosen), no_estimate_reason, model.alignment_sentences(loaded, inputs) if other else (),
+        direction,
     )  # fmt: skip
-    yield Progress(len(heads), len(heads), 0, cache.CACHE.get_or_compute(key, lambda: result))
+    if metric is None:
+        result = cache.CACHE.get_or_compute(key, lambda: result)
+    yield Progress(len(chosen), len(chosen), 0, result)
+
+
+def _change_of(layer: int, head: int | None, kind: str, **place: Any) -> Intervention:
+    """The ablation, or the patch, of one head or site."""
+    from attention.patching.intervention import Intervention
+
+    how: dict[str, Any] = {"ablate": kind} if kind in ABLATIONS else {"patch": kind}
+    return Intervention(layer, head, **how, **place)
+
+
+def changed_runs(
+    model: Model,
+    loaded: LoadedModel,
+    inputs: TextInputs,
+    groups: Sequence[Sequence[Intervention]],
+    measurement: Measurement,
+    forward: PatchedForward,
+    other: Mapping[int, Activations] | None = None,
+) -> Iterator[list[tuple[float, float]]]:
+    """For each group of changes, the measured value without and with them, batch by batch; a metric of a trace run by run."""
+    from attention.circuits import batched_heads
+    from attention.models.lm_head import one_number
+
+    metric = measurement.function
+    if metric is None or not reads_trace(metric):
+        yield from batched_heads.changed_runs(loaded, inputs, groups, measurement, forward, other)
+        return
+    before = float(one_number(metric(model.trace())))
+    for group in groups:
+        changed = replace(model, interventions=(*model.interventions, *group))
+        yield [(before, float(one_number(metric(changed.trace()))))]
+
+
+def _only(numbers: NDArray[np.float64], heads: Heads) -> NDArray[np.float64]:
+    """A map [layer head] with the numbers of these heads; NaN elsewhere."""
+    import numpy as np
+
+    rows, columns = zip(*heads, strict=True)
+    result = np.full_like(numbers, np.nan)
+    result[rows, columns] = numbers[rows, columns]
+    return result
 
 
 def which(
@@ -363,6 +476,10 @@ def which(
     distractor: _Token | None = None,
     ablation: str = "zero",
     patch: str = "",
+    *,
+    metric: Metric | None = None,
+    heads: Iterable[tuple[int, int]] | None = None,
+    direction: str = "noising",
 ) -> HeadSweep:
     """The effect of each head on a prediction: every head is ablated, or patched from the model's other run, one at a time.
 
@@ -376,13 +493,20 @@ def which(
         distractor: a second token; the logit difference is measured then, and otherwise the log-probability of the target.
         ablation: "zero" or "mean": what the output of a head becomes.
         patch: the step of each head that is taken from `model.other` instead: query, key, value, weights or head_output.
+        metric: a function that returns one number, measured instead of a token: of the logits [query_pos vocabulary] of the run, or of its
+            trace if its parameter is called `trace`, which takes a recorded pass for each head.
+        heads: the heads that are changed, each as (layer, head); None for all.
+        direction: of a patch, if the model's text is the clean one and its other run's the corrupted one: "noising", from the corrupted
+            run into the clean one, or "denoising", from the clean run into the corrupted one, in which everything is measured then.
 
     Raises:
         ConfigError: there is no other run to patch from, the values are not allowed, or the sweep would take too long.
         TextError: a target is not one token of the model.
         AttentionError: as for `Model.trace`.
     """
-    *_, last = sweep_heads(model, position, target, distractor, patch or ablation)
+    *_, last = sweep_heads(
+        model, position, target, distractor, patch or ablation, metric=metric, heads=heads, direction=direction
+    )
     assert last.result is not None
     return last.result
 
@@ -394,6 +518,8 @@ def together(
     target: _Token | None = None,
     distractor: _Token | None = None,
     ablation: str = "zero",
+    *,
+    metric: Metric | None = None,
 ) -> _GroupAblation:
     """The effect of ablating several heads at once, each alone, and random groups of other heads of the same layers.
 
@@ -407,34 +533,27 @@ def together(
         ConfigError: there are no heads, or none of that index, or it would take too long.
         TextError: a target is not one token of the model.
     """
-    from attention.circuits import batched_heads
-    from attention.models import forward_pass
-    from attention.patching.intervention import Intervention
-
-    group = tuple((int(layer), int(head)) for layer, head in heads)
-    if not group:
-        raise ConfigError("Heads are given as (layer, head), such as [(18, 6), (20, 2)]; got none: give at least one.")
     if ablation not in ABLATIONS:
         raise ConfigError(f"Heads are ablated by {' or '.join(ABLATIONS)}; got {ablation[:40]!r}: choose one of these.")
-    loaded, inputs = _load(model)
-    forward_pass.check_interventions(loaded, tuple(Intervention(*head, ablate="zero") for head in group), ())
+    loaded, inputs = load(model)
+    group = chosen_heads(loaded.heads_by_layer, heads)
     others = tuple(each for each in model.interventions if each.ablated_head not in group)
     model = replace(model, interventions=others)
-    metric, description = _resolve_metric(model, loaded, inputs, position, target, distractor)
-    key = ("together", *_cache_key(model, loaded, inputs), metric, group, ablation)
-    if (cached := cache.CACHE.get(key)) is not None:
+    measurement, description = resolve_metric(model, loaded, inputs, position, target, distractor, metric)
+    key = ("together", *_cache_key(model, loaded, inputs), measurement, group, ablation)
+    if metric is None and (cached := cache.CACHE.get(key)) is not None:
         result: _GroupAblation = cached
         return result
     random_groups = _random_groups(group, {layer: loaded.sites_by_layer[layer].n_heads for layer, _ in group})
     groups = [group, *((head,) for head in group), *random_groups]
-    _ = _estimate_runs(model, loaded, inputs, len(groups))
-    runs = batched_heads.head_runs(loaded, inputs, groups, metric, ablation, model.patched_forward(loaded, inputs))
+    _ = estimate_runs(model, loaded, inputs, len(groups))
+    changes = [[_change_of(*head, ablation) for head in heads] for heads in groups]
+    runs = changed_runs(model, loaded, inputs, changes, measurement, model.patched_forward(loaded, inputs))
     pairs = [pair for batch in runs for pair in batch]
-    changes = [ablated - baseline for baseline, ablated in pairs]
-    alone, random_changes = changes[1 : 1 + len(group)], sorted(changes[1 + len(group) :])
-    return cache.CACHE.get_or_compute(
-        key, lambda: _GroupAblation(group, description, *pairs[0], tuple(alone), tuple(random_changes))
-    )
+    effects = [ablated - baseline for baseline, ablated in pairs]
+    alone, random_changes = effects[1 : 1 + len(group)], sorted(effects[1 + len(group) :])
+    result = _GroupAblation(group, description, *pairs[0], tuple(alone), tuple(random_changes))
+    return result if metric is not None else cache.CACHE.get_or_compute(key, lambda: result)
 
 
 def attribution(
@@ -444,6 +563,10 @@ def attribution(
     distractor: _Token | None = None,
     ablation: str = "zero",
     patch: str = "",
+    *,
+    metric: Metric | None = None,
+    heads: Iterable[tuple[int, int]] | None = None,
+    direction: str = "noising",
 ) -> HeadEstimates:
     """The estimated effect of each head, by attribution patching: two forward passes and one backward pass for all heads.
 
@@ -456,23 +579,36 @@ def attribution(
         ConfigError: there is no estimate for this model, or it takes too much memory.
         TextError: a target is not one token of the model.
     """
-    loaded, inputs = _load(model)
     kind = patch or ablation
     _check_kind(kind)
-    metric, description = _resolve_metric(model, loaded, inputs, position, target, distractor)
-    key = ("estimates", *_cache_key(model, loaded, inputs), metric, kind)
-    if (cached := cache.CACHE.get(key)) is not None:
+    model = model if kind in ABLATIONS else directed(model, direction)
+    loaded, inputs = load(model)
+    chosen = chosen_heads(loaded.heads_by_layer, heads)
+    measurement, description = resolve_metric(model, loaded, inputs, position, target, distractor, metric)
+    key = ("estimates", *_cache_key(model, loaded, inputs), measurement, kind, chosen, direction)
+    if metric is None and (cached := cache.CACHE.get(key)) is not None:
         result: HeadEstimates = cached
         return result
-    n_heads, other = loaded.heads_by_layer, _other_run(model, loaded, inputs, kind)
-    estimated = _estimate_heads(model, loaded, inputs, metric, kind, other)
+    n_heads, other = loaded.heads_by_layer, other_run(model, loaded, inputs, kind)
+    estimated = _estimate_heads(model, loaded, inputs, measurement, kind, other)
     if isinstance(estimated, str):
         raise ConfigError(f"Attribution patching gives no estimate: {estimated}")
-    direct, _, no_direct_reason = _direct_effects(loaded, inputs, metric)
+    direct, _, no_direct_reason = _direct_effects(loaded, inputs, measurement)
     alignment = model.alignment_sentences(loaded, inputs) if other else ()
-    baseline, estimates = estimated[0], _as_map(n_heads, estimated[1])
-    result = HeadEstimates(description, kind, baseline, estimates, direct, n_heads, no_direct_reason, alignment)
-    return cache.CACHE.get_or_compute(key, lambda: result)
+    baseline, estimates = estimated[0], _only(_as_map(n_heads, estimated[1]), chosen)
+    result = HeadEstimates(
+        description,
+        kind,
+        baseline,
+        estimates,
+        _only(direct, chosen),
+        n_heads,
+        chosen,
+        no_direct_reason,
+        alignment,
+        direction,
+    )
+    return result if metric is not None else cache.CACHE.get_or_compute(key, lambda: result)
 
 
 def patch_aligned(model: Model, other: Model | str) -> Model:
@@ -497,22 +633,27 @@ def estimated_seconds(model: Model, kind: str = "zero") -> float:
         ConfigError: it would take too long.
         AttentionError: as for `Model.trace`.
     """
-    loaded, inputs = _load(model)
-    return _estimate_runs(model, loaded, inputs, sum(site.n_heads for site in loaded.sites), kind)
+    loaded, inputs = load(model)
+    return estimate_runs(model, loaded, inputs, sum(site.n_heads for site in loaded.sites), kind)
 
 
-def measure(model: Model, target: _Token, distractor: _Token | None = None) -> float:
-    """The measured value at the end of the model's text: the log-probability of the target, or its logit minus that of the distractor.
+def measure(
+    model: Model, target: _Token | None = None, distractor: _Token | None = None, metric: Metric | None = None
+) -> float:
+    """The measured value at the end of the model's text: the log-probability of the target, its logit minus that of the distractor, or a metric.
 
     Raises:
         AttentionError: as for `sweep_heads`.
     """
     from attention.models import lm_head, running
 
-    loaded, inputs = _load(model)
-    metric, _ = _resolve_metric(model, loaded, inputs, None, target, distractor)
-    with lm_head.logits_at(metric.logit_positions):
-        return float(metric.read(running.run(loaded, inputs))[0])
+    loaded, inputs = load(model)
+    measurement, _ = resolve_metric(model, loaded, inputs, None, target, distractor, metric)
+    if reads_trace(metric):
+        assert metric is not None
+        return float(lm_head.one_number(metric(model.trace())))
+    with lm_head.logits_at(measurement.logit_positions):
+        return float(measurement.read(running.run(loaded, inputs))[0])
 
 
 def _estimate_heads(
@@ -526,9 +667,16 @@ def _estimate_heads(
     """The measured value, and the estimated change of each head by attribution patching, [head] by layer; or why there is none."""
     from attention.circuits import batched_heads
 
+    if reads_trace(metric.function):
+        return "a metric of a trace is measured without gradients: give a function of the logits."
     if reason := batched_heads.no_gradient_reason(loaded, metric, bool(model.interventions)):
         return reason
-    value, gradients = batched_heads.run_with_gradients(loaded, inputs, metric, model.max_bytes)
+    try:
+        value, gradients = batched_heads.run_with_gradients(loaded, inputs, metric, model.max_bytes)
+    except RuntimeError as error:  # of a function that leaves torch, such as by logits.numpy()
+        if metric.function is None:
+            raise
+        return f"the metric gives no gradient ({' '.join(str(error).split())[:80]} …): compute it with torch."
     return value, batched_heads.estimated_changes(gradients, kind, other)
 
 
@@ -551,14 +699,15 @@ def _random_groups(heads: Heads, n_heads: dict[int, int]) -> list[Heads]:
     return groups
 
 
-def _load(model: Model) -> tuple[LoadedModel, TextInputs]:
+def load(model: Model) -> tuple[LoadedModel, TextInputs]:
+    """The loaded model, whose heads can be changed, and its token ids."""
     loaded, inputs = model.load_inputs()
     if not loaded.sites:
         raise ConfigError(f"The heads of {loaded.name} cannot be ablated: choose a model of another family.")
     return loaded, inputs
 
 
-def _other_run(model: Model, loaded: LoadedModel, inputs: TextInputs, kind: str) -> Mapping[int, Activations]:
+def other_run(model: Model, loaded: LoadedModel, inputs: TextInputs, kind: str) -> Mapping[int, Activations]:
     """The activations of the model's other run, by layer, that a change of this kind needs; empty for an ablation."""
     from attention.models import forward_pass
     from attention.patching.intervention import Intervention
@@ -575,7 +724,7 @@ def _other_run(model: Model, loaded: LoadedModel, inputs: TextInputs, kind: str)
     return model.other_activations(loaded, inputs, dict.fromkeys(loaded.sites_by_layer, kind == WEIGHTS))
 
 
-def _estimate_runs(model: Model, loaded: LoadedModel, inputs: TextInputs, n_runs: int, kind: str = "zero") -> float:
+def estimate_runs(model: Model, loaded: LoadedModel, inputs: TextInputs, n_runs: int, kind: str = "zero") -> float:
     """The estimated seconds of this number of runs, if they are allowed."""
     from attention.models import forward_pass
     from attention.patching.forward import count_layers
@@ -607,18 +756,28 @@ def _cache_key(model: Model, loaded: LoadedModel, inputs: TextInputs) -> tuple[o
     return loaded.uid, inputs.key, digests, model.interventions, model.frozen, other, model.align
 
 
-def _resolve_metric(
+def resolve_metric(
     model: Model,
     loaded: LoadedModel,
     inputs: TextInputs,
     position: int | None,
     target: _Token | None,
     distractor: _Token | None,
+    metric: Metric | None = None,
 ) -> tuple[Measurement, str]:
+    """What is measured, from the arguments of `which`, and its name in words."""
     from attention.models import lm_head, running
     from attention.models.lm_head import Measurement
     from attention.models.token_pieces import readable_tokens
 
+    check_metric(metric, position, target, distractor)
+    if metric is not None:
+        if not reads_trace(metric) and not lm_head.class_names(loaded) and not lm_head.vocabulary_size(loaded):
+            raise ConfigError(
+                f"{lm_head.no_prediction_reason(loaded, ())} A metric of it reads the trace: write metric=lambda trace: …."
+            )
+        n_positions = len(lm_head.predicted_text_ids(inputs))
+        return Measurement(function=metric, positions=tuple(range(n_positions))), metric_name(metric)
     ids = [model.find_token(token)[0] if isinstance(token, str) else token for token in (target, distractor)]
     if classes := lm_head.class_names(loaded):  # one class is predicted for the whole input
         positions: tuple[int, ...] = ()
@@ -661,7 +820,14 @@ def _direct_effects(
     """What each head adds directly, what no head adds, and why these are unknown; empty if they are known."""
     from attention.models import linearize
 
-    effects = linearize.direct_effects(loaded, inputs, metric, forward)
+    if forward is not None and forward.sites:
+        effects: Any = "an MLP or the residual stream is changed, and only changed heads are parts of the sum."
+    elif metric.function is not None:
+        effects = (
+            "they are parts of a logit or of a difference of two, and a metric of your own need not be a sum of parts."
+        )
+    else:
+        effects = linearize.direct_effects(loaded, inputs, metric, forward)
     if isinstance(effects, str):
         return _empty_map(loaded.heads_by_layer), math.nan, effects
     return _as_map(loaded.heads_by_layer, effects[0]), effects[1], ""

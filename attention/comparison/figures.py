@@ -18,8 +18,8 @@ from attention.explanation.alignment import consecutive_ranges, position_labels,
 from attention.formula.names import QUERY, Cell
 from attention.formula.steps import Step
 from attention.pictures import scales
-from attention.pictures.drawing import layer_label, numbers_in_cells
-from attention.pictures.heatmap import cell_outlines, heatmap_json, with_chosen_cell
+from attention.pictures.drawing import Drawn, layer_label, numbers_in_cells
+from attention.pictures.heatmap import cell_outlines, drawn_map_json, heatmap_json, with_chosen_cell
 from attention.pictures.layout import axis_title, map_layout, short_axis_name
 from attention.pictures.look import LIGHT
 from attention.pictures.marks import HIDDEN_COLOR, Mark, Panel, Spec, cells, draw, ground, rule
@@ -59,13 +59,13 @@ def comparison_maps(
         return map_of_a(a, cell, colors), None, reason
     heads = cell.head, other.head
     span = scales.joined_span([scales.drawn_span(layer, step, head) for layer, head in zip(layers, heads, strict=True)])
-    first = _titled(heatmap_json(a, step, cell.layer, cell.head, cell, colors, span), "A", step)
+    first = _titled(drawn_map_json(Drawn.of_head(a, step, cell.layer, cell.head, colors, span), cell), "A", step)
+    of_b = Drawn.of_head(b, step, other.layer, other.head, colors, span)
     try:
         difference = compare(a, b, step, HeadIndex(cell.layer, cell.head), other)
     except AttentionError as error:
-        second = heatmap_json(b, step, other.layer, other.head, None, colors, span)
-        return [first, _titled(second, "B", _b_map_name(step))], None, str(error)
-    second = heatmap_json(b, step, other.layer, other.head, aligned_cell_of_b(difference, cell), colors, span)
+        return [first, _titled(drawn_map_json(of_b), "B", _b_map_name(step))], None, str(error)
+    second = drawn_map_json(of_b, aligned_cell_of_b(difference, cell))
     maps = [first, _titled(second, "B", _b_map_name(step))]
     return _align_margins([*maps, _difference_map(difference, cell, fit)]), difference, ""
 
@@ -177,7 +177,7 @@ def _difference_map(difference: Difference, cell: Cell, fit: bool) -> Spec:
     }
     heading = f"<b>B − A</b>  {step.name}"
     layer, labels = _axis_labels(difference)
-    layout = map_layout(layer, (step.row_axis, step.column_axis), [panel], heading, facts, meta, (rows, columns))
+    layout = map_layout(layer, (step.row_axis, step.column_axis), heading, facts, meta, (rows, columns))
     for axis, names in labels.items():
         layout[axis]["labelalias"] = names
     marks = [*_hatch(unmatched[0], unmatched[1], (rows, columns)), *cell_outlines(rows, columns, row, column)]

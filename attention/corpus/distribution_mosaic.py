@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -82,6 +83,21 @@ class HeadDistributions:
         self.marks = {head: _MARKS.get(each[0].name, each[0].name[:4]) for head, each in labelled}
         self.words = {head: "; ".join(label.sentence for label in each) for head, each in labelled}
 
+    @cached_property
+    def layers(self) -> list[int]:
+        """The layer of each row of the picture; hybrid models have layers without heads."""
+        return sorted({layer for layer, _ in self.heads})
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """The row of the picture, [head]."""
+        return np.array([self.layers.index(layer) for layer, _ in self.heads])
+
+    @cached_property
+    def columns(self) -> NDArray[np.int64]:
+        """The column of the picture, [head]."""
+        return np.array([head for _, head in self.heads])
+
     @property
     def order(self) -> list[int]:
         """The indices of the heads, the largest first by what ranks them; those without a value are last."""
@@ -152,20 +168,17 @@ def distribution_mosaic_json(
     name: str = "",
     colors: str = COLORS[0],
 ) -> Spec:
-    """Returns the picture; a click on a cell has the head as x and the row of the layer as y (`layer_rows`).
+    """Returns the picture; a click on a cell has the head as x and the row of the layer as y.
 
     Args:
         facts: what was read, for the subtitle.
         name: distinguishes pictures of different results.
     """
-    layers = layer_rows(numbers.heads)
-    rows = np.array([layers.index(layer) for layer, _ in numbers.heads])
-    columns = np.array([head for _, head in numbers.heads])
-    shape = len(layers), int(columns.max()) + 1
+    layers, shape = numbers.layers, (len(numbers.layers), int(numbers.columns.max()) + 1)
     mean = np.full(shape, np.nan, np.float32)
-    mean[rows, columns] = numbers.mean
+    mean[numbers.rows, numbers.columns] = numbers.mean
     low, high, scale = _scale(numbers, colors)
-    bars, (bar_low, bar_high) = numbers.bars()
+    _, (bar_low, bar_high) = numbers.bars()
     chance = numbers.compared.get(numbers.null, np.full(len(numbers.heads), np.nan))
     has_chance = bool(np.isfinite(chance).any())
     ends = f"{format_number(bar_low)} (left) to {format_number(bar_high)} (right)"
@@ -175,13 +188,7 @@ def distribution_mosaic_json(
     height = 110 + round(shape[0] * min(_ROW_HEIGHTS[1], max(_ROW_HEIGHTS[0], _USUAL_HEIGHT / shape[0])))
     dark_from = 0.5 if numbers.is_probability else 2.0  # a share of the scale
     pale = (np.nan_to_num(numbers.mean) - low) / ((high - low) or 1.0) < dark_from
-    histograms = []
-    for has_ink, color in ((False, _LIGHT_BARS), (True, _DARK_BARS)):
-        picked = np.flatnonzero((pale == has_ink) & (bars.sum(1) > 0))
-        if len(picked):
-            path = _paths(bars[picked], columns[picked], rows[picked])
-            histograms.append(joined(*path, color=color, width=0, fill="toself", fillcolor=color, opacity=0.78))
-    by_chance = _ticks((chance - bar_low) / (bar_high - bar_low), columns, rows)
+    by_chance = _ticks((chance - bar_low) / (bar_high - bar_low), numbers.columns, numbers.rows)
     at = (layers.index(chosen[0]), chosen[1]) if chosen in numbers.heads and chosen else None
     meta = {
         "step": numbers.metric, "panels": [asdict(Panel(0, 0, 0, *shape))], "axes": ["layer", "head"],
@@ -198,17 +205,12 @@ def distribution_mosaic_json(
             axis("", (-0.5, shape[1] - 0.5), shown_heads, grid=False), axis("", (shape[0] - 0.5, -0.5), shown_layers, grid=False),
             height, meta=meta, uirevision=f"{name} {numbers.metric} {shape}", margin={"l": 44, "r": 12, "t": 86, "b": 34},
         ),
-        cells(mean, "%{text}", scales.between(low, high, scale, bar), 2, text=_hover(numbers, shape, rows, columns)),
-        *histograms,
+        cells(mean, "%{text}", scales.between(low, high, scale, bar), 2, text=_hover(numbers, shape)),
+        *_histograms(numbers, pale),
         joined(*by_chance, color=CHANCE_COLOR) if has_chance else None,
-        _marks(numbers.marks, layers, pale, numbers.heads) if shape[1] <= _MAX_TEXT and numbers.marks else None,
+        _marks(numbers, pale) if shape[1] <= _MAX_TEXT and numbers.marks else None,
         outline(at[1], at[0], 1, 1, 3) if at else None,
     )  # fmt: skip
-
-
-def layer_rows(heads: Sequence[tuple[int, int]]) -> list[int]:
-    """The layer of each row of the picture; hybrid models have layers without heads."""
-    return sorted({layer for layer, _ in heads})
 
 
 def _scale(numbers: HeadDistributions, colors: str) -> tuple[float, float, Any]:
@@ -219,6 +221,18 @@ def _scale(numbers: HeadDistributions, colors: str) -> tuple[float, float, Any]:
     if np.nanmin(numbers.mean, initial=0.0) < 0:
         return -largest, largest, scales.SIGNED
     return 0.0, largest, scales.POSITIVE
+
+
+def _histograms(numbers: HeadDistributions, pale: NDArray[np.bool_]) -> list[Mark]:
+    """The histograms of all heads: dark ones on `pale` cells [head], and light ones on the others."""
+    bars, _ = numbers.bars()
+    marks = []
+    for has_ink, color in ((False, _LIGHT_BARS), (True, _DARK_BARS)):
+        picked = np.flatnonzero((pale == has_ink) & (bars.sum(1) > 0))
+        if len(picked):
+            path = _paths(bars[picked], numbers.columns[picked], numbers.rows[picked])
+            marks.append(joined(*path, color=color, width=0, fill="toself", fillcolor=color, opacity=0.78))
+    return marks
 
 
 def _paths(bars: NDArray[np.int64], columns: NDArray[Any], rows: NDArray[Any]) -> tuple[Any, Any]:
@@ -245,21 +259,23 @@ def _ticks(shares: NDArray[np.float64], columns: NDArray[Any], rows: NDArray[Any
     return np.stack(ends[0], 1, dtype=np.float32).ravel(), np.stack(ends[1], 1, dtype=np.float32).ravel()
 
 
-def _marks(marks: Mapping[tuple[int, int], str], layers: list[int], pale: Any, heads: Any) -> Mark:
-    has_ink = dict(zip(heads, pale, strict=True))
-    shown = [head for head in marks if head in has_ink]
-    x, y = [head + 0.45 for _, head in shown], [layers.index(layer) - 0.46 for layer, _ in shown]
-    font = {"size": TYPE["axis"], "color": [_DARK_BARS if has_ink[head] else _LIGHT_BARS for head in shown]}
-    texts = [f"<b>{html.escape(marks[head])}</b>" for head in shown]
-    return points(x, y, "", mode="text", text=texts, textposition="bottom left", textfont=font, cliponaxis=True)
+def _marks(numbers: HeadDistributions, pale: NDArray[np.bool_]) -> Mark:
+    shown = [numbers.heads.index(head) for head in numbers.marks]
+    x, y = numbers.columns[shown] + 0.45, numbers.rows[shown] - 0.46
+    font = {"size": TYPE["axis"], "color": [_DARK_BARS if pale[i] else _LIGHT_BARS for i in shown]}
+    texts = [f"<b>{html.escape(mark)}</b>" for mark in numbers.marks.values()]
+    return points(
+        x.tolist(), y.tolist(), "", mode="text", text=texts, textposition="bottom left", textfont=font, cliponaxis=True
+    )
 
 
-def _hover(numbers: HeadDistributions, shape: tuple[int, int], rows: Any, columns: Any) -> list[list[str]]:
+def _hover(numbers: HeadDistributions, shape: tuple[int, int]) -> list[list[str]]:
     texts = [[""] * shape[1] for _ in range(shape[0])]
     for i, head in enumerate(numbers.heads):
-        texts[rows[i]][columns[i]] = html.escape(describe_distribution(numbers, i), quote=False).replace("\n", "<br>")
+        row, column = numbers.rows[i], numbers.columns[i]
+        texts[row][column] = html.escape(describe_distribution(numbers, i), quote=False).replace("\n", "<br>")
         if head in numbers.words:
-            texts[rows[i]][columns[i]] += f"<br>{html.escape(numbers.words[head], quote=False)}"
+            texts[row][column] += f"<br>{html.escape(numbers.words[head], quote=False)}"
     return texts
 
 

@@ -16,7 +16,7 @@ from attention.corpus.run_plan import CONTROL_WORDS
 from attention.formula.names import KEY, QUERY
 from attention.metrics.metric import BY_DISTANCE, RANDOM, SHUFFLED, UNIFORM
 from attention.pictures import scales
-from attention.pictures.charts import head_map_json
+from attention.pictures.charts import HeadQuantity, head_map_json
 from attention.pictures.layout import AXIS_TITLES
 from attention.pictures.look import LIGHT, TYPE
 from attention.pictures.marks import (
@@ -101,15 +101,20 @@ def lines_frame(lines: Sequence[_MetricLine], names: tuple[str, str] = ("", ""))
     return pd.DataFrame(rows).dropna(axis="columns", how="all")
 
 
-def histogram_frame(
-    histogram: NDArray[np.int64], limits: tuple[float, float], other: NDArray[np.int64] | None = None
-) -> pd.DataFrame:
-    """The histogram of a head as a table, with that of a second result."""
-    import pandas as pd
+class Histogram(NamedTuple):
+    """The number of texts in each bin between the `limits` of a metric of one head, [bin], and that in a second result."""
 
-    edges = np.linspace(*limits, len(histogram) + 1)
-    columns = {"from": edges[:-1], "to": edges[1:], "texts": histogram}
-    return pd.DataFrame(columns | ({} if other is None else {"texts of the second result": other}))
+    counts: NDArray[np.int64]
+    limits: tuple[float, float]
+    other: NDArray[np.int64] | None = None
+
+    def frame(self) -> pd.DataFrame:
+        """It as a table."""
+        import pandas as pd
+
+        edges = np.linspace(*self.limits, len(self.counts) + 1)
+        columns = {"from": edges[:-1], "to": edges[1:], "texts": self.counts}
+        return pd.DataFrame(columns | ({} if self.other is None else {"texts of the second result": self.other}))
 
 
 def offset_frame(weights: NDArray[Any], other: NDArray[Any] | None = None) -> pd.DataFrame:
@@ -199,12 +204,10 @@ def _means(
 
 
 def head_histogram_json(
-    histogram: NDArray[np.int64],
-    limits: tuple[float, float],
+    histogram: Histogram,
     metric: str,
     head: str,
     marks: Mapping[str, float],
-    other: NDArray[np.int64] | None = None,
     names: tuple[str, str] = ("", ""),
     height: int = 300,
 ) -> Spec:
@@ -212,30 +215,27 @@ def head_histogram_json(
 
     Args:
         marks: the lines, by name: "mean", the null and the controls; NaN is left out.
-        other: the histogram of a second result with the same limits; both are then shares of their texts.
-        names: of the two results, if there are two.
+        names: of the two results, if there are two, of which the bars are then shares of their texts.
     """
-    low, high = limits
-    n_bins = len(histogram)
-    both = histogram if other is None else histogram + other
-    used = np.flatnonzero(both)
-    n_shown = n_bins if limits == (0.0, 1.0) or not len(used) else int(used[-1]) + 1
+    counts, other, (low, high) = histogram.counts, histogram.other, histogram.limits
+    n_bins, used = len(counts), np.flatnonzero(counts if other is None else counts + other)
+    n_shown = n_bins if (low, high) == (0.0, 1.0) or not len(used) else int(used[-1]) + 1
     width = (high - low) / n_bins
     centers = low + (np.arange(n_shown) + 0.5) * width
     edges = [f"{format_number(low + i * width)} … {format_number(low + (i + 1) * width)}" for i in range(n_shown)]
-    counts = [histogram[:n_shown].astype(float)] + ([] if other is None else [other[:n_shown].astype(float)])
-    heights = counts if other is None else [each / max(1.0, each.sum()) for each in counts]
+    shown_counts = [each[:n_shown].astype(float) for each in (counts, other) if each is not None]
+    heights = shown_counts if other is None else [each / max(1.0, each.sum()) for each in shown_counts]
     unit = "texts" if other is None else "share of the texts"
     shown = {name: value for name, value in marks.items() if np.isfinite(value)}
-    alt = f"Bar chart of {metric} of {head}: the number of texts by its value, {int(histogram.sum()):,} texts; " + ", ".join(f"{name} {format_number(value)}" for name, value in shown.items())  # fmt: skip
-    subtitle = f"{head} over {int(histogram.sum()):,} texts"
+    alt = f"Bar chart of {metric} of {head}: the number of texts by its value, {int(counts.sum()):,} texts; " + ", ".join(f"{name} {format_number(value)}" for name, value in shown.items())  # fmt: skip
+    subtitle = f"{head} over {int(counts.sum()):,} texts"
     colors, opacity = (POINT_COLOR, _OTHER_COLOR), 0.85 if other is None else 0.6
     histograms = [
         bars(
             centers, shown_height, "%{text}<br><b>%{customdata}</b> texts", color, opacity, width=width * 0.94, text=edges, textposition="none",
             customdata=count, name=html.escape(name) or "texts", showlegend=other is not None,
         )
-        for shown_height, count, color, name in zip(heights, counts, colors, names, strict=False)
+        for shown_height, count, color, name in zip(heights, shown_counts, colors, names, strict=False)
     ]  # fmt: skip
     top = max((float(each.max(initial=0)) for each in heights), default=0) or 1.0
     values = [
@@ -313,9 +313,9 @@ def change_map_json(changes: HeadChanges, names: tuple[str, str], chosen: tuple[
     for head, change, error in zip(changes.heads, changes.change, changes.error, strict=True):
         numbers[head], errors[head] = change, error
     metric, first, second = map(html.escape, (changes.metric, *names))
-    return head_map_json(
-        numbers, f"Change of {metric}", "change", f"{second} minus {first}, difference of the means over the texts", chosen, errors, "heads-change", error="standard error"
-    )  # fmt: skip
+    description = f"{second} minus {first}, difference of the means over the texts"
+    quantity = HeadQuantity(f"Change of {metric}", "change", description, "heads-change", "standard error")
+    return head_map_json(numbers, quantity, chosen, errors)
 
 
 def change_scatter_json(changes: HeadChanges, names: tuple[str, str], chosen: tuple[int, int]) -> Spec:

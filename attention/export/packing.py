@@ -44,7 +44,7 @@ from attention.sources.layer_knobs import inline_knobs
 from attention.sources.registry import has_formula, source_kinds, source_of
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
-from attention.vision.over_picture import TokenGrid, layout_images, over_picture_json
+from attention.vision.over_picture import MapLine, TokenGrid, layout_images, over_picture_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -581,7 +581,7 @@ class _PictureFigures:
         axis = patches[0]
         own_axis = axes[1] if axis == axes[0] else axes[0]
         fixed: dict[str, Any] = {QUERY if axis == axes[0] else KEY: 0}
-        spec = over_picture_json(self._without_pixels, step, layer, head, colors=scales.FITTED, **fixed)
+        spec = over_picture_json(MapLine.of(self._without_pixels, step, layer, head, **fixed), scales.FITTED)
         layout, (heat, *others) = spec["layout"], spec["data"]
         meta, subtitle = layout["meta"], layout["title"]["subtitle"]
         name = position_name(own_axis, 0, drawn_layer.labels_of(own_axis))

@@ -377,6 +377,11 @@ _FROM_TORCH = (
 )
 
 
+def is_torch_file(name: str) -> bool:
+    """Whether a file of this name is one of torch.save."""
+    return PurePath(name).suffix.lower() in TORCH_ENDINGS
+
+
 def _read_torch(name: str, content: bytes) -> Archive:
     """The tensors of a file of torch.save that was read in a child process; it is then a .safetensors file."""
     if content[_LENGTH_BYTES : _LENGTH_BYTES + 1] != b"{":

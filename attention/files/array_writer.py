@@ -16,7 +16,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from attention.base.pieces import ids_of_words
-from attention.files.stored_layers import PAIRS, WORD_IDS
+from attention.files.stored_names import PAIRS, WORD_IDS
 from attention.formula.formula import to_json
 from attention.formula.steps import DECLARED, find_step, is_step
 from attention.trace.trace import Trace

@@ -31,6 +31,12 @@ class MaskSizes(NamedTuple):
     queries: int
     keys: int
 
+    @classmethod
+    def of(cls, layers: int | None, lengths: Mapping[str, int]) -> MaskSizes:
+        """The lengths of a layer, by axis."""
+        heads = lengths.get("head", lengths.get("kv_head", 1))
+        return cls(layers, heads, lengths.get("query_pos", 1), lengths.get("key_pos", 1))
+
 
 class _LayerMask(NamedTuple):
     """The mask of one layer: `visible` [query_pos key_pos], or `bias` [head query_pos key_pos]; `python` computes the latter from the array {0}."""

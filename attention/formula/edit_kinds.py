@@ -7,7 +7,7 @@ scores or weights (attention knockout), or replace a step by its values in the o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from attention.base.errors import ConfigError
 from attention.base.knobs import Integer, Real
 from attention.base.printed import Arithmetic, Printed, product, sum_of
-from attention.formula.formula import OTHER_STATE, Formula, HeadEdits, SetCell
+from attention.formula.formula import OTHER_STATE, Ablation, Formula, HeadEdits, SetCell
 from attention.formula.mask import RULES, Mask
 from attention.formula.names import HEAD_OUTPUT, KEY, MASKED_SCORES, PATCHED_OUTPUT, QUERY, SCORES, VALUE, WEIGHTS
 from attention.formula.override import Override
@@ -49,7 +49,10 @@ class InterventionFields:
         prefix: of the prefix mask: how many first keys every query sees.
         hidden: of the custom mask: its cells, as `attention.formula.mask_tensor.encode` writes them.
         cells: single cells of scores or weights that are set.
-        patch: "query", "key", "value", "weights" or "head_output", patched from the other state (activation patching).
+        patch: "query", "key", "value", "weights" or "head_output", or one of `SITES`, patched from the other state (activation patching).
+        site: what is ablated or patched instead of heads, one of `SITES`: the output of the layer's MLP ("mlp_output"), or the residual
+            stream after the layer ("resid_post"). Empty: heads.
+        positions: the positions at which a head's output or a site is ablated or patched; empty: all.
     """
 
     layer: int | None = None
@@ -64,6 +67,12 @@ class InterventionFields:
     hidden: str = ""
     cells: tuple[SetCell, ...] = ()
     patch: str = ""
+    site: str = ""
+    positions: tuple[int, ...] = ()
+
+
+SITES = {"mlp_output": "mlp", "resid_post": "resid"}
+"""What can be changed in a layer besides its heads, with its name in links: the output of the MLP, and the residual stream after the layer."""
 
 
 class LayerSize(NamedTuple):
@@ -186,37 +195,45 @@ class _Ablation(InterventionKind):
 
     def words(self, change: InterventionFields) -> str:
         much = "" if change.strength == 1 else f" by {change.strength * 100:g} %"
+        of = "" if change.site else " of Z; W_O's bias stays"
         if change.ablate == "zero":
-            return f"silenced{much} (zero ablation of Z; W_O's bias stays)"
-        return f"output replaced{much} by its mean over positions (mean ablation of Z; W_O's bias stays)"
+            return f"{'set to 0' if change.site else 'silenced'}{much} (zero ablation{of})"
+        what = "" if change.site else "output "
+        return f"{what}replaced{much} by its mean over positions (mean ablation{of})"
 
     def only_output(self, change: InterventionFields) -> bool:
         return True
 
     def edit_formula(self, formula: Formula, change: InterventionFields) -> Formula:
-        return replace(
-            formula, head_edits=replace(formula.head_edits, ablation=change.ablate, strength=change.strength)
-        )
+        new = Ablation(change.ablate, change.strength, change.positions)
+        earlier = (
+            formula.head_edits.ablations if change.positions else ()
+        )  # one of all positions replaces those before it
+        return replace(formula, head_edits=replace(formula.head_edits, ablations=(*earlier, new)))
 
     def output(self, edits: HeadEdits, z: Tensor, other: Tensor | None) -> Tensor:
-        if not edits.ablation:
-            return z
-        remaining = (1 - edits.strength) * z
-        mean = z.mean(dim=-2, keepdim=True)
-        return remaining + edits.strength * mean if edits.ablation == "mean" else remaining
+        for kind, strength, positions in edits.ablations:
+            ablated = (1 - strength) * z
+            if kind == "mean":
+                ablated = ablated + strength * z.mean(dim=-2, keepdim=True)
+            z = at_positions(z, ablated, positions)
+        return z
 
     def explain(self, work: StepContext[E_co]) -> E_co | None:
         row, column, edits = work.cell.row, work.cell.column, work.formula.head_edits
-        if work.cell.step != PATCHED_OUTPUT or not edits.ablation:
+        acting = [i for i, (*_, positions) in enumerate(edits.ablations) if not positions or row in positions]
+        if work.cell.step != PATCHED_OUTPUT or not acting:
             return None
-        if edits.is_patched(HEAD_OUTPUT):
-            z = work.layer["patched_head_output"][work.cell.head]
-        else:
-            z = work.layer.matrix(HEAD_OUTPUT, work.cell.head)
-        factors = [(1 - edits.strength, float(z[row, column]))]
+        other = work.layer["patched_head_output"][work.cell.head] if edits.is_patched(HEAD_OUTPUT) else None
+        before = replace(edits, ablations=edits.ablations[: acting[-1]])
+        z, (kind, strength, _) = (
+            patched_output(before, work.layer.matrix(HEAD_OUTPUT, work.cell.head), other),
+            edits.ablations[acting[-1]],
+        )
+        factors = [(1 - strength, float(z[row, column]))]
         words = "The head is ablated: the remaining part of its output"
-        if edits.ablation == "mean":
-            factors += [(edits.strength, float(z[:, column].double().mean()))]
+        if kind == "mean":
+            factors += [(strength, float(z[:, column].double().mean()))]
             words = "The head's output is replaced by its mean over positions: the remaining output plus the mean"
 
         def line(digits: int) -> Printed:
@@ -226,10 +243,13 @@ class _Ablation(InterventionKind):
         return work.from_arithmetic(Arithmetic("", [line], [line], f"{words}; W_O's bias stays.", values), came_from)
 
     def output_python(self, edits: HeadEdits, z: str) -> str:
-        if not edits.ablation:
-            return z
-        remaining = f"{1 - edits.strength!r} * {z}"
-        return f"{remaining} + {edits.strength!r} * {z}.mean(dim=0)" if edits.ablation == "mean" else remaining
+        for kind, strength, positions in edits.ablations:
+            factor = z if re.fullmatch(r"\w+\[\d+\]", z) else f"({z})"
+            ablated = f"{1 - strength!r} * {factor}"
+            if kind == "mean":
+                ablated += f" + {strength!r} * {factor}.mean(dim=0)"
+            z = _python_at_positions(z, ablated, positions)
+        return z
 
 
 MASKS = ("none", *RULES, "custom")
@@ -341,6 +361,22 @@ class _NoScaling(InterventionKind):
         return replace(formula, divisor=None if formula.divisor is None else 1.0)
 
 
+def at_positions(current: Tensor, new: Tensor, positions: Sequence[int]) -> Tensor:
+    """`new` [… pos d]; with `positions`, `current` with the rows of `new` there."""
+    if not positions:
+        return new
+    result = current.clone()
+    result[..., list(positions), :] = new[..., list(positions), :]
+    return result
+
+
+def _python_at_positions(current: str, new: str, positions: Sequence[int]) -> str:
+    """The same as an expression of plain torch."""
+    if not positions:
+        return new
+    return f"torch.where(torch.isin(torch.arange(len({current})), torch.tensor({list(positions)}))[:, None], {new}, {current})"
+
+
 PATCH_CODES = {QUERY: "Q", KEY: "K", VALUE: "V", WEIGHTS: "A", HEAD_OUTPUT: "Z"}
 """The steps that can be patched from the other state, with their letters in links."""
 _PATCH_WORDS = {QUERY: "queries", KEY: "keys", VALUE: "values", WEIGHTS: "weights", HEAD_OUTPUT: "output, before W_O,"}
@@ -352,20 +388,24 @@ class _ActivationPatch(InterventionKind):
     name = "Patch from the other state"
     term = "activation patching"
     fields = ("patch",)
-    pattern = f"take([{''.join(PATCH_CODES.values())}])"
+    pattern = f"take([{''.join(PATCH_CODES.values())}]?)"  # of a site without a letter
     examples = tuple(f"take{letter}" for letter in PATCH_CODES.values())
     checks: ClassVar[Checks] = {
-        "patch": (lambda value: value in ("", *PATCH_CODES), f"one of {', '.join(PATCH_CODES)}, or empty")
+        "patch": (
+            lambda value: value in ("", *PATCH_CODES, *SITES),
+            f"one of {', '.join((*PATCH_CODES, *SITES))}, or empty",
+        )
     }
 
     def parse(self, match: re.Match[str]) -> dict[str, Any]:
-        return {"patch": next(name for name, letter in PATCH_CODES.items() if letter == match[1])}
+        return {"patch": next((name for name, letter in PATCH_CODES.items() if letter == match[1]), "")}
 
     def format(self, change: InterventionFields) -> str:
-        return f"take{PATCH_CODES[change.patch]}"
+        return f"take{PATCH_CODES.get(change.patch, '')}"
 
     def words(self, change: InterventionFields) -> str:
-        return f"its {_PATCH_WORDS[change.patch]} patched from the other state (activation patching)"
+        what = "" if change.site else f"its {_PATCH_WORDS[change.patch]} "
+        return f"{what}patched from the other state (activation patching)"
 
     def changes_weights(self, change: InterventionFields) -> bool:
         return change.patch in (QUERY, KEY)
@@ -377,7 +417,13 @@ class _ActivationPatch(InterventionKind):
         return change.patch == HEAD_OUTPUT
 
     def edit_formula(self, formula: Formula, change: InterventionFields) -> Formula:
-        return replace(formula, head_edits=formula.head_edits.with_patch(change.patch, OTHER_STATE))
+        edits = formula.head_edits.with_patch(change.patch, OTHER_STATE)
+        if change.patch == HEAD_OUTPUT:
+            earlier, new = formula.head_edits.patched_positions, change.positions
+            if formula.head_edits.is_patched(HEAD_OUTPUT):
+                new = tuple(sorted({*earlier, *new})) if earlier and new else ()
+            edits = replace(edits, patched_positions=new)
+        return replace(formula, head_edits=edits)
 
     def compute(
         self, edits: HeadEdits, layer: LayerView, step: str, heads: slice, rows: slice, make: Callable[[], Scores]
@@ -385,12 +431,14 @@ class _ActivationPatch(InterventionKind):
         return layer["patched_weights"][heads, rows] if step == WEIGHTS and edits.is_patched(step) else make()
 
     def output(self, edits: HeadEdits, z: Tensor, other: Tensor | None) -> Tensor:
-        return z if other is None or not edits.is_patched(HEAD_OUTPUT) else other
+        is_patched = other is not None and edits.is_patched(HEAD_OUTPUT)
+        return at_positions(z, other, edits.patched_positions) if is_patched and other is not None else z
 
     def explain(self, work: StepContext[E_co]) -> E_co | None:
         row, column, step = work.cell.row, work.cell.column, work.cell.step
         patched = dict(work.formula.head_edits.patches)
-        if step == PATCHED_OUTPUT and HEAD_OUTPUT in patched:
+        positions = work.formula.head_edits.patched_positions
+        if step == PATCHED_OUTPUT and HEAD_OUTPUT in patched and (not positions or row in positions):
             value = float(work.layer["patched_head_output"][work.cell.head][row, column])
             words = f"Patched from {patched[HEAD_OUTPUT]}, before W_O (activation patching)."
             return work.from_claim(value, words, f"from {patched[HEAD_OUTPUT]}")
@@ -405,7 +453,9 @@ class _ActivationPatch(InterventionKind):
         return [f"{step} = patched_weights"] if step == WEIGHTS and edits.is_patched(step) else lines
 
     def output_python(self, edits: HeadEdits, z: str) -> str:
-        return z.replace(HEAD_OUTPUT, "patched_head_output") if edits.is_patched(HEAD_OUTPUT) else z
+        if not edits.is_patched(HEAD_OUTPUT):
+            return z
+        return _python_at_positions(z, z.replace(HEAD_OUTPUT, "patched_head_output"), edits.patched_positions)
 
 
 _PLACE = Integer(0, 10**6)

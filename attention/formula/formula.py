@@ -42,6 +42,20 @@ class SetCell(NamedTuple):
     rescaled: bool = False
 
 
+class Ablation(NamedTuple):
+    """A head's output that becomes 0 or its mean.
+
+    Attributes:
+        kind: "zero" or "mean".
+        strength: from 0 (no effect) to 1.
+        positions: the queries at which it acts; empty: all.
+    """
+
+    kind: str
+    strength: float = 1.0
+    positions: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True)
 class HeadEdits:
     """Edits of a head that are not knobs of its formula; by default none.
@@ -49,32 +63,32 @@ class HeadEdits:
     Attributes:
         cells: cells of scores (the input of the softmax) or weights that are set.
         patches: patched steps, each with the run that they come from, such as ("value", "the other state").
-        ablation: "zero" or "mean"; empty: the head is not ablated.
-        strength: of the ablation, from 0 (no effect) to 1.
+        ablations: those of the head's output, in their order.
+        patched_positions: the queries at which a patched head output is that of the other run; empty: all.
     """
 
     cells: tuple[SetCell, ...] = ()
     patches: tuple[tuple[str, str], ...] = ()
-    ablation: str = ""
-    strength: float = 1.0
+    ablations: tuple[Ablation, ...] = ()
+    patched_positions: tuple[int, ...] = ()
 
     @property
     def patches_output(self) -> bool:
         """Whether the head's output is replaced before W_O."""
-        return bool(self.ablation) or self.is_patched(HEAD_OUTPUT)
+        return bool(self.ablations) or self.is_patched(HEAD_OUTPUT)
 
     @property
     def output_formula(self) -> str:
         """The formula of the patched output, as plain text."""
-        z = f"Z of {dict(self.patches)[HEAD_OUTPUT]}" if self.is_patched(HEAD_OUTPUT) else "Z"
-        if not self.ablation:
-            return z
-        rest = "" if self.strength == 1 else f"{1 - self.strength:.4g} {z}"
-        if self.ablation == "zero":
-            return rest or "0, the head is silenced"
-        return " + ".join(
-            term for term in (rest, f"{'' if self.strength == 1 else f'{self.strength:.4g} · '}mean of {z}") if term
-        )
+        z = "Z"
+        if self.is_patched(HEAD_OUTPUT):
+            z = _at(f"Z of {dict(self.patches)[HEAD_OUTPUT]}", self.patched_positions)
+        for kind, strength, positions in self.ablations:
+            rest = "" if strength == 1 else f"{1 - strength:.4g} {z}"
+            mean = f"{'' if strength == 1 else f'{strength:.4g} · '}mean of {z}"
+            terms = [rest, mean] if kind == "mean" else [rest or "0, the head is silenced"]
+            z = _at(" + ".join(filter(None, terms)), positions)
+        return z
 
     def is_patched(self, step: str) -> bool:
         """Whether a step is patched from another run."""
@@ -89,6 +103,11 @@ class HeadEdits:
     def with_patch(self, step: str, run: str) -> HeadEdits:
         """These edits, with a step patched from another run."""
         return replace(self, patches=tuple({**dict(self.patches), step: run}.items()))
+
+
+def _at(what: str, positions: tuple[int, ...]) -> str:
+    """What a head's output is at some queries, in words."""
+    return f"{what} at {', '.join(map(str, positions))}" if positions else what
 
 
 @dataclass(frozen=True)
@@ -146,6 +165,7 @@ class Formula:
     def with_config(self, config: AttentionConfig | Override, d_k: int) -> Formula:
         """The formula with the values of `config` for the knobs after the scores; padding stays hidden."""
         if isinstance(config, Override):
+            # An override is of the map that is drawn, also of heads that an intervention gave another formula.
             heads = tuple((head, formula.with_config(config, d_k)) for head, formula in self.heads)
             return replace(self, **self.overridden_fields(config), heads=heads)
         real = None if self.mask is None else self.mask.real

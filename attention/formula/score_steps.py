@@ -14,7 +14,7 @@ from attention.base.printed import Arithmetic, Printed, format_number, number, q
 from attention.formula import edit_kinds, names
 from attention.formula.dropout import Dropout
 from attention.formula.explainer import E_co
-from attention.formula.formula import Formula, HeadEdits
+from attention.formula.formula import Ablation, Formula, HeadEdits
 from attention.formula.functions import (
     add_bias,
     cap_scores,
@@ -595,7 +595,7 @@ class _PatchedOutput(Step):
         return torch.stack(patched) if head is None else patched[head]
 
     def explain(self, work: StepContext[E_co]) -> E_co:
-        words = "No intervention on this head: its output enters W_O unchanged."
+        words = "No intervention here: the head's output enters W_O unchanged."
         return work.from_copy(names.HEAD_OUTPUT, work.cell.row, work.cell.column, words, "unchanged, no intervention")
 
     def python(self, writer: ProgramWriter) -> list[str]:
@@ -639,7 +639,7 @@ HEAD_OUTPUT = _HeadOutput(
 PATCHED_OUTPUT = _PatchedOutput(
     names.PATCHED_OUTPUT, "Z′", "Z'", _HEAD_OUTPUT_AXES, "Z after ablation and patching", "signed",
     equation=r"Z' = (1 - \text{strength})\, Z + \text{strength} \cdot \text{its mean, or } 0",
-    unknown=recorded(names.PATCHED_OUTPUT), when="patches_output", example=(("head_edits", HeadEdits(ablation="mean", strength=0.5)),), of=(cells_of(names.HEAD_OUTPUT),))
+    unknown=recorded(names.PATCHED_OUTPUT), when="patches_output", example=(("head_edits", HeadEdits(ablations=(Ablation("mean", 0.5),))),), of=(cells_of(names.HEAD_OUTPUT),))
 OUTPUT = _Output(
     names.OUTPUT, "O", "O", ("query_pos", "d_model"), "concat(Z) W_O", "signed", equation=r"O = \text{concat}(Z)\, W_O",
     words="The heads' outputs for query {row}, side by side, times column {column} of W_O.",

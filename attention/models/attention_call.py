@@ -100,7 +100,9 @@ class ModelCall:
         mask, mask_bias = self.masks.split(eager.mask, query.shape[-2], key.shape[-2])
         biases = [bias for bias in (own.kwargs.get("position_bias"), mask_bias) if bias is not None]
         biases = [in_float32(bias[0] if bias.ndim == 4 else bias) for bias in biases]
+        # A bias of zeros would be a step that changes nothing.
         biases = [bias for bias in biases if bool(bias.any())]
+        # gpt-oss passes them on; where a family does not, they are a parameter of its module.
         sinks = own.kwargs.get("s_aux", getattr(self.module, "sinks", None))
 
         def inputs(dtype: torch.dtype, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -208,6 +210,7 @@ class OwnAttention:
         if self.is_fused:
             from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+            # The function that the recorder stands for.
             fused = ALL_ATTENTION_FUNCTIONS["sdpa"]
             return cast(tuple[Tensor, None], fused(self.module, query, key, value, *self.args, **self.kwargs))
         n_heads, n_queries, n_keys = (*query.shape[1:3], key.shape[-2])
@@ -234,6 +237,7 @@ class OwnAttention:
                 isinstance(argument, Tensor)
                 and argument.ndim == 4
                 and argument.shape[-2] == n_queries
+                # A mask may be wider than the keys, as for a cache of fixed size.
                 and argument.shape[-1] >= n_keys
             )
             return argument[..., rows, :] if is_map else argument
@@ -263,6 +267,7 @@ def is_large(n_heads: int, n_queries: int, n_keys: int) -> bool:
 
 def _eager_attention(module: Module) -> _EagerAttention:
     """The eager attention function of the module's model family; Llama's if the family has none."""
+    # A user's subclass of an attention stands in a module of its own, without this function.
     for cls in type(module).__mro__:
         function = getattr(sys.modules.get(cls.__module__), "eager_attention_forward", None)
         if function is not None:
@@ -292,6 +297,7 @@ class MaskCache:
         mask, n_queries, n_keys = attention.mask, query.shape[-2], key.shape[-2]
         is_causal = attention.kwargs.get("is_causal")
         is_causal = getattr(attention.module, "is_causal", True) if is_causal is None else is_causal
+        # As transformers' sdpa: a single query, of a text with cached keys, sees all of them whatever the flag says.
         if mask is None and (not is_causal or n_queries == 1):
             return attention
         place = id(mask), n_queries, n_keys

@@ -37,6 +37,7 @@ def find_sites(loaded: LoadedModel) -> tuple[tuple[Site, ...], dict[str, str]]:
     def note(call: Call) -> None:
         calls.append(replace(call, weights=None))  # of a picture in tiles, those of all layers take gigabytes
 
+    # The first of two runs says which modules attend; only then can their inputs and outputs be noted.
     with recorder.recording(note):
         run(loaded, model_inputs)
     modules = {id(call.module): call.module for call in calls}
@@ -44,6 +45,7 @@ def find_sites(loaded: LoadedModel) -> tuple[tuple[Site, ...], dict[str, str]]:
         if loaded.attachment is None:
             recorder.record_inputs(module)
         else:
+            # A user's model carries no hooks but while it is recorded.
             loaded.attachment.modules.append(module)
     calls.clear()
     parent_of = parents(loaded.model)
@@ -56,6 +58,7 @@ def find_sites(loaded: LoadedModel) -> tuple[tuple[Site, ...], dict[str, str]]:
         note(call)
         places.append(visits.place(paths[id(call.module)], call.memory is not None))
 
+    # Hooks belong to the module: a run of another thread would call them, too.
     with loaded.lock.hold(), ExitStack() as hooks, visits.of(loaded.model), recorder.recording(note_place):
         for key, w_o in output_modules.items():
             if w_o is not None:
@@ -74,6 +77,7 @@ def find_sites(loaded: LoadedModel) -> tuple[tuple[Site, ...], dict[str, str]]:
     for call in calls:
         key = id(call.module)
         if key not in parameters_of:
+            # Names of attributes are a guess, until they give the numbers that the model had.
             named = _parameters(call, parent_of.get(key))
             if "w_o" in named and not (key in outputs and _makes_output(named, call, outputs[key])):
                 named = {name: tensor for name, tensor in named.items() if name not in ("w_o", "b_o")}
@@ -349,6 +353,7 @@ def layer_names(loaded: LoadedModel, visits: Visits, places: Sequence[Place]) ->
         else:
             paths = [visits.entries[entry] for entry in entered]
             numbers[kind] = {entry: number for number, entry in enumerate(entered)}
+        # Outside of all layers, or twice in one, a layer's number would not say which: modules are counted instead.
         if any(place.entry is None for place in of_kind) or _has_two_modules(of_kind):
             numbers[kind] = {}
         elif kind != "cross":

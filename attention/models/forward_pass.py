@@ -23,6 +23,7 @@ from attention.formula.scores import BLOCK_ROWS
 from attention.models import lm_head, recorder, running
 from attention.models.attention_call import Call, in_float32
 from attention.models.followed_pass import FollowedLayer, following, has_followed_layers, no_weights_error, other_map
+from attention.models.layer_sites import patched_sites
 from attention.models.loaded import LoadedModel, Site, inputs_of_site
 from attention.models.text_inputs import TextInputs
 from attention.patching.forward import PatchedForward, check, count_layers, layers_after_first, patched_layers
@@ -70,6 +71,7 @@ def run_recorded(
         def make_layer(call: Call) -> Layer:
             queries, keys = tokens.of_site(site.name)
             shape = call.query.shape[1], call.key.shape[1]
+            # Such as latents, or windows of a picture: there is no map from token to token.
             if shape != (len(queries), len(keys)):
                 return Layer(site.name, mixer=other_map(shape, len(queries), len(keys)))
             layer = _build_layer(call, site, queries, keys)
@@ -81,11 +83,14 @@ def run_recorded(
         return patched
 
     with ExitStack() as stack:
+        # A family that calls no recorder, and those layers of a hybrid model that call none.
         is_followed = not loaded.sites or has_followed_layers(loaded)
+        stack.enter_context(patched_sites(loaded, forward))
         follower = stack.enter_context(following(loaded, model_inputs)) if is_followed else None
         stack.enter_context(recorder.recording(on_call, weights=forward.needs_weights))
         stack.enter_context(lm_head.logits_at(positions))
         model_output = running.run(loaded, model_inputs)
+    # A call was taken for a site by its number alone.
     assert len(by_index) == len(loaded.sites)
     layers = [_followed_layer(each, tokens) for each in follower.layers()] if follower else []
     if loaded.sites:
@@ -115,7 +120,11 @@ def run_patched(
         n_calls += 1
         return patched_head_output(forward, loaded.layer_indices[n_calls - 1], call, loaded.sites[n_calls - 1])
 
-    with recorder.recording(on_call, weights=forward.needs_weights), lm_head.logits_at(positions):
+    with (
+        patched_sites(loaded, forward),
+        recorder.recording(on_call, weights=forward.needs_weights),
+        lm_head.logits_at(positions),
+    ):
         return running.run(loaded, model_inputs)
 
 
@@ -148,6 +157,7 @@ def _build_layer(call: Call, site: Site, tokens: tuple[str, ...], keys: tuple[st
     tensors: dict[str, Any] = {name: getattr(call, name) for name in (INPUT, MEMORY, QUERY, KEY, VALUE)}
     tensors |= {**site.parameters, "bias": call.bias, "sinks": call.sinks, "lambdas": _lambdas(call)}
     tensors["mask"] = call.mask if isinstance(call.mask, Tensor) else None
+    # √d_k follows the width, and is written as a root; any other scale is a number of the model's own.
     divisor, root = None if call.scaling == 1 else 1 / call.scaling, math.sqrt(call.query.shape[-1])
     is_root = divisor is not None and math.isclose(divisor, root)
     formula = Formula(
@@ -197,12 +207,14 @@ def _has_model_weights(layer: Layer, call: Call) -> bool:
         value = value.repeat_interleave(len(call.query) // len(value), dim=0)
         if not is_exact:
             outputs = call.rerun_in(torch.float32, call.query, call.key, call.value)[1]
+    # Three rows tell formulas from each other; all of them would cost as much as the pass.
     for query in {0, last // 2, last}:
         rows = slice(query, query + 1)
         actual = compute_blocks(layer, (WEIGHTS,), heads, rows)[0]
         expected, tolerance = None, _WEIGHTS_TOLERANCE
         if not call.has_own_weights:
             actual, expected = actual @ value, outputs[:, rows]
+            # An output is as far off as its weights, times the values.
             tolerance *= max(1.0, float(value.abs().max()))
         elif is_exact and call.weights is not None:
             expected = call.weights[:, rows]
@@ -221,6 +233,7 @@ def _max_weight_error(layer: Layer, call: Call) -> float | None:
     if layer.formula is None:
         return None
     errors, n_queries = [0.0], call.query.shape[1]
+    # The maps of all heads at once would take gigabytes of a long text.
     for start in range(0, n_queries, BLOCK_ROWS):
         rows = slice(start, min(start + BLOCK_ROWS, n_queries))
         weights = call.attend_rows(rows, call.dtype)[0] if call.weights is None else call.weights[:, rows]
@@ -287,6 +300,7 @@ def check_time(loaded: LoadedModel, tokens: int, max_new_tokens: int, passes: Se
         needed = (max_new_tokens + 1) * sum(
             estimate_seconds(loaded, tokens + max_new_tokens, changed) for changed in passes
         )
+        # One pass over the text is what every link may take.
         needed -= estimate_seconds(loaded, tokens)
     else:  # transformers caches the keys and values of earlier tokens
         needed = max_new_tokens * estimate_seconds(loaded, 1)

@@ -23,9 +23,10 @@ from attention.models import lm_head, recorder, running
 from attention.models.attention_call import ModelCall, as_model_output
 from attention.models.attention_sites import output_candidates, output_module, parents
 from attention.models.forward_pass import patched_head_output
+from attention.models.layer_sites import LAYER, find_writers, is_norm, writing_children
 from attention.models.lm_head import Measurement
 from attention.models.loaded import LoadedModel
-from attention.models.residual_stream import LAYER, find_writers, is_norm, with_hidden_states, writing_children
+from attention.models.residual_stream import with_hidden_states
 from attention.patching.forward import PatchedForward
 from attention.trace.linear_run import LinearRun
 from attention.trace.readout import Readout

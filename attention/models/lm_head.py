@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
@@ -170,10 +171,26 @@ def _all_logits(model_output: Any) -> Any:
     return model_output.get("logits", model_output.get("prediction_logits"))
 
 
-def logits_at_position(model_output: Any, position: int | None) -> Tensor:
-    """The logits of every text of a batch at a position, which may be the only one that has some, [text token] in float64; or those of classes."""
+def one_number(result: Any) -> Tensor:
+    """What the user's own metric returned, as a tensor without axes in float64, with its gradient.
+
+    Raises:
+        ConfigError: it is not one number.
+    """
+    if isinstance(result, Real):
+        return torch.tensor(float(result), dtype=torch.float64)
+    if isinstance(result, Tensor) and result.ndim == 0 and not result.is_complex():
+        return result.to("cpu", torch.float64)
+    got = f"a tensor {[*result.shape]}" if isinstance(result, Tensor) else repr(result)[:40]
+    raise ConfigError(
+        f"A metric returns one number, as a float or a tensor without axes; got {got}: index it, or take its mean or sum."
+    )
+
+
+def logits_at_positions(model_output: Any, positions: Sequence[int]) -> Tensor:
+    """The logits of every text of a batch at positions, which may be the only ones that have some, [text position token] in float64."""
     logits = _all_logits(model_output)
-    rows: Tensor = logits if logits.ndim == 2 else logits[:, 0 if logits.shape[1] == 1 else position]
+    rows: Tensor = logits if logits.shape[1] == len(positions) else logits[:, list(positions)]
     return rows.cpu().double()
 
 
@@ -282,14 +299,26 @@ class Measurement:
     # The token, or the class, whose log-probability is measured; None without a language-model head and classes.
     target: int | None = None
     distractor: int | None = None  # if set, the logit of the target minus the logit of this token is measured instead
+    # The user's own function of the logits [query_pos vocabulary] at `positions`, which are all; of a classifier [class].
+    function: Callable[..., Any] | None = None
+    positions: tuple[int, ...] = ()
 
     @property
     def logit_positions(self) -> tuple[int, ...]:
         """The positions at which logits are computed."""
-        return () if self.target is None or self.position is None else (self.position,)
+        return (
+            self.positions
+            if self.function
+            else ()
+            if self.target is None or self.position is None
+            else (self.position,)
+        )
 
     def read(self, model_output: Any) -> Tensor:
         """For every text of a batch the measured value, [text] in float64: for vectors, the cosine with those of the first text."""
+        if self.function is not None:
+            logits_of_texts = _all_logits(model_output).to("cpu", torch.float32)
+            return torch.stack([one_number(self.function(logits)) for logits in logits_of_texts])
         if self.target is None:
             if "last_hidden_state" not in model_output:
                 raise ConfigError(
@@ -301,7 +330,9 @@ class Measurement:
             # Clamped, since rounding can give more than 1 for equal vectors.
             selected: Tensor = (cosine.mean(-1) if self.position is None else cosine[:, self.position]).clamp_max(1)
             return selected
-        row = logits_at_position(model_output, self.position)
+        logits = _all_logits(model_output)
+        of_classes = logits.ndim == 2
+        row = logits.cpu().double() if of_classes else logits_at_positions(model_output, (self.position or 0,))[:, 0]
         if self.distractor is not None:
             difference: Tensor = row[:, self.target] - row[:, self.distractor]
             return difference

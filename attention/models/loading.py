@@ -170,7 +170,7 @@ def _report_loading() -> None:
     """Forward the loading progress of transformers to the current callback, and disable its progress bars; idempotent."""
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers has no annotation
+    logging.disable_progress_bar()
     logging.set_tqdm_hook(_replace_bar)
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import Module, ModuleList
 
 from attention.base import cache
-from attention.base.errors import ConfigError, ModelError
+from attention.base.errors import ConfigError, MissingError, ModelError
 from attention.formula.functions import project
 from attention.models import lm_head, recorder, running
 from attention.models.attention_call import Call, in_float32
@@ -59,7 +59,7 @@ class ModelMatrices:
 
     def __init__(self, loaded: LoadedModel) -> None:
         if not loaded.sites:
-            raise ModelError(
+            raise MissingError(
                 f"The matrices of a head are read where its attention is recorded, and that of {loaded.name} cannot be: "
                 "choose a model of another family."
             )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +19,7 @@ from attention.models import forward_pass, lm_head, recorder, running
 from attention.models.attention_call import ModelCall
 from attention.models.attention_sites import output_module, parents
 from attention.models.forward_pass import patched_head_output
+from attention.models.layer_sites import find_writers, is_norm, layer_list, no_stream
 from attention.models.loaded import LoadedModel
 from attention.models.text_inputs import TextInputs
 from attention.patching.forward import PatchedForward
@@ -30,8 +30,6 @@ from attention.vision.families import check_text_only
 
 _BYTES_PER_NUMBER = 4
 _EPS_NAMES = ("eps", "variance_epsilon")
-LAYER = re.compile(r"(.+?)\.(\d+)(?:\.|$)")
-"""The path of a module in a list of layers: that of the outermost list, and the number of the layer in it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +53,7 @@ def residual_stream(
         SizeError: the streams would take more than `max_bytes`.
     """
     check_text_only(loaded, "The residual stream")
-    blocks = [*_layer_list(loaded)[1].children()]
+    blocks = [*layer_list(loaded)[1].children()]
     n_layers = loaded.n_layers or len(blocks)
     n_tokens, d_model = next(iter(inputs.values())).shape[-1], _d_model(loaded)
     _check_size("The residual stream", (n_layers + 1) * n_tokens * d_model, max_bytes)
@@ -76,7 +74,7 @@ def residual_stream(
         forward_pass.run_patched(loaded, inputs, forward, ())
     states += [_copied(output) for output in last]
     if len(states) != n_layers + 1 or any(state.shape != (n_tokens, d_model) for state in states):
-        raise MissingError(_no_stream(loaded))
+        raise MissingError(no_stream(loaded))
     return _Streams(tuple(states))
 
 
@@ -110,24 +108,10 @@ def vocabulary_weights(loaded: LoadedModel) -> VocabularyWeights:
     return VocabularyWeights(_matrix(loaded, loaded.model.get_input_embeddings()), w_u, _final_norm(loaded))
 
 
-def _layer_list(loaded: LoadedModel) -> tuple[str, Module]:
-    """The list of layers, and its path in the model."""
-    modules = dict(loaded.model.named_modules())
-    paths = {match[1] if (match := LAYER.match(site.path)) else "" for site in loaded.sites}
-    if not loaded.sites:
-        n_layers = getattr(loaded.model.config.get_text_config(), "num_hidden_layers", 0)
-        lists = (path for path, module in modules.items() if isinstance(module, torch.nn.ModuleList))
-        paths = {next((path for path in lists if len([*modules[path].children()]) == n_layers), "")}
-    if len(paths) != 1 or "" in paths or loaded.is_encoder_decoder:
-        raise MissingError(_no_stream(loaded))
-    (path,) = paths
-    return path, modules[path]
-
-
 def _final_norm(loaded: LoadedModel) -> FinalNorm | None:
     """The norm after the list of layers, in the same module; None if there is none, or no such list."""
     try:
-        path, layers = _layer_list(loaded)
+        path, layers = layer_list(loaded)
     except MissingError:
         return None
     siblings = [*loaded.model.get_submodule(path.rpartition(".")[0]).named_children()]
@@ -177,13 +161,6 @@ def _copied(state: Tensor) -> Tensor:
     return state[0].detach().to("cpu", torch.float32, copy=True)
 
 
-def _no_stream(loaded: LoadedModel) -> str:
-    return (
-        f"A residual stream runs through one list of layers; {loaded.name} has none, or several, as an encoder and a decoder: "
-        "choose a model with one."
-    )
-
-
 def _check_size(what: str, numbers: int, max_bytes: int) -> None:
     nbytes = numbers * _BYTES_PER_NUMBER
     if nbytes > max_bytes:
@@ -191,32 +168,6 @@ def _check_size(what: str, numbers: int, max_bytes: int) -> None:
             f"{what} may take at most {max_bytes / 2**20:,.0f} MB here, and would take {nbytes / 2**20:,.0f} MB: "
             f"choose a shorter text, a smaller model, {ALLOW_MORE}."
         )
-
-
-def find_writers(module: Module, attention: Collection[int]) -> Iterator[Module]:
-    """The largest modules below a layer that have parameters, and contain neither attention, nor its W_O (whose ids are given), nor a norm.
-
-    Some families add the residual and normalize inside of the module that has the MLP, so a module with a norm is entered.
-    """
-    for child in writing_children(module):
-        if id(child) in attention:
-            continue
-        if any(id(below) in attention or is_norm(below) for below in child.modules()):
-            yield from find_writers(child, attention)
-        else:
-            yield child
-
-
-def writing_children(layer: Module) -> Iterator[Module]:
-    """All that writes in a layer without attention, such as Mamba and an MLP: what has parameters and is no norm."""
-    for child in layer.children():
-        if not is_norm(child) and next(child.parameters(), None) is not None:
-            yield child
-
-
-def is_norm(module: Module) -> bool:
-    """Whether a module is a norm, such as LayerNorm or RMSNorm."""
-    return "norm" in type(module).__name__.lower() and not any(True for _ in module.children())
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,20 +187,22 @@ class TransformerParts:
         batch_size: the number of texts that run at once.
     """
 
-    def __init__(self, loaded: LoadedModel, model_inputs: TextInputs, forward: PatchedForward, position: int) -> None:
-        """Finds the parts of the model, whose logits are read at a position.
+    def __init__(
+        self, loaded: LoadedModel, model_inputs: TextInputs, forward: PatchedForward, positions: tuple[int, ...]
+    ) -> None:
+        """Finds the parts of the model, whose logits are read at these positions.
 
         Raises:
             ConfigError: the layers of the model are not in a list, so it is unknown what belongs to a layer.
         """
-        self._loaded, self._inputs, self._forward, self._position = loaded, model_inputs, forward, position
+        self._loaded, self._inputs, self._forward, self._positions = loaded, model_inputs, forward, positions
         check_text_only(loaded, "Path patching")
         self._writers = _find_writers(loaded)
         self.layers = loaded.layer_indices
         self.batch_size = forward_pass.texts_at_once(loaded, model_inputs)
 
     def run(self, n_rows: int, handlers: Handlers) -> Tensor:
-        """The logits at the position, [batch token] in float64, of a batch of equal texts."""
+        """The logits [batch position token] in float64 of a batch of equal texts."""
         batch = self._inputs.repeated(n_rows)
         n_calls = 0
 
@@ -276,8 +229,8 @@ class TransformerParts:
                 hook = self._writers.first_block.register_forward_pre_hook(embed, with_kwargs=True)
                 stack.callback(hook.remove)
             stack.enter_context(recorder.wrapping_attention(attend))
-            stack.enter_context(lm_head.logits_at((self._position,)))
-            return lm_head.logits_at_position(running.run(self._loaded, batch), self._position)
+            stack.enter_context(lm_head.logits_at(self._positions))
+            return lm_head.logits_at_positions(running.run(self._loaded, batch), self._positions)
 
     def mlp_layer(self, place: Place, n_calls: int) -> int:
         """The layer of a module that writes, which is called this number of times."""

@@ -191,7 +191,7 @@ def silence_warnings() -> None:
     """Silence the warnings of transformers; permanently, since the warning filters are shared by all threads."""
     from transformers.utils import logging
 
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # transformers has no annotation
+    logging.set_verbosity_error()
     warnings.filterwarnings("ignore", module=r"(transformers|torch|attention\.models)\b")  # idempotent
 
 

@@ -1,6 +1,6 @@
 """A figure for a paper: some heads side by side, with letters, one colour bar, and labels of six points or more, exactly as wide as a column.
 
-    heads, trace ──▶ panels (the marks of `heatmap_json`) ──▶ plan: labels, cells, titles at this width ──▶ page ──▶ file, caption
+    heads, trace ──▶ panels (the marks of `drawn_map_json`) ──▶ plan: labels, cells, titles at this width ──▶ page ──▶ file, caption
 
 Sizes are points and the page is as wide as asked, so nothing is scaled: what does not fit is turned, thinned or cut, and the caption says so.
 """
@@ -109,7 +109,8 @@ def figure(
         MissingError: the trace has no such layer, head or step.
         ConfigError: there are no such colours.
     """
-    from attention.pictures.heatmap import heatmap_json  # imports Plotly
+    from attention.pictures.drawing import Drawn
+    from attention.pictures.heatmap import drawn_map_json  # imports Plotly
 
     heads = [heads] if heads and isinstance(heads[0], int) else list(heads)
     traces = [trace] * len(heads) if isinstance(trace, Trace) else list(trace)
@@ -137,7 +138,7 @@ def figure(
                 f"cross is a row and a column of {rows_} × {columns_}, from 0; got {cross}: choose one of these cells."
             )
         cell = None if cross is None else Cell(layer, declaration.name, head, *cross)
-        spec = heatmap_json(each, declaration.name, layer, head, cell, colors, span)
+        spec = drawn_map_json(Drawn.of_head(each, declaration.name, layer, head, colors, span), cell)
         axes = declaration.row_axis, declaration.column_axis
         rows_and_columns = _labels(of_layer, axes[0], matrix.shape[0]), _labels(of_layer, axes[1], matrix.shape[1])
         own_name = f" ({of_layer.name})" * (of_layer.name not in ("", f"layer {layer}"))

@@ -83,7 +83,12 @@ _RunOther = Callable[[Mapping[int, bool]], Mapping[int, Activations]]
 class PatchedForward:
     """One forward pass with interventions, layer by layer."""
 
-    interventions: tuple[Intervention, ...] = ()
+    interventions: tuple[Intervention, ...] = ()  # those of heads
+    sites: tuple[Intervention, ...] = ()  # those of MLPs and of the residual stream, see `attention.models.layer_sites`
+    # What they write in the other state, [pos d_model] of each part, by site and layer; and the corresponding positions, None: all.
+    other_sites: Mapping[tuple[str, int], Sequence[Tensor]] = field(default_factory=dict)
+    site_positions: AlignedPositions | None = None
+    captured_sites: dict[tuple[str, int], list[Tensor]] | None = None  # the same of this run, if another needs it
     # Activations of the unchanged model by layer index, for layers whose weights are frozen.
     unchanged: Mapping[int, Activations] = field(default_factory=dict)
     other: Mapping[int, Activations] = field(default_factory=dict)  # activations of the other state by layer index
@@ -314,7 +319,8 @@ def prepare_pass(
     Raises:
         ConfigError: the other state does not have the activations to patch from.
     """
-    forward = PatchedForward(interventions)
+    of_heads = tuple(each for each in interventions if not each.site)
+    forward = PatchedForward(of_heads, tuple(each for each in interventions if each.site))
     if unchanged is not None and (frozen := layers_after_first(order, interventions)):
         forward.unchanged = unchanged(dict.fromkeys(frozen, True))
     if requested := patched_layers(order, interventions):
@@ -324,7 +330,12 @@ def prepare_pass(
 
 def layers_after_first(order: Sequence[int], interventions: Iterable[Intervention]) -> Sequence[int]:
     """The indices of the layers that run after the first changed layer."""
-    starts = (0 if change.layer is None else order.index(change.layer) for change in interventions)
+    starts = []
+    for change in interventions:
+        if change.layer is None or not change.site:
+            starts.append(0 if change.layer is None else order.index(change.layer))
+        else:  # a layer with an MLP may have no attention, where all layers are in one list
+            starts.append(sum(index <= (change.layer or 0) for index in order) - 1)
     return order[min(starts, default=len(order)) + 1 :]
 
 
@@ -337,7 +348,7 @@ def count_layers(order: Sequence[int], interventions: Sequence[Intervention], fr
 def patched_layers(order: Sequence[int], interventions: Iterable[Intervention]) -> dict[int, bool]:
     """The indices of the layers that are patched from the other state; True: they need its weights."""
     layers: dict[int, bool] = {}
-    for patch in (intervention for intervention in interventions if intervention.patch):
+    for patch in (intervention for intervention in interventions if intervention.patch and not intervention.site):
         for index in order if patch.layer is None else [patch.layer]:
             layers[index] = layers.get(index, False) or patch.patch == WEIGHTS
     return layers
@@ -354,6 +365,8 @@ def describe(interventions: Iterable[Intervention], layers: Sequence[Layer], fro
 def _shared_heads(intervention: Intervention, layers: Sequence[Layer]) -> str:
     """A sentence about the heads that share the patched keys or values; empty if they share none."""
     index = intervention.layer
+    if intervention.site:
+        return ""
     layer = next(layer for layer in layers if layer.has_attention) if index is None else layers[index]
     group = layer.n_heads // layer.sizes.get("kv_head", layer.n_heads)
     shared = any(kind.affects_kv_group(intervention) for kind in intervention.kinds)
@@ -373,6 +386,10 @@ def check(interventions: Sequence[Intervention], layers: Sequence[LayerSize]) ->
     for intervention in interventions:
         check_index("layers", intervention.layer, len(layers))
         indices = [index for index, layer in enumerate(layers) if layer.n_heads]
+        if intervention.site:
+            longest = max((layer.n_queries for layer in layers), default=0)
+            check_index("positions", max(intervention.positions, default=None), longest)
+            continue
         if intervention.layer is not None and intervention.layer not in indices:
             raise ConfigError(
                 f"An intervention changes a layer with attention, of this model {', '.join(map(str, indices))}; "
@@ -380,6 +397,7 @@ def check(interventions: Sequence[Intervention], layers: Sequence[LayerSize]) ->
             )
         for layer in [layers[index] for index in (indices if intervention.layer is None else [intervention.layer])]:
             check_index(f"heads of {layer.name}", intervention.head, layer.n_heads)
+            check_index(f"queries of {layer.name}", max(intervention.positions, default=None), layer.n_queries)
             for kind in intervention.kinds:
                 kind.check(intervention, layer)
 

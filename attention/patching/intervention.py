@@ -1,4 +1,4 @@
-"""Interventions on heads inside a model: their values, their codes in links, and their descriptions.
+"""Interventions inside a model, on heads, MLPs and the residual stream: their values, their codes in links, and their descriptions.
 
 `attention.formula.edit_kinds` declares the kinds of interventions.
 """
@@ -11,8 +11,9 @@ from typing import Any
 
 from attention.base.errors import ConfigError
 from attention.base.knobs import EncodedText, Integer
-from attention.formula.edit_kinds import KINDS, Checks, InterventionFields, InterventionKind
+from attention.formula.edit_kinds import KINDS, SITES, Checks, InterventionFields, InterventionKind
 from attention.formula.formula import SetCell
+from attention.formula.names import HEAD_OUTPUT
 
 MAX_INTERVENTIONS = 100  # interventions at once
 
@@ -21,7 +22,8 @@ MAX_INTERVENTIONS = 100  # interventions at once
 class Intervention(InterventionFields):
     """One or more changes of one head, one layer, or all layers; the model recomputes everything after them.
 
-    A head's output is Z, before W_O and its bias. If heads share keys and values, patching these affects all heads that
+    A head's output is Z, before W_O and its bias. `Intervention(3, site="mlp_output", ablate="zero")` changes an MLP instead, and
+    `Intervention(3, patch="resid_post", positions=(5,))` the residual stream after layer 3 at one position. If heads share keys and values, patching these affects all heads that
     share them. The fields are those of `InterventionFields`.
 
     Raises:
@@ -36,9 +38,27 @@ class Intervention(InterventionFields):
                     f"{name} of an intervention is {expected}; got {str(getattr(self, name))[:40]!r}: choose such a value."
                 )
         object.__setattr__(self, "cells", tuple(SetCell(*cell) for cell in self.cells))
+        object.__setattr__(self, "positions", tuple(sorted({*self.positions})))
+        if self.patch in SITES and not self.site:
+            object.__setattr__(self, "site", self.patch)
         if not self.kinds:
             raise ConfigError(
                 f"An intervention changes something ({', '.join(kind.fields[0] for kind in KINDS)}); got nothing: set one of these."
+            )
+
+        changes = [kind.fields[0] for kind in self.kinds]
+        of_output = {*changes} <= {"ablate", "patch"}
+        if self.site and (self.head is not None or not of_output or self.patch not in ("", self.site)):
+            raise ConfigError(
+                f"The {_SITE_WORDS[self.site]} belongs to no head, and is ablated, or patched with patch={self.site!r}; "
+                f"got head {self.head} and {', '.join(changes)} {self.patch}".rstrip()
+                + ": leave out what is not of it."
+            )
+        if self.positions and not (of_output and self.patch in ("", HEAD_OUTPUT, *SITES)):
+            raise ConfigError(
+                f"positions are those of a head's output, an MLP or the residual stream that is ablated or patched; got {', '.join(changes)} "
+                f"{self.patch}".rstrip()
+                + ": leave positions out, or set single cells."
             )
 
     @property
@@ -52,6 +72,7 @@ class Intervention(InterventionFields):
         changes: list[dict[str, Any]] = []
         for kind in self.kinds:
             values = {name: getattr(self, name) for name in kind.fields}
+            values |= {"site": self.site, "positions": self.positions} if self.site or self.positions else {}
             changes += [{"cells": (cell,)} for cell in self.cells] if kind.fields == ("cells",) else [values]
         return tuple(Intervention(self.layer, self.head, **change) for change in changes)
 
@@ -59,7 +80,9 @@ class Intervention(InterventionFields):
     def words(self) -> str:
         """A sentence that describes the changes, with the field's terms in brackets."""
         layers = "Every layer" if self.layer is None else f"Layer {self.layer}"
-        heads = "all heads" if self.head is None else f"head {self.head}"
+        heads = _SITE_WORDS.get(self.site) or ("all heads" if self.head is None else f"head {self.head}")
+        if self.positions:
+            heads += f", position{'s' * (len(self.positions) > 1)} {', '.join(map(str, self.positions))}"
         return f"{layers}, {heads}: {'; '.join(part.kinds[0].words(part) for part in self.parts)}."
 
     @property
@@ -71,19 +94,24 @@ class Intervention(InterventionFields):
     def label(self) -> str:
         """The layer, the head and the short description, such as “L17 H3 temperature 0.2”."""
         heads = "" if self.head is None else f" H{self.head}"
+        heads = f" {_SITE_NAMES[self.site]}" if self.site else heads
+        heads += f" at {', '.join(map(str, self.positions))}:" if self.positions else ""
         return f"{'All layers' if self.layer is None else f'L{self.layer}'}{heads} {self.summary}"
 
     @property
     def ablated_head(self) -> tuple[int, int] | None:
         """The single head that it fully ablates, as (layer, head); None otherwise."""
-        if not self.ablate or self.strength != 1 or self.layer is None or self.head is None:
+        if not self.ablate or self.strength != 1 or self.layer is None or self.head is None or self.positions:
             return None
         return self.layer, self.head
 
     @property
     def code(self) -> str:
-        """Its code in links, such as 17.3.zero; ";" separates several changes."""
-        place = ".".join("*" if index is None else str(index) for index in (self.layer, self.head))
+        """Its code in links, such as 17.3.zero, 17.mlp.mean or 17.resid@5,6.take; ";" separates several changes."""
+        place = ".".join(
+            "*" if index is None else str(index) for index in (self.layer, SITES.get(self.site, self.head))
+        )
+        place += f"@{','.join(map(str, self.positions))}" if self.positions else ""
         return ";".join(f"{place}.{part.kinds[0].format(part)}" for part in self.parts)
 
 
@@ -102,10 +130,22 @@ def as_interventions(value: object) -> tuple[Intervention, ...]:
     return items
 
 
-_INDEX = Integer(0, 10**6)  # of a layer or a head
-_INDEX_CHECKS: Checks = dict.fromkeys(
-    ("layer", "head"), (replace(_INDEX, optional=True).accepts, "a whole number from 0 on, or None for all")
-)
+_SITE_WORDS = {"mlp_output": "output of the MLP", "resid_post": "residual stream after the layer"}
+_SITE_NAMES = {"mlp_output": "MLP", "resid_post": "residual stream"}
+_INDEX = Integer(0, 10**6)  # of a layer, a head or a position
+
+
+def _are_positions(value: object) -> bool:
+    return isinstance(value, list | tuple | range) and all(map(_INDEX.accepts, value))
+
+
+_INDEX_CHECKS: Checks = {
+    **dict.fromkeys(
+        ("layer", "head"), (replace(_INDEX, optional=True).accepts, "a whole number from 0 on, or None for all")
+    ),
+    "site": (lambda value: value in ("", *SITES), f"one of {', '.join(SITES)}, or empty for heads"),
+    "positions": (_are_positions, "a tuple of whole numbers from 0 on, or empty for all"),
+}
 
 
 def format_codes(interventions: tuple[Intervention, ...]) -> str:
@@ -126,12 +166,17 @@ def parse_codes(text: str) -> tuple[Intervention, ...]:
 
 
 def _read_code(text: str) -> Intervention:
-    if place := re.match(r"(\*|\d{1,6})\.(\*|\d{1,6})\.", text):
-        layer, head = (None if index == "*" else int(index) for index in place.groups())
+    if place := re.match(r"(\*|\d{1,6})\.(\*|\d{1,6}|mlp|resid)(?:@(\d{1,6}(?:,\d{1,6})*))?\.", text, re.ASCII):
+        site = next((site for site, name in SITES.items() if name == place[2]), "")
+        layer, head = (None if index == "*" or index in SITES.values() else int(index) for index in place.groups()[:2])
+        positions = tuple(map(int, place[3].split(","))) if place[3] else ()
         for kind in KINDS:
             if match := re.fullmatch(kind.pattern, text[place.end() :], re.ASCII):
                 try:
-                    return Intervention(layer, head, **kind.parse(match))
+                    fields = kind.parse(match)
+                    if fields.get("patch") == "":
+                        fields["patch"] = site
+                    return Intervention(layer, head, site=site, positions=positions, **fields)
                 except ValueError:
                     break
     raise ConfigError(
@@ -141,7 +186,8 @@ def _read_code(text: str) -> Intervention:
 
 def describe_head(interventions: tuple[Intervention, ...], layer: int, head: int) -> str:
     """A sentence about the interventions that affect the view of one head; empty if the head is as in the unchanged model."""
-    in_layer = [intervention for intervention in interventions if intervention.layer in (None, layer)]
+    # An MLP and the residual stream come after the heads of their layer.
+    in_layer = [each for each in interventions if each.layer in (None, layer) and not each.site]
     if in_head := [intervention.summary for intervention in in_layer if intervention.head in (None, head)]:
         return f"Changed: L{layer} H{head} {', '.join(dict.fromkeys(in_head))}."
     if in_layer:
@@ -149,6 +195,8 @@ def describe_head(interventions: tuple[Intervention, ...], layer: int, head: int
         return f"Changed in this layer: {', '.join(heads)}."
     indices = {intervention.layer for intervention in interventions}
     earlier = sorted(index for index in indices if index is not None and index < layer)
+    if None in indices and layer:
+        return "Recomputed: every layer before it is changed."
     if not earlier:
         return ""
     return f"Recomputed: L{', L'.join(map(str, earlier))} before it {'is' if len(earlier) == 1 else 'are'} changed."

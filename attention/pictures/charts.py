@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -129,44 +129,55 @@ def _padded_range(numbers: NDArray[Any]) -> list[float]:
     return [-(1.06 * bottom or 0.04 * top), 1.06 * top or 0.04 * bottom]
 
 
+class HeadQuantity(NamedTuple):
+    """A quantity of every head in words.
+
+    Attributes:
+        title: of its map.
+        noun: it in one or two words.
+        description: it in a few words, for the subtitle and the alt text.
+        file: the beginning of the name of the file.
+        spread: what the uncertainty of each number is.
+    """
+
+    title: str
+    noun: str
+    description: str
+    file: str = "heads-that-matter"
+    spread: str = "standard deviation"
+
+
 def head_map_json(
     numbers: NDArray[np.float64],
-    title: str,
-    quantity: str,
-    description: str,
+    quantity: HeadQuantity,
     chosen: tuple[int, int],
     spread: NDArray[np.float64] | None = None,
-    name: str = "heads-that-matter",
     is_signed: bool = True,
-    error: str = "standard deviation",
 ) -> Spec:
     """Returns a map [layer head] of numbers; the range of numbers with a sign is symmetric.
 
     Args:
         numbers: [layer head]; NaN where there is none.
-        title: of the map.
-        quantity: the number in one or two words.
-        description: the number in a few words, for the subtitle and the alt text.
+        quantity: what they are.
         chosen: the outlined head, as (layer, head).
-        spread: the standard deviation of each number, shown with it under the pointer.
-        name: the beginning of the name of the file.
+        spread: the uncertainty of each number, shown with it under the pointer.
         is_signed: whether numbers may be negative.
-        error: what `spread` is.
     """
+    title, noun, description, file, of_spread = quantity
     layers, heads = numbers.shape
     limit = float(np.nanmax(np.abs(numbers), initial=0.0)) or 1.0
     largest_head, low = _largest(numbers), f"−{format_number(limit)}" if is_signed else "0"
     alt = f"Heatmap of {description}, layer by head, from {low} to {format_number(limit)}; largest: L{largest_head[0]} H{largest_head[1]} with {format_number(float(numbers[largest_head]))}."
-    more = "" if spread is None else f"<br>{error} <b>%{{customdata:.4g}}</b>"
-    hover = f"L%{{y}} H%{{x}}<br>{quantity} <b>%{{z:.4g}}</b>{more}"
+    more = "" if spread is None else f"<br>{of_spread} <b>%{{customdata:.4g}}</b>"
+    hover = f"L%{{y}} H%{{x}}<br>{noun} <b>%{{z:.4g}}</b>{more}"
     errors = {} if spread is None else {"customdata": spread}
-    meta = {"step": "matters", "panels": [asdict(Panel(0, 0, 0, layers, heads))], "axes": ["layer", "head"], "file": [name, quantity.split(maxsplit=1)[0]]}  # fmt: skip
+    meta = {"step": "matters", "panels": [asdict(Panel(0, 0, 0, layers, heads))], "axes": ["layer", "head"], "file": [file, noun.split(maxsplit=1)[0]]}  # fmt: skip
     return draw(
         frame(
             title, description, alt,
             axis("head", (-0.5, heads - 0.5), grid=False, dtick=1 if heads <= 16 else 4),
             axis("layer", (layers - 0.5, -0.5), grid=False, dtick=1 if layers <= 16 else 5),
-            min(_MAX_HEIGHT, max(_MIN_HEIGHT, 130 + _ROW_HEIGHT * layers)), meta=meta, uirevision=f"{name} {quantity}",
+            min(_MAX_HEIGHT, max(_MIN_HEIGHT, 130 + _ROW_HEIGHT * layers)), meta=meta, uirevision=f"{file} {noun}",
         ),
         cells(numbers, hover, scales.up_to(limit, is_signed), 1, **errors),
         outline(chosen[1], chosen[0], 1, 1, 3),

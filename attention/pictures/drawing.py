@@ -47,6 +47,18 @@ class Drawn:
     tensor: Tensor | None = None
     span: tuple[float, float] | None = None
 
+    @classmethod
+    def of_head(
+        cls, trace: Trace, step: str, layer: int, head: int, colors: str, span: tuple[float, float] | None = None
+    ) -> Drawn:
+        """The matrix of one head.
+
+        Raises:
+            MissingError: the trace has no such layer, step or head.
+        """
+        panel = Panel(head, 0, 0, *trace.layer(layer).matrix(step, head).shape)
+        return cls(trace, find_step(step), layer, [panel], colors, span=span)
+
     @property
     def of_layer(self) -> Layer:
         """The layer; of one panel, as its head has it."""
@@ -134,7 +146,7 @@ def build_map(
         meta["hidden_trace"] = hidden_ground(step, drawn.hover)
     heading, facts = f"<b>{step.symbol}</b>  {step.name}", [*drawn.words(n_blind)]
     return draw(
-        map_layout(layer, (step.row_axis, step.column_axis), panels, heading, facts, meta, matrix.shape),
+        map_layout(layer, (step.row_axis, step.column_axis), heading, facts, meta, matrix.shape),
         cells(matrix, f"{drawn.hover}<b>%{{z:.9g}}</b>", color_keys, **heads, **(numbers_in_cells(matrix.shape) if numbers else {})),
         None if hidden is None or not hidden.any() else hidden_ground(step, drawn.hover, hidden, **heads),
         *extra_marks, *marks, *scales.scale_note(step, high, colors, drawn.is_many, largest),

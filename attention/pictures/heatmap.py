@@ -38,28 +38,31 @@ def heatmap_json(
     head: int = 0,
     chosen: Cell | None = None,
     colors: str = "fixed",
-    span: tuple[float, float] | None = None,
 ) -> Spec:
     """Returns one matrix of a step as a heatmap: rows from top to bottom, one cell for each number.
 
     The `chosen` cell is outlined; in a map of another step, the row and the column of its
     query or key are outlined. A hidden score is a gap on a neutral background; a hidden weight is 0 under
     the same background. The `colors` of a probability are one of `COLORS`: over 0 … 1, stretched to the layer's largest,
-    or logarithmic; the numbers are unchanged. Pass the same `span` of numbers to maps that share a colour scale.
+    or logarithmic; the numbers are unchanged.
 
     Raises:
         MissingError: the trace has no such layer, step or head.
         ConfigError: `colors` is not one of `COLORS`.
     """
-    declaration = find_step(step)
-    matrix = trace.layer(layer).matrix(step, head)
+    return drawn_map_json(Drawn.of_head(trace, step, layer, head, colors), chosen)
+
+
+def drawn_map_json(drawn: Drawn, chosen: Cell | None = None) -> Spec:
+    """Returns the map of `heatmap_json`; maps that share a colour scale have the same `Drawn.span`."""
+    (panel,), step = drawn.panels, drawn.step
+    matrix = drawn.trace.layer(drawn.layer).matrix(step.name, panel.head)
     rows, columns = matrix.shape
-    panel, hidden = Panel(head, 0, 0, rows, columns), hidden_cells(trace, declaration, layer, head)
-    row, column = chosen_position(declaration, chosen)
+    hidden = hidden_cells(drawn.trace, step, drawn.layer, panel.head)
+    row, column = chosen_position(step, chosen)
     sees_none = [False] * rows if hidden is None else [bool(row.all()) for row in hidden]
-    has_sums = declaration.kind == "probability" and rows <= MAX_SIDE_WITH_NUMBERS
+    has_sums = step.kind == "probability" and rows <= MAX_SIDE_WITH_NUMBERS
     sums = _row_sums(matrix.sum(dim=-1).tolist(), sees_none) if has_sums else []
-    drawn = Drawn(trace, declaration, layer, [panel], colors, span=span)
     outlines = cell_outlines(rows, columns, row, column)
     figure = build_map(drawn, matrix.numpy(), hidden, *outlines, *sums, numbers=True)
     if has_sums:
@@ -102,7 +105,7 @@ def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> S
     panel, file = Panel(0, 0, 0, rows, columns), ["mask", f"L{layer}"]
     meta: Meta = {"alt": alt, "step": "mask", "panels": [asdict(panel)], "axes": ["query", "key"], "file": file}
     heading = "<b>mask</b>  may attend"
-    layout = map_layout(drawn_layer, ("query_pos", "key_pos"), [panel], heading, facts, meta, (rows, columns))
+    layout = map_layout(drawn_layer, ("query_pos", "key_pos"), heading, facts, meta, (rows, columns))
     layout["title"]["pad"]["b"] = 60  # level with neighbouring maps, whose colour bar needs space
     row, column = chosen_position(find_step(WEIGHTS), chosen)
     scale = [[0, HIDDEN_COLOR], [0.5, HIDDEN_COLOR], [0.5, _ALLOWED_COLOR], [1, _ALLOWED_COLOR]]

@@ -9,7 +9,7 @@ from typing import Any
 
 from attention.base.tokens import Generated, PairToken, label, place_label, shows_several_pictures
 from attention.pictures.look import TYPE
-from attention.pictures.marks import CLEAR, NO_TEMPLATE, Panel
+from attention.pictures.marks import CLEAR, NO_TEMPLATE
 from attention.pictures.message_contract import Meta
 from attention.trace.layer import Layer
 
@@ -29,16 +29,15 @@ AXIS_TITLES = {"query_pos": "query (attends from)", "key_pos": "key (attends to)
 def map_layout(
     layer: Layer,
     axes: tuple[str, str],
-    panels: Sequence[Panel],
     heading: str,
     facts: list[str],
     meta: Meta,
     shape: tuple[int, ...],
 ) -> dict[str, Any]:
-    """Returns the layout of a map of `shape` cells and `axes` (row, column): title, tokens, margins, and the metadata for the page."""
+    """Returns the layout of a map of `shape` cells and `axes` (row, column): title, tokens, margins, and the metadata for the page, which has its panels."""
     row_axis, column_axis = axes
-    spans_x = {(panel.x, panel.columns, panel.block) for panel in panels}
-    spans_y = {(panel.y, panel.rows, panel.block) for panel in panels}
+    spans_x = {(panel["x"], panel["columns"], panel["block"]) for panel in meta["panels"]}
+    spans_y = {(panel["y"], panel["rows"], panel["block"]) for panel in meta["panels"]}
     vertical = column_axis in AXIS_TITLES and (_needs_vertical_labels(layer) or len(spans_x) > 1)
     layout = base_layout(shape, heading, facts, meta) | {"height": HEIGHT, "margin": _margin(layer)}
     layout["xaxis"] |= _axis_labels(layer, column_axis, spans_x) | {"tickangle": -90 if vertical else 0}

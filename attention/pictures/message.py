@@ -56,15 +56,22 @@ class Surroundings:
     large: bool = False
 
 
+@dataclass(frozen=True)
+class Reply:
+    """Whom a message answers: the last user action of a component, `act_number` (None where no action is possible), which carries its `key`; in a film, the serial number of the picture in its session."""
+
+    key: str = ""
+    act_number: int | None = None
+    session: str = ""
+    film_frame: int = 0
+
+
 def pack(
     figures: Sequence[Spec],
     surroundings: Surroundings | None = None,
     windows: Mapping[str, Sequence[int] | None] | None = None,
     defer_rest: bool = False,
-    film_frame: int = 0,
-    session: str = "",
-    key: str = "",
-    act_number: int | None = None,
+    reply: Reply = Reply(),
 ) -> bytes:
     """Returns the figures as one message: the length of the header, the header (JSON), the arrays as raw bytes.
 
@@ -75,10 +82,7 @@ def pack(
         surroundings: what surrounds them.
         windows: by ``layout.uirevision``, the cells to which the page is zoomed, see `attention.pictures.downsample`.
         defer_rest: whether the page requests the rest of itself after the figures are painted, after a user action.
-        film_frame: the serial number of a picture of a film.
-        session: the session in which `film_frame` counts.
-        key: the key of the component, which its user actions carry.
-        act_number: the number of the last user action that this answers; None where no action is possible.
+        reply: whom the message answers.
     """
     surroundings = surroundings or Surroundings()
     live = surroundings.live
@@ -104,10 +108,10 @@ def pack(
         "defaults": None if surroundings.defaults is None else dict(surroundings.defaults),
         "defer_rest": defer_rest,
         "large": surroundings.large,
-        "film_frame": film_frame,
-        "session": session,
-        "key": key,
-        "act_number": act_number,
+        "film_frame": reply.film_frame,
+        "session": reply.session,
+        "key": reply.key,
+        "act_number": reply.act_number,
     }
     text = json.dumps(message, default=packed.append, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     header = text.encode(errors="replace")

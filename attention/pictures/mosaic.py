@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from functools import reduce
-from types import MappingProxyType
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -35,8 +33,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-HeadOrder = Sequence[tuple[int, int]]
-"""Heads as (layer, head), in the order in which they are drawn."""
+
+class HeadOrder(NamedTuple):
+    """The heads (layer, head) that are drawn, the first one first, each with the number that sorts them; and what it is in words."""
+
+    numbers: Mapping[tuple[int, int], float]
+    by: str
+
 
 MOSAIC_CELLS = 1_000_000  # more cannot be told apart in a picture
 SCREEN_CELLS = MAX_SIDE**2  # the maximum number of cells of a map on the screen
@@ -74,13 +77,9 @@ def heads_json(
     rows, columns = -(-rows // block), -(-columns // block)
     across = panels_across(n_heads, rows, columns)
     panels_down = n_heads // across
-    panels = tile_panels(n_heads, across, rows, columns, (max(1, rows // 8), max(1, columns // 12)), block)
-    hidden = hidden_cells(trace, declaration, layer)
-    canvas = _Canvas(panels)
-    pooled_heads = _pool_heads(drawn_layer, step, block)
-    for panel in panels:
-        canvas.put(panel, pooled_heads, hidden)
-
+    gutters = max(1, rows // 8), max(1, columns // 12)
+    panels = [replace(panel, layer=layer) for panel in tile_panels(n_heads, across, rows, columns, gutters, block)]
+    canvas = _Canvas(trace, declaration, panels)
     labels, frames = [], []
     for panel in panels:
         if declaration.per_head:
@@ -91,7 +90,7 @@ def heads_json(
             frames.append(outline(panel.x + chosen.column // block, panel.y + chosen.row // block, 1, 1, 2))
     height = 100 + min(1700, max(280, min(480, 14 * rows)) * panels_down)
     drawn = Drawn(trace, declaration, layer, panels, colors)
-    figure = build_map(drawn, canvas.numbers, None if hidden is None else canvas.hidden, *labels, *frames)
+    figure = build_map(drawn, canvas.numbers, canvas.hidden if canvas.is_masked else None, *labels, *frames)
     figure["layout"]["height"] = height
     _square(figure["layout"])
     if block > 1:
@@ -112,10 +111,7 @@ def layers_json(
     chosen: Cell | None = None,
     colors: str = "fixed",
     cells: int = MOSAIC_CELLS,
-    order: HeadOrder = (),
-    by: str = "",
-    values: Mapping[tuple[int, int], float] = MappingProxyType({}),
-    on_screen: bool = False,
+    order: HeadOrder | None = None,
 ) -> Spec:
     """Returns a square tile for every head of every layer that has a step, in one map with one colour scale.
 
@@ -127,11 +123,9 @@ def layers_json(
         step: whose matrices are drawn.
         chosen: the cell whose head is outlined.
         colors: as for a single map.
-        cells: the maximum number of cells drawn.
-        order: another order of all heads, row by row.
-        by: what `order` sorts by, in words.
-        values: the numbers by which `order` sorts: under the tiles, and with more digits in the tooltips.
-        on_screen: whether the tiles of hundreds of heads leave only one line for their labels, which the page shortens.
+        cells: the maximum number of cells drawn. With no more than `SCREEN_CELLS`, the tiles of hundreds of heads leave only one
+            line for their labels, which the page shortens.
+        order: another order of all heads, row by row, whose numbers stand under the tiles, and with more digits in the tooltips.
 
     Raises:
         MissingError: no layer has the step.
@@ -145,49 +139,40 @@ def layers_json(
     shapes = {i: trace.layers[i].shape(step)[-2:] for i in present}
     block = _block(trace, step, cells)
     rows, columns = (-(-max(sides) // block) for sides in zip(*shapes.values(), strict=True))
-    order = [(i, head) for i, head in order if i in heads and head < heads[i]]
+    sorted_heads = [(i, head) for i, head in order.numbers if head < heads.get(i, 0)] if order else []
+    order = order if sorted_heads else None
     names = [layer_label(trace.layers[i], i) for i in present]
-    tiles = _arrange(heads, order, all(name == f"L{i}" for i, name in zip(present, names, strict=True)))
-    if tiles.label and not on_screen:
+    may_turn = all(name == f"L{i}" for i, name in zip(present, names, strict=True))
+    tiles = _arrange(heads, sorted_heads, (rows, columns), may_turn)
+    if tiles.label and cells > SCREEN_CELLS:
         tiles = tiles._replace(label=2 * _LABEL_LINE)
-    pitch = tiles.pitch((rows, columns))
-    panels = [
-        Panel(head, column * pitch[1], row * pitch[0], -(-shapes[i][0] // block), -(-shapes[i][1] // block), block, i)
-        for (i, head), (row, column) in sorted(tiles.places.items())
-    ]
-    canvas = _Canvas(panels)
-    pooled = {i: _pool_heads(trace.layers[i], step, block) for i in present}
-    hidden = {i: hidden_cells(trace, declaration, i) for i in present}
-    for panel in panels:
-        canvas.put(panel, pooled[panel.layer], hidden[panel.layer])
-    facts = reduce(StepStats.merge, (heads.facts for heads in pooled.values()))
-    layers = [trace.layers[i] for i in present]
+    panels = tiles.panels(shapes, block)
+    canvas, layers = _Canvas(trace, declaration, panels), [trace.layers[i] for i in present]
     subtitle = _facts_of_tiles(layers, declaration, len(panels), block)
-    subtitle += [f"sorted by {by}, the largest first"] * bool(order)
-    span = facts.drawn_range(any(layer.hides_keys for layer in layers))
+    subtitle += [f"sorted by {order.by}, the largest first"] if order else []
+    span = canvas.facts.drawn_range(any(layer.hides_keys for layer in layers))
     low, high = scales.scale_range(declaration, span, colors)
     color_keys, extra_traces = scales.color_keys(declaration, low, high, colors, many=True)
-    rows_of_all, columns_of_all = _hovers_of_tiles(layers, declaration)
+    row_hovers, column_hovers = _hovers_of_tiles(layers, declaration)
+    values = [order.numbers[panel.layer, panel.head] for panel in panels] if order else []
     meta: Meta = {
-        "alt": _alt(declaration, subtitle, facts, scales.describe_colors(declaration, low, high, colors)),
+        "alt": _alt(declaration, subtitle, canvas.facts, scales.describe_colors(declaration, low, high, colors)),
         "step": step,
         "panels": [asdict(panel) for panel in panels],
-        "metrics": [f"{by}: {format_number(values[panel.layer, panel.head])}" for panel in panels if values],
+        "metrics": [f"{order.by}: {format_number(value)}" for value in values] if order else [],
         "axes": [axis.removesuffix("_pos") for axis in (declaration.row_axis, declaration.column_axis)],
         "file": [step, "all-heads"],
         "offsets": canvas.offsets.astype(np.min_scalar_type(max(1, block * block - 1))),
-        "rows": {"labelalias": rows_of_all},
-        "columns": {"labelalias": columns_of_all},
+        "rows": {"labelalias": row_hovers},
+        "columns": {"labelalias": column_hovers},
         "design_width": _SCREEN[0],
     }
-    measures = pitch, (rows, columns)
-    layout = base_layout(tiles.shape(*measures), f"<b>{declaration.symbol}</b>  {step}", subtitle, meta)
-    _lay_out_tiles(layout, tiles, *measures, names)
+    layout = base_layout(tiles.shape, f"<b>{declaration.symbol}</b>  {step}", subtitle, meta)
+    _lay_out_tiles(layout, tiles, names)
     shown = np.where(canvas.hidden, np.nan, canvas.numbers).astype(canvas.numbers.dtype)  # nothing shines through
-    labels = [_tile_label(panel, values.get((panel.layer, panel.head))) for panel in panels] if order else []
     return draw(
         layout, *cell_traces(shown, canvas.hidden, color_keys, {"opacity": _HIDDEN_OPACITY}), *extra_traces, *outline_head(panels, chosen),
-        *labels, *scales.scale_note(declaration, high, colors, True, facts.high or 0),
+        *map(_tile_label, panels, values), *scales.scale_note(declaration, high, colors, True, canvas.facts.high or 0),
     )  # fmt: skip
 
 
@@ -205,10 +190,9 @@ def _hovers_of_tiles(layers: Sequence[Layer], step: Step) -> list[dict[str, str]
     return [hover_labels(layers[0], axis) if same_axes else {} for axis in (step.row_axis, step.column_axis)]
 
 
-def _lay_out_tiles(
-    layout: dict[str, Any], tiles: _Tiles, pitch: tuple[int, int], cells: tuple[int, int], names: list[str]
-) -> None:
-    """Makes tiles square in a layout, and names the lines of those that have no label; `pitch` and `cells` are the rows and columns from tile to tile, and of a tile."""
+def _lay_out_tiles(layout: dict[str, Any], tiles: _Tiles, names: list[str]) -> None:
+    """Makes tiles square in a layout, and names the lines of those that have no label."""
+    pitch, cells = tiles.pitch, tiles.cells
     top = 84 if tiles.label else 90  # names of columns stand on the tiles
     layout |= {"margin": {"l": 12, "r": 12, "t": top, "b": 4}, "uirevision": f"all heads of {layout['uirevision']}"}
     layout["font"] = layout["title"]["subtitle"]["font"] = {"size": _LABEL_SIZE}
@@ -223,7 +207,7 @@ def _lay_out_tiles(
             [(i * pitch[0], cells[0], name) for i, name in enumerate(lines)],
             [(i * pitch[1], cells[1], name) for i, name in enumerate(columns)],
         )
-    down, across = tiles.shape(pitch, cells)
+    down, across = tiles.shape
     width = _SCREEN[0] + 12 - layout["margin"]["l"]
     layout["height"] = top + 4 + round(down / across * width * cells[1] / cells[0])
 
@@ -268,7 +252,9 @@ def seconds_of_heads(layers: Sequence[Layer], step: str, place: tuple[object, ..
     return sum(math.prod(layer.shape(step)) for layer in uncached) / _CELLS_PER_SECOND
 
 
-def places_of_heads(heads: Mapping[int, int], order: HeadOrder = ()) -> dict[tuple[int, int], tuple[int, int]]:
+def places_of_heads(
+    heads: Mapping[int, int], order: Sequence[tuple[int, int]] = ()
+) -> dict[tuple[int, int], tuple[int, int]]:
     """Returns the place (row, column) of the panel of each head (layer, head): a row for each layer, or line by line in an `order`.
 
     `heads` has the number of heads of each layer, by its index.
@@ -299,13 +285,20 @@ def cell_at(figure: go.Figure | Spec, x: int, y: int) -> Cell | None:
 
 
 class _Canvas:
-    """The area of all panels [row column]: the numbers, the offset of each in its block, and which cells are hidden."""
+    """The matrices of a step in the area of all panels [row column]: the numbers, the offset of each in its block, which cells are hidden, and facts about all numbers."""
 
-    def __init__(self, panels: list[Panel]) -> None:
-        self.numbers = filled_canvas(panels, np.float16(np.nan))
+    def __init__(self, trace: Trace, step: Step, panels: list[Panel]) -> None:
+        self.numbers, self.facts, self.is_masked = filled_canvas(panels, np.float16(np.nan)), StepStats(), False
         self.offsets, self.hidden = filled_canvas(panels, np.uint32(0)), filled_canvas(panels, np.bool_(False))
+        for layer in dict.fromkeys(panel.layer for panel in panels):
+            heads = _pool_heads(trace.layers[layer], step.name, panels[0].block)
+            hidden, self.facts = hidden_cells(trace, step, layer), self.facts.merge(heads.facts)
+            self.is_masked |= hidden is not None
+            for panel in panels:
+                if panel.layer == layer:
+                    self._put(panel, heads, hidden)
 
-    def put(self, panel: Panel, heads: _PooledHeads, hidden: NDArray[np.bool_] | None) -> None:
+    def _put(self, panel: Panel, heads: _PooledHeads, hidden: NDArray[np.bool_] | None) -> None:
         """Writes the numbers of the panel's head, and which of its cells are `hidden` [query_pos key_pos], into the area of the panel."""
         if self.numbers.dtype != np.promote_types(self.numbers.dtype, heads.numbers.dtype):
             self.numbers = self.numbers.astype(heads.numbers.dtype)  # the first panel decides
@@ -403,9 +396,10 @@ def _block(trace: Trace, step: str, cells: int) -> int:
 
 
 class _Tiles(NamedTuple):
-    """Where the tile of each head stands (row, column); and in pixels its side, the gap beside it and below its label, and the height of that."""
+    """Where the tile of each head stands (row, column); the rows and columns of the largest; and in pixels its side, the gap beside it and below its label, and the height of that."""
 
     places: dict[tuple[int, int], tuple[int, int]]
+    cells: tuple[int, int]
     side: float
     gap: int
     label: int = 0
@@ -419,21 +413,33 @@ class _Tiles(NamedTuple):
     def across(self) -> int:
         return 1 + max(column for _, column in self.places.values())
 
-    def pitch(self, cells: tuple[int, int]) -> tuple[int, int]:
-        """The rows and columns from tile to tile, of tiles of so many rows and columns."""
-        rows, columns = cells
+    @property
+    def pitch(self) -> tuple[int, int]:
+        """The rows and columns from tile to tile."""
+        rows, columns = self.cells
         below = max(1, round(rows * (self.gap + self.label) / self.side))
         return rows + below, columns + max(1, round(columns * self.gap / self.side))
 
-    def shape(self, pitch: tuple[int, int], cells: tuple[int, int]) -> tuple[int, int]:
+    @property
+    def shape(self) -> tuple[int, int]:
         """The rows and columns of the map: with the labels of the last tiles, and with free space beside the tiles where these could not be larger."""
-        rows, width = self.down * pitch[0], _SCREEN[0]
+        rows, width, (height_of_one, width_of_one) = self.down * self.pitch[0], _SCREEN[0], self.cells
         height = max(_SCREEN[1], self.down * (self.side + self.gap + self.label))
-        widest = math.ceil(width * cells[1] * rows / cells[0] / height)  # whole cells make gaps wider
-        return rows, max(self.across * pitch[1], round(width * cells[1] / self.side), widest)
+        widest = math.ceil(width * width_of_one * rows / height_of_one / height)  # whole cells make gaps wider
+        return rows, max(self.across * self.pitch[1], round(width * width_of_one / self.side), widest)
+
+    def panels(self, shapes: Mapping[int, tuple[int, ...]], block: int) -> list[Panel]:
+        """The panel of each head, by layer and head, with the rows and columns that its layer has of the `shapes`, in blocks."""
+        (down, across), panels = self.pitch, []
+        for (layer, head), (row, column) in sorted(self.places.items()):
+            rows, columns = (-(-side // block) for side in shapes[layer])
+            panels.append(Panel(head, column * across, row * down, rows, columns, block, layer))
+        return panels
 
 
-def _arrange(heads: Mapping[int, int], order: HeadOrder, may_turn: bool) -> _Tiles:
+def _arrange(
+    heads: Mapping[int, int], order: Sequence[tuple[int, int]], cells: tuple[int, int], may_turn: bool
+) -> _Tiles:
     """Returns the tiles, as large as fit on a screen: a row for each layer, or a column where this is larger and they `may_turn`; or line by line in an `order`."""
     if not order:
         places = places_of_heads(heads)
@@ -441,7 +447,7 @@ def _arrange(heads: Mapping[int, int], order: HeadOrder, may_turn: bool) -> _Til
         is_deep = may_turn and len(heads) > max(heads.values())
         if is_deep:
             places = {place: (column, row) for place, (row, column) in places.items()}
-        tiles = _Tiles(places, 0, gap, is_deep=is_deep)
+        tiles = _Tiles(places, cells, 0, gap, is_deep=is_deep)
         return tiles._replace(side=_side(tiles.across, tiles.down, gap, 0))
     gap = _GAPS[len(order) > _MANY]
     label = 2 * _LABEL_LINE  # name and value; one of them where tiles would be narrower than a name
@@ -449,7 +455,7 @@ def _arrange(heads: Mapping[int, int], order: HeadOrder, may_turn: bool) -> _Til
     if side + gap < _NAME_WIDTH:
         label = _LABEL_LINE
         side, across = _largest_side(len(order), gap, label)
-    return _Tiles({place: divmod(index, across) for index, place in enumerate(order)}, side, gap, label)
+    return _Tiles({place: divmod(index, across) for index, place in enumerate(order)}, cells, side, gap, label)
 
 
 def _largest_side(count: int, gap: int, label: int) -> tuple[float, int]:
@@ -463,11 +469,9 @@ def _side(across: int, down: int, gap: int, label: int) -> float:
     return min(_TILES[1], max(_TILES[0], min((width + gap) / across - gap, height / down - gap - label)))
 
 
-def _tile_label(panel: Panel, value: float | None) -> Mark:
+def _tile_label(panel: Panel, value: float) -> Mark:
     """Returns the name of a head under its tile, and the value that sorts it; the page leaves out what does not fit."""
-    text = f"L{panel.layer} H{panel.head}"
-    if value is not None:
-        text += f"<br><b>{_short_number(value)}</b>"
+    text = f"L{panel.layer} H{panel.head}<br><b>{_short_number(value)}</b>"
     place = {"x": panel.x - 0.5, "y": panel.y + panel.rows - 0.5, "xanchor": "left", "yanchor": "top"}
     return note(text, align="left", borderpad=0, font={"size": _LABEL_SIZE}, **place)
 

@@ -22,6 +22,7 @@ from attention.pictures.drawing import Drawn, build_map, why_hidden
 from attention.pictures.heatmap import (
     cell_outlines,
     derived_map_json,
+    drawn_map_json,
     heatmap_json,
     mask_map_json,
     with_chosen_cell,
@@ -32,7 +33,7 @@ from attention.pictures.message_contract import Line, StepTab
 from attention.pictures.view import FACTORS, OVERVIEW, PAIR, STEP, has_pair, overview_steps, position_values
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
-from attention.vision.over_picture import over_picture_json
+from attention.vision.over_picture import MapLine, over_picture_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -115,8 +116,8 @@ def maps_over_picture(
     reads = over.reads if over.reads in with_patches else with_patches[0]
     query, key, chosen = (cell.row, None, cell.column) if reads == "row" else (None, cell.column, cell.row)
     scale = scales.FITTED if colors == "stretched" else colors
-    place = (cell.layer, cell.head, query, key, scale, over.opacity, chosen)
-    figure = over_picture_json(trace, cell.step, *place, exact=False, derived=derived)
+    line = MapLine.of(trace, derived or cell.step, cell.layer, cell.head, query, key)
+    figure = over_picture_json(line, scale, over.opacity, chosen, exact=False)
     figure["layout"]["height"] = HEIGHT  # level with the maps beside it
     return [figure]
 
@@ -188,7 +189,7 @@ def factor_map(
     pair = [paired_column(cell.column, columns)] if factor.column == "pair" else []
     outlines = cell_outlines(rows, columns, row, column, *pair)
     if is_step(name) and not factor.concatenated:
-        spec = heatmap_json(trace, name, layer, cell.head, None, colors, span)
+        spec = drawn_map_json(Drawn.of_head(trace, name, layer, cell.head, colors, span))
         spec["layout"]["shapes"] = outlines
     else:
         drawn = Drawn(trace, step, layer, [Panel(cell.head, 0, 0, rows, columns)], colors, tensor)

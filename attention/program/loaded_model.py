@@ -51,6 +51,10 @@ _RECORDED = {QUERY: "[1]", KEY: "[2]", VALUE: "[3]", WEIGHTS: "[5][0]", HEAD_OUT
 def model(source: _State, trace: Trace, index: int) -> Snippet:
     """The beginning for one layer of a model: its Q, K and V as they enter their product."""
     layer = trace.layer(index).wrapped
+    if sites := [change.label for change in source.interventions if change.site]:
+        raise ConfigError(
+            f"The Lab writes programs with interventions on heads; got {sites[0]}: remove it, or save the trace as a file, and copy the program of that."
+        )
     loaded, inputs = source.load_inputs()
     model_class = type(loaded.model)
     names = [site.name for site in loaded.sites]

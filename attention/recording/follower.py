@@ -93,6 +93,7 @@ class Modules:
             yield
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        # Hooks of modules are of the whole process, as with DataParallel.
         if threading.get_ident() != self._thread:
             return
         if id(module) not in self._paths:  # the first module of code in a context
@@ -194,6 +195,7 @@ class Follower(TorchFunctionMode):
         opaque = self.run_opaque(name, func, args, named)
         if opaque is not None:
             return opaque[0]
+        # Under vmap and grad a tensor stands for many, and has no numbers to read.
         is_wrapped = _is_wrapped((*args, *named.values()))
         self.is_transformed |= is_wrapped
         note = None if is_wrapped else self._safely(self._note, name, func, args, named)
@@ -219,7 +221,7 @@ class Follower(TorchFunctionMode):
 
     def trail_of(self, value: Any) -> Trail | None:
         """Where a tensor comes from, if it is known."""
-        return self._trails.get(value) if isinstance(value, Tensor) else None  # type: ignore[no-untyped-call]  # torch has no annotation
+        return self._trails.get(value) if isinstance(value, Tensor) else None
 
     def ref(self, tensor: Tensor) -> Ref:
         """A tensor that stays as it is now when a later call changes it in place."""
@@ -240,6 +242,7 @@ class Follower(TorchFunctionMode):
         self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Callable[[Any], None] | None:
         """What to note of a call, before it may change its arguments: a function of its result."""
+        # add_ is add, in place.
         plain = name if name.startswith("__") else name.rstrip("_")
         changed = _changed_in_place(name, args, kwargs)
         if name in _SOFTMAX or name == "log_softmax":
@@ -271,7 +274,7 @@ class Follower(TorchFunctionMode):
         if not isinstance(tensor, Tensor) or _is_wrapped((tensor,)):
             return
         if trail is None or len(trail.events) > _MAX_EVENTS:
-            self._trails.pop(tensor, None)  # type: ignore[no-untyped-call]  # torch has no annotation
+            self._trails.pop(tensor, None)
         else:
             self._trails[tensor] = trail
 
@@ -285,6 +288,7 @@ class Follower(TorchFunctionMode):
         if not isinstance(axis, int):  # the implicit axis of F.softmax
             axis = 0 if scores.ndim in (1, 3) else 1
         axis %= scores.ndim
+        # Scores that come from nowhere we know are still shown, as the first step.
         trail = self.trail_of(scores) or Trail(self.ref(scores))
         before = Reduced(trail, "log", axis, 0.0, self.ref(scores))
 
@@ -334,7 +338,7 @@ class Follower(TorchFunctionMode):
     def _summed_pair(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Multiplication | None:
         """The product that a sum of products is: (q[:, :, None] * k[:, None]).sum(-1), or (weights[..., None] * value).sum(1)."""
         tensor: Any = args[0] if args else None
-        pair = self._pairs.get(tensor) if isinstance(tensor, Tensor) else None  # type: ignore[no-untyped-call]  # torch has no annotation
+        pair = self._pairs.get(tensor) if isinstance(tensor, Tensor) else None
         axis = _axis(args, kwargs)
         trail = self.trail_of(tensor)
         if pair is None or axis is None or kwargs.get("keepdim") or (trail is not None and trail.has(Kind.EXP)):
@@ -364,6 +368,7 @@ class Follower(TorchFunctionMode):
             other, is_weights = factors[1 - side], isinstance(trail.origin, Normalized)
             if isinstance(trail.origin, Heads) and side == 0:
                 return partial(self.project, trail, product)
+            # Weights times a parameter mix heads; times what the pass computed, they attend.
             if is_weights and not is_linear and not isinstance(other, Parameter):
                 return partial(self._attend, trail, product, side)
             if is_weights or (_is_map(trail) and isinstance(other, Parameter)):
@@ -446,6 +451,7 @@ class Follower(TorchFunctionMode):
         special = self._special(name, args, kwargs, trail, followed)
         if special is not None:
             return special
+        # A sum or maximum that is computed with in any other way belongs to no softmax.
         if isinstance(trail.origin, Reduced) and not (_VIEWS.fullmatch(name) or _KEEPS.fullmatch(name)):
             return lambda result: self._set(result, None)
         event = self._classified(name, func, args, kwargs, trail, followed)
@@ -459,6 +465,7 @@ class Follower(TorchFunctionMode):
                 for item, each in enumerate(target):
                     self._set(each, trail.then(event._replace(item=item)))
             elif isinstance(target, Tensor):
+                # An operand with more axes broadcasts the tensor: it is expanded first, so that the event can be repeated alone.
                 events: tuple[Event, ...] = (event,)
                 if event.kind != Kind.VIEW and target.shape != shape:
                     expands = Event(Kind.VIEW, torch.Tensor.expand, (HERE, tuple(target.shape)))
@@ -505,6 +512,7 @@ class Follower(TorchFunctionMode):
             if name == "add" and trail.origin.how == "sum" and number is not None:
                 plus = replace(trail.origin, plus=trail.origin.plus + number)
                 return lambda result: self._set(result, Trail(plus))
+            # Against a division by zero: no row that sees a key changes.
             if name in ("clamp", "clamp_min") and trail.origin.how == "sum":
                 return lambda result: self._set(result, trail)
             return None
@@ -529,6 +537,7 @@ class Follower(TorchFunctionMode):
         def event(kind: Kind, factor: float = 1.0, operand: Any = None) -> Event:
             wrapped = tuple(self._refs_in(each, followed) for each in args)
             named = {key: self._refs_in(each, followed) for key, each in kwargs.items()}
+            # To repeat it, .to() needs its dtype; the arguments of the others change no number.
             if kind == Kind.KEEP:
                 wrapped, named = (wrapped, named) if name in ("to", "type", "type_as") else ((HERE,), {})
             return Event(kind, func, wrapped, named, None, where, factor, operand)
@@ -590,6 +599,7 @@ class Follower(TorchFunctionMode):
         if name == "__setitem__":
             if args[0] is not followed or (isinstance(args[2], Tensor) and args[2].numel() > 1):
                 return None
+            # Whatever the index is, writing with it marks its cells.
             cells = torch.zeros(followed.shape, dtype=torch.bool, device=followed.device)
             cells[args[1]] = True
             return event(Kind.MASK, 1.0, (self.ref(cells), _largest(args[2])))

@@ -94,11 +94,11 @@ class TorchAttention:
 
     def _pause(self, paused: bool) -> None:
         # A mode above this one switches the fast paths off in any case.
-        if paused and not self.paused and _get_current_function_mode() is self._mode:  # type: ignore[no-untyped-call]  # torch has no annotation
+        if paused and not self.paused and _get_current_function_mode() is self._mode:
             self._mode.__exit__(None, None, None)
             self.paused = True
         elif self.paused and not paused:
-            self._mode.__enter__()  # type: ignore[no-untyped-call]  # torch has no annotation
+            self._mode.__enter__()
             self.paused = False
 
 

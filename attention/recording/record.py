@@ -56,6 +56,7 @@ class _Recorder(Follower):
     def attend(self, trail: Trail, product: Multiplication, side: int, result: Tensor) -> Trail | None:
         origin = trail.origin
         assert isinstance(origin, Normalized)
+        # As with relative positions, which have values of their own: a head has one Z here.
         if origin.is_used:
             self._say(origin, "its weights multiply a second tensor, which is not shown")
             return None
@@ -73,6 +74,7 @@ class _Recorder(Follower):
             groups = Event(Kind.VIEW, torch.Tensor.repeat_interleave, (HERE, query.shape[-3] // key.shape[-3], -3))
             key, value = groups.apply(key), groups.apply(value)
             key_trail, value_trail = (each and each.then(groups) for each in (key_trail, value_trail))
+        # From here on as if the user had written the product, the scale and the mask: one reader reads both.
         turned = Event(Kind.VIEW, torch.transpose, (HERE, -2, -1))
         scores = multiplication("matmul", (query, key.mT), {})
         if scores is None:
@@ -101,6 +103,7 @@ class _Recorder(Follower):
         elif mask is not None:
             added = self.ref(mask)
             events.append(Event(Kind.ADD, torch.add, (HERE, added), where=where, operand=added))
+        # Only the shape of what is never given; an expanded scalar takes no memory.
         weights = torch.empty((), dtype=query.dtype, device=query.device).expand(shape)
         mixing = multiplication("matmul", (weights, value), {})
         if mixing is None:
@@ -144,6 +147,7 @@ class _Recorder(Follower):
         shape, sizes = found.normalized.weights.tensor.shape, list[int]()
         for _, tensor in reversed(self.modules.running):
             if tensor is not None and tensor.ndim > 2:
+                # nn.MultiheadAttention has positions before the batch, unless it is told otherwise.
                 is_positions_first = tensor.ndim == 3 and tensor.shape[0] in shape and tensor.shape[1] not in shape
                 sizes.append(tensor.shape[1 if is_positions_first else 0])
         sizes += self._batch_sizes
@@ -197,6 +201,7 @@ class _Recording:
         modules = Modules(self._root)
         self._recorder = _Recorder(modules, self._batch, self._batch_sizes)
         self._stack.enter_context(modules.following())
+        # Compiled code makes no calls that a mode could see.
         self._stack.enter_context(torch.compiler.set_stance("force_eager"))
         self._stack.enter_context(self._recorder)
         return self
@@ -224,6 +229,7 @@ class _Recording:
             )
         if not recorder.calls:
             raise ModelError(_nothing(recorder))
+        # The user's default device may be another one.
         with torch.device("cpu"):
             return trace_of(recorder.calls, recorder.notes, self._labels, self._batch)
 

@@ -5,7 +5,8 @@ Recorded values are shown unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -16,17 +17,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from attention.base.cache import CACHE
 from attention.base.errors import AttentionError, AwaitedError, FileError
 from attention.base.knobs import Choice, Knob, Text
-from attention.files import labelled, stored_layers
-from attention.files.archives import Archive, quote
+from attention.base.pieces import joins_of_ids
+from attention.base.tokens import PairToken, Patch, Piece
+from attention.files import labelled
+from attention.files.archives import Archive, is_torch_file, quote
 from attention.files.given_mask import MEANINGS, GivenMask, MaskSizes
-from attention.files.plan import MAX_CHARACTERS, Place, Plan, layer_notes, looks_otherwise, row_sum_note
-from attention.files.read_plan import read_plan
-from attention.files.stored_layers import PAIRS, WORD_IDS
-from attention.files.stored_names import AxisTokens
-from attention.files.torch_file import as_safetensors, is_torch_file
+from attention.files.plan import MAX_CHARACTERS, MAX_LAYERS, Plan, metadata_by_number, read_plan
+from attention.files.stored_names import PAIRS, WORD_IDS, AxisTokens, are_tokens, clean, length_error
+from attention.formula.formula import Formula
 from attention.formula.names import WEIGHTS
 from attention.formula.override import Override
-from attention.formula.steps import MAP_AXES, declared
+from attention.formula.steps import declared
 from attention.sources import Source
 from attention.sources.layer_knobs import read_override, read_sequence
 from attention.sources.matrices import MASK_MEANS
@@ -34,10 +35,12 @@ from attention.sources.reader import Reader, SourceKind
 from attention.trace.layer import Layer
 from attention.trace.trace import SeenPicture, Trace
 from attention.vision import saved_pictures
+from attention.vision.saved_pictures import PATCHES
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from attention.files.read_layers import GivenLayer
     from attention.program.literals import Snippet
 
 T = TypeVar("T")
@@ -103,6 +106,8 @@ class File(Source):
                     f"{quote(file_path.name)} has {file_path.stat().st_size:,} bytes; at most {max_bytes:,} are read: save a part of it."
                 )
             if is_torch_file(file_path.name):  # it may have gigabytes beside its attention
+                from attention.files.torch_file import as_safetensors  # imports torch
+
                 content = as_safetensors(file_path, file_path.name, max_bytes)
             else:
                 content = file_path.read_bytes()
@@ -126,6 +131,8 @@ class File(Source):
             FileError: the file is one of torch.save that cannot be read.
         """
         if opens_torch and is_torch_file(name):
+            from attention.files.torch_file import as_safetensors  # imports torch
+
             content = as_safetensors(content, name, max_bytes)
         return cls(name, blake2b(content, digest_size=16).hexdigest(), max_bytes, max_tokens, content)
 
@@ -164,40 +171,20 @@ class File(Source):
             FileError: the file has no attention, exceeds a limit, or holds numbers that cannot be drawn.
             ShapeError: its arrays and tokens do not fit together.
         """
+        from attention.files.read_layers import looks_otherwise, read_layers  # imports torch
+
         archive, plan = self._read()
         self._array_bytes(archive, plan)
-        entries = {entry for stored in plan.layers for place in stored.places.values() for entry, _ in place.parts}
-        tensors = {key: archive.arrays[key].load() for key in entries}
-        layer_metadata = stored_layers.metadata_by_number(archive.metadata.get("layers")) if plan.exported else {}
         pictures = saved_pictures.read_pictures(self.name, archive) if plan.exported else ()
-        layers = list[Layer]()
-        problems: dict[str, list[int]] = {}
-        known_tokens: dict[tuple[object, ...], AxisTokens] = {}
         masks = self._masks(archive, plan)
-        for position, stored in enumerate(plan.layers):
-            if stored.mixer:
-                layers.append(Layer(f"layer {stored.number}", mixer=stored.mixer))
-                continue
-            own_metadata = layer_metadata.get(stored.number, {})
-            recorded = {step: place.select(tensors) for step, place in stored.places.items()}
-            for mask in masks:
-                recorded = mask.put_into(recorded, position)
-            layer, note = self._layer(archive, plan, position, own_metadata, recorded, pictures, known_tokens)
-            layers.append(layer)
-            if note:
-                problems.setdefault(note, []).append(stored.number)
-        notes = [*_saved_notes(archive, plan), *archive.notes, plan.unused_note]
-        notes += layer_notes(problems, len(layers))
+        given = self._given_layers(archive, plan, masks, pictures)
+        layers, problems, row_sums = read_layers(given, quote(self.name), len(plan.layers) > 1, self.max_bytes)
+        notes = [*_saved_notes(archive, plan), *archive.notes, plan.unused_note, *problems]
         notes += [*plan.notes, plan.axes_note([mask.axes for mask in masks]), *(mask.note for mask in masks)]
-        notes.append("" if plan.exported else looks_otherwise(plan, layers))
-        pairs = zip(plan.layers, layers, strict=True)
-        recorded_weights = ((stored, layer) for stored, layer in pairs if WEIGHTS in layer.recorded and layer.formula is None)  # fmt: skip
-        notes.append(row_sum_note((layer[WEIGHTS], stored.places[WEIGHTS].low_precision) for stored, layer in recorded_weights))  # fmt: skip
+        notes += ["" if plan.exported else looks_otherwise(plan, layers), row_sums]
         random = archive.metadata.get("random") is True and plan.exported
         first = next(layer for layer in layers if layer.has_attention)
-        trace = Trace(
-            first.tokens, tuple(layers), first.key_tokens, random, tuple(filter(None, notes)), pictures=pictures
-        )
+        trace = Trace(first.tokens, layers, first.key_tokens, random, tuple(filter(None, notes)), pictures=pictures)
         return trace.with_config(self.config)
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
@@ -239,10 +226,8 @@ class File(Source):
         """The masks of a file that is no export of the Lab, for all its layers."""
         if not plan.masks:
             return []
-        lengths = _lengths(plan.layers[0].places)
         n_layers = len(plan.layers) if plan.has_layer_axis else None
-        n_heads = lengths.get("head", lengths.get("kv_head", 1))
-        sizes = MaskSizes(n_layers, n_heads, lengths.get("query_pos", 1), lengths.get("key_pos", 1))
+        sizes = MaskSizes.of(n_layers, plan.layers[0].lengths)
         return [
             GivenMask.of(
                 place.select({place.entry: archive.arrays[place.entry].load()}), sizes, self.mask_means, place.entry
@@ -275,73 +260,131 @@ class File(Source):
                 )
         return total_bytes
 
-    def _layer(
-        self,
-        archive: Archive,
-        plan: Plan,
-        position: int,
-        own_metadata: Mapping[str, Any],
-        recorded: dict[str, Tensor],
-        pictures: Sequence[SeenPicture],
-        known_tokens: dict[tuple[object, ...], AxisTokens],
-    ) -> tuple[Layer, str]:
-        """One layer, and a note on it; the note is empty if there is no problem. Adds its tokens to those known."""
-        from attention.files.read_layers import build_layer, check_numbers
+    def _given_layers(
+        self, archive: Archive, plan: Plan, masks: Sequence[GivenMask], pictures: Sequence[SeenPicture]
+    ) -> Iterator[GivenLayer]:
+        """The tensors of each layer, with its name, its tokens and the formula that may have computed them."""
+        from attention.files.read_layers import GivenLayer
 
-        stored = plan.layers[position]
-        for step, tensor in recorded.items():
-            is_mask = step == "mask"
-            recorded[step] = tensor != 0 if is_mask else tensor.double() if tensor.dtype.itemsize == 1 else tensor
-        tokens, key_tokens = stored.axis_tokens or self._exported_tokens(
-            archive, recorded, own_metadata, pictures, known_tokens
+        entries = {entry for stored in plan.layers for place in stored.places.values() for entry, _ in place.parts}
+        tensors = {key: archive.arrays[key].load() for key in entries}
+        described = metadata_by_number(archive) if plan.exported else {}
+        known: dict[tuple[object, ...], AxisTokens] = {}
+        for position, stored in enumerate(plan.layers):
+            if stored.mixer:
+                yield GivenLayer(stored.number, mixer=stored.mixer)
+                continue
+            recorded = {step: place.select(tensors) for step, place in stored.places.items()}
+            for mask in masks:
+                recorded = mask.put_into(recorded, position)
+            for step, tensor in recorded.items():
+                is_mask = step == "mask"
+                recorded[step] = tensor != 0 if is_mask else tensor.double() if tensor.dtype.itemsize == 1 else tensor
+            tokens = stored.axis_tokens or _exported_tokens(
+                self.name, archive, described.get(stored.number, {}), Layer(recorded=recorded).sizes, pictures, known
+            )
+            yield GivenLayer(
+                stored.number,
+                stored.name,
+                recorded,
+                *tokens,
+                *_formula(archive, plan, position, recorded),
+                has_formula=stored.has_formula,
+                low_precision=WEIGHTS in stored.places and stored.places[WEIGHTS].low_precision,
+            )
+
+
+def _formula(archive: Archive, plan: Plan, position: int, recorded: Mapping[str, Tensor]) -> tuple[Formula | None, str]:
+    """The formula that may have computed a layer, and a sentence on one that cannot be read: that of an export; otherwise the usual one, with numbers such as a divisor."""
+    from attention.files.read_layers import usual_formula
+
+    stored = plan.layers[position]
+    if stored.has_formula:
+        return stored.formula, stored.problem
+    prefix, index = (f"L{stored.number}.", stored.number) if plan.exported else ("", position)
+    return usual_formula(recorded, lambda name: _number(archive, f"{prefix}{name}", index)), ""
+
+
+def _number(archive: Archive, key: str, layer: int) -> float | None:
+    """A positive number for all layers, or one from a list for each layer; None if it is absent."""
+    entry = archive.arrays.get(key)
+    value: Any = archive.metadata.get(key)
+    if entry is not None and prod(entry.shape) <= MAX_LAYERS:
+        numbers = entry.load().flatten().tolist()
+        value = numbers[layer] if layer < len(numbers) else numbers[0] if len(numbers) == 1 else numbers
+    if value is None:
+        return None
+    if value == "inf" or (value == math.inf and key.endswith("temperature")):
+        return math.inf
+    if type(value) not in (int, float) or not 0 < value < math.inf:
+        raise FileError(
+            f"{key} needs a positive number, or one for each layer; got {quote(str(value))}: save such a number, or leave it out."
         )
-        name = stored_layers.layer_name(plan.exported, position, stored, own_metadata)
-        where = f" of layer {stored.number}" if len(plan.layers) > 1 else ""
-        for step, tensor in recorded.items():
-            check_numbers(step, where, tensor, tokens, key_tokens)
-        formula, problem = stored_layers.layer_formula(archive, plan.exported, stored, position, own_metadata, recorded)
-        named = {"name": name, "tokens": tokens, "key_tokens": key_tokens}
-        layer, note = build_layer(recorded, formula, self.max_bytes, bool(own_metadata.get("formula")), **named)
-        if not any(step.axes == MAP_AXES for step in layer.steps):
-            why = problem or note or "save key beside query, or weights"
-            raise FileError(f"{quote(self.name)} has no weights and no scores{where}: {why}")
-        return layer, problem or note
+    return float(value)
 
-    def _exported_tokens(
-        self,
-        archive: Archive,
-        recorded: Mapping[str, Tensor],
-        own_metadata: Mapping[str, Any],
-        pictures: Sequence[SeenPicture],
-        known_tokens: dict[tuple[object, ...], AxisTokens],
-    ) -> AxisTokens:
-        """The tokens of a layer of an export, as patches, pieces of words, or those of a pair where it says so. Adds them to those known."""
-        sizes = Layer(recorded=recorded).sizes
-        described = own_metadata if "tokens" in own_metadata else archive.metadata
-        texts = {**archive.metadata, **{key: own_metadata[key] for key in own_metadata.keys() & saved_pictures.PATCHES}}
-        # Layers share the tokens that they have from the same lists: a thousand copies of thousands of patches would take gigabytes.
-        keys = (*saved_pictures.PATCHES.values(), *WORD_IDS.values(), *PAIRS.values())
-        lists = (*map(texts.get, saved_pictures.PATCHES), *map(described.get, keys))
-        same = *map(id, lists), *map(sizes.get, _SIDES)
-        if same not in known_tokens:
-            sides = list(stored_layers.layer_tokens(self.name, texts, sizes))
-            for i, (side, key) in enumerate(saved_pictures.PATCHES.items()):
-                placed = saved_pictures.with_places(self.name, sides[i], described.get(key), pictures, key)
-                sides[i] = stored_layers.with_marks(self.name, placed, described, side)
-            known_tokens[same] = sides[0], sides[1]
-        return known_tokens[same]
+
+def _exported_tokens(
+    name: str,
+    archive: Archive,
+    layer: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    pictures: Sequence[SeenPicture],
+    known: dict[tuple[object, ...], AxisTokens],
+) -> AxisTokens:
+    """The tokens of the queries and of the keys of a layer of an export: texts, with their places in pictures, their words, and their texts of a pair; or numbered labels.
+
+    Raises:
+        FileError: they are not texts, their number differs from that of the positions, or the file says something else about them.
+    """
+    described = layer if "tokens" in layer else archive.metadata
+    texts = {**archive.metadata, **{key: layer[key] for key in layer.keys() & PATCHES}}
+    # Layers share the tokens that they have from the same lists: a thousand copies of thousands of patches would take gigabytes.
+    lists = (*map(texts.get, PATCHES), *map(described.get, (*PATCHES.values(), *WORD_IDS.values(), *PAIRS.values())))
+    same = *map(id, lists), *map(sizes.get, _SIDES)
+    if same in known:
+        return known[same]
+    labels, sides = list[list[str]](), list[tuple[str, ...]]()
+    for key, axis, letter in zip(PATCHES, _SIDES, "xk", strict=True):
+        size = sizes.get(axis, sizes.get("key_pos", 1))
+        saved = texts.get(key)
+        if saved is None:
+            saved = labels[0] if labels and size == len(labels[0]) else [f"{letter}{i}" for i in range(size)]
+        if not are_tokens(saved) or len(saved) != size:
+            raise length_error(name, key, size, saved)
+        labels.append(saved)
+        places = PATCHES[key]
+        tokens = saved_pictures.with_places(name, clean(saved), described.get(places), pictures, places)
+        sides.append(_with_marks(name, tokens, described, key))
+    known[same] = sides[0], sides[1]
+    return known[same]
+
+
+def _with_marks(name: str, tokens: tuple[str, ...], described: Mapping[str, Any], side: str) -> tuple[str, ...]:
+    """The tokens of an axis as pieces of words, and as those of a pair of texts, where the export says so.
+
+    Raises:
+        FileError: it says something else, or not of each token.
+    """
+
+    def marks(key: str, what: str, is_valid: Callable[[Any], bool]) -> list[Any]:
+        saved = described.get(key)
+        if saved is None or (isinstance(saved, list) and len(saved) == len(tokens) and all(map(is_valid, saved))):
+            return saved or []
+        raise FileError(
+            f"{key} in {quote(name)} needs {what} for each of {len(tokens):,} tokens; got {quote(str(saved))}: save the trace again."
+        )
+
+    if word_ids := marks(WORD_IDS[side], "the number of a word", lambda number: number is None or type(number) is int):
+        joined = zip(tokens, joins_of_ids(word_ids), strict=True)
+        tokens = tuple(each if isinstance(each, Patch) else Piece(each, joins, "the word_ids of the file") for each, joins in joined)  # fmt: skip
+    if texts := marks(PAIRS[side], "A, B or an empty text", lambda text: text in ("", "A", "B")):
+        tokens = tuple(PairToken(each, text) if text else each for each, text in zip(tokens, texts, strict=True))
+    return tokens
 
 
 def _saved_notes(archive: Archive, plan: Plan) -> list[str]:
     saved = archive.metadata.get("notes") if plan.exported else None
     return [note[:1000] for note in saved[:_MAX_NOTES] if isinstance(note, str)] if isinstance(saved, list) else []
-
-
-def _lengths(places: Mapping[str, Place]) -> dict[str, int]:
-    lengths = dict[str, int]()
-    for step, place in places.items():
-        lengths |= dict(zip(declared(step).axes, place.shape, strict=True))
-    return lengths
 
 
 NAME = "file"

@@ -33,10 +33,12 @@ from attention.vision.examples import (
 )
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from attention.files.picture import Picture
     from attention.models.loaded import LoadedModel
     from attention.models.text_inputs import TextInputs
-    from attention.patching.forward import Activations, PatchedForward
+    from attention.patching.forward import Activations, AlignedPositions, PatchedForward
     from attention.program.literals import Snippet
     from attention.trace.model_run import HeadMatrices, ModelRun
 
@@ -281,9 +283,12 @@ class Model(ModelOptions, Intervenable):
         def patched_from_other(wanted: Mapping[int, bool]) -> Mapping[int, Activations]:
             return self.other_activations(loaded, inputs, wanted)
 
-        return prepare_pass(
+        forward = prepare_pass(
             self.interventions, loaded.layer_indices, unchanged if self.frozen else None, patched_from_other
         )
+        if any(change.patch for change in forward.sites):
+            forward.other_sites, forward.site_positions = self.other_sites(loaded, inputs)
+        return forward
 
     def other_activations(
         self, loaded: LoadedModel, inputs: TextInputs, wanted: Mapping[int, bool]
@@ -297,6 +302,39 @@ class Model(ModelOptions, Intervenable):
             ConfigError: there is no other run, or its texts have another number of tokens and cannot be aligned.
         """
         from attention.models import forward_pass
+        from attention.sources import repeated_run
+
+        other, other_inputs, is_aligned = self._other_inputs(loaded, inputs, any(wanted.values()))
+        forward = other.patched_forward(loaded, other_inputs)
+        forward.requested = wanted
+        forward_pass.run_recorded(loaded, other_inputs, forward)
+        if not is_aligned:
+            return forward.captured
+        return repeated_run.at_aligned_positions(loaded, inputs, other_inputs, forward.captured)
+
+    def other_sites(
+        self, loaded: LoadedModel, inputs: TextInputs
+    ) -> tuple[Mapping[tuple[str, int], Sequence[Tensor]], AlignedPositions | None]:
+        """What the MLPs and the residual stream of the other run hold, [pos d_model] by site and layer, and the corresponding positions.
+
+        Raises:
+            ConfigError: as for `other_activations`, or the layers of the model do not follow each other in one list.
+        """
+        from attention.models import forward_pass
+        from attention.sources import repeated_run
+
+        other, other_inputs, is_aligned = self._other_inputs(loaded, inputs, False)
+        forward = other.patched_forward(loaded, other_inputs)
+        captured: dict[tuple[str, int], list[Tensor]] = {}
+        forward.captured_sites = captured
+        forward_pass.run_patched(loaded, other_inputs, forward, ())
+        return captured, repeated_run.text_positions(loaded, inputs, other_inputs) if is_aligned else None
+
+    def _other_inputs(
+        self, loaded: LoadedModel, inputs: TextInputs, with_weights: bool
+    ) -> tuple[Model, TextInputs, bool]:
+        """The other run, what it reads, and whether its texts have another number of tokens and are aligned."""
+        from attention.models import forward_pass
         from attention.patching.forward import check_lengths
         from attention.sources import repeated_run
 
@@ -305,17 +343,12 @@ class Model(ModelOptions, Intervenable):
         other_lengths = [ids.shape[-1] for ids in other_inputs.values()]
         is_aligned = self.align and lengths != other_lengths
         if is_aligned:
-            repeated_run.check_alignment(lengths, other_lengths, any(wanted.values()))
+            repeated_run.check_alignment(lengths, other_lengths, with_weights)
         else:
             check_lengths(
                 lengths, other_lengths, lambda: forward_pass.match_length(loaded, other.text, self.text, lengths[0])
             )
-        forward = other.patched_forward(loaded, other_inputs)
-        forward.requested = wanted
-        forward_pass.run_recorded(loaded, other_inputs, forward)
-        if not is_aligned:
-            return forward.captured
-        return repeated_run.at_aligned_positions(loaded, inputs, other_inputs, forward.captured)
+        return other, other_inputs, is_aligned
 
     def alignment_sentences(self, loaded: LoadedModel, inputs: TextInputs) -> tuple[str, ...]:
         """Which tokens a patch changes, for each text that has another number of tokens in the other run."""
@@ -405,7 +438,7 @@ class Model(ModelOptions, Intervenable):
         """The matrices of every head of the model, whatever its input and interventions.
 
         Raises:
-            ModelError: the attention of its family cannot be recorded.
+            MissingError: the attention of its family cannot be recorded.
         """
         from attention.models.model_matrices import ModelMatrices
 

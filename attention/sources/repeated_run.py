@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from attention.models.loaded import LoadedModel
     from attention.models.text_inputs import TextInputs
+    from attention.patching.intervention import Intervention
     from attention.trace.linear_run import LinearRun
     from attention.trace.model_run import HeadMatrices, VocabularyWeights
     from attention.trace.parts import RunParts
@@ -86,6 +87,7 @@ class TransformerRun:
         def compute() -> LinearRun:
             source = self.source
             loaded = source.load()
+            refuse_sites("The sum over the parts of a model", source.interventions)
             _ = self.memory_bytes()
             return linearize.run_linear(loaded, self.inputs, source.patched_forward(loaded, self.inputs))
 
@@ -109,6 +111,7 @@ class TransformerRun:
         from attention.trace.parts import RunParts
 
         source, loaded = self.source, self.loaded
+        refuse_sites("Path patching", source.interventions)
         if not loaded.sites:
             raise ConfigError(
                 f"Path patching replaces queries, keys, values and head outputs, and of {loaded.name} only the weights are known: "
@@ -126,9 +129,9 @@ class TransformerRun:
                 raise ConfigError(lm_head.no_prediction_reason(loaded, positions))
             return positions[-1]
 
-        def runner(position: int) -> residual_stream.TransformerParts:
+        def runner(positions: tuple[int, ...]) -> residual_stream.TransformerParts:
             forward = source.patched_forward(loaded, self.inputs)
-            return residual_stream.TransformerParts(loaded, self.inputs, forward, position)
+            return residual_stream.TransformerParts(loaded, self.inputs, forward, positions)
 
         sites, n_heads = loaded.sites_by_layer, loaded.heads_by_layer
         other = source.other and replace(source.other, handle=None)  # a cache must not hold the model
@@ -225,6 +228,17 @@ class TransformerRun:
         return needed
 
 
+def refuse_sites(what: str, interventions: Sequence[Intervention]) -> None:
+    """Refuses interventions on MLPs and the residual stream where only those on heads are known.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    for change in interventions:
+        if change.site:
+            raise ConfigError(f"{what} knows interventions on heads; got {change.label}: remove it here.")
+
+
 MAX_NAMED = 24
 """How many tokens without a partner are listed by name."""
 
@@ -263,6 +277,13 @@ def at_aligned_positions(
         )
         result[layer] = replace(activation, queries=queries, keys=keys)
     return result
+
+
+def text_positions(loaded: LoadedModel, inputs: TextInputs, other_inputs: TextInputs) -> AlignedPositions:
+    """The corresponding positions of the only text of both runs."""
+    from attention.models.forward_pass import ReadableTexts
+
+    return _aligned_positions(*(ReadableTexts(loaded, ids, 0).texts[0] for ids in (inputs, other_inputs)))
 
 
 def _aligned_positions(here: tuple[str, ...], there: tuple[str, ...]) -> AlignedPositions:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from attention.base.printed import plural
 from attention.base.tokens import Generated
 from attention.files.given_mask import FAR, GivenMask, MaskSizes
 from attention.files.picture import patch_tokens, seen_grid
-from attention.files.plan import in_words, layer_notes, row_sum_note
+from attention.files.plan import SHARED_BY_LAYERS, in_words
 from attention.files.user_tensors import (
     as_tensor,
     is_list_of_arrays,
@@ -26,8 +26,7 @@ from attention.files.user_tensors import (
     token_row,
     token_texts,
 )
-from attention.formula.formula import Formula
-from attention.formula.names import HEAD_AXES, KEY, MAP_AXES, MASKED_SCORES, QUERY, SCORES, WEIGHTS
+from attention.formula.names import HEAD_AXES, MASKED_SCORES, WEIGHTS
 from attention.formula.steps import DECLARED, meant_by, our_name
 from attention.trace.layer import Layer
 from attention.trace.trace import SeenPicture, TensorInputs, Trace
@@ -35,18 +34,13 @@ from attention.trace.trace import SeenPicture, TensorInputs, Trace
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from attention.files.read_layers import GivenLayer
+
 _ENCODER, _CROSS = "encoder", "cross"
 _SUFFIX = "attentions"
 _RECORD = 'load the model with attn_implementation="eager" and run it with output_attentions=True, or use attention.record(model, …)'
-_OF_ALL_LAYERS = ("bias", "bias_table")  # one may be that of all layers
-_ROWS_FIRST = (
-    "hook_q",
-    "hook_k",
-    "hook_v",
-    "hook_z",
-    "hook_rot_q",
-    "hook_rot_k",
-)  # [pos head width] in TransformerLens
+# Of TransformerLens, [pos head width].
+_ROWS_FIRST = ("hook_q", "hook_k", "hook_v", "hook_z", "hook_rot_q", "hook_rot_k")
 _CACHED = re.compile(r"blocks\.(\d{1,4})\.(?:attn\.)?(hook_\w{1,30})", re.ASCII)  # in TransformerLens
 _NO_WEIGHTS = "none returned"  # what a layer of an output has instead of weights
 _SIDES = ("query_pos", "key_pos")
@@ -113,7 +107,7 @@ class _Parts:
         counts = {name: len(column) for name, column in columns.items()}
         n_layers = max(counts.values())
         for name, column in columns.items():
-            if counts[name] == 1 and name in _OF_ALL_LAYERS:
+            if counts[name] == 1 and name in SHARED_BY_LAYERS:
                 columns[name] = column * n_layers
             elif counts[name] != n_layers:
                 listed = ", ".join(f"{each} {count}" for each, count in counts.items())
@@ -218,10 +212,11 @@ class _Tokens:
 
     @property
     def notes(self) -> list[str]:
-        numbered = ", ".join(map(str, self.unmatched[:8])) + ", …" * (len(self.unmatched) > 8)
+        from attention.files.read_layers import listed_layers
+
         return [
-            f"In layers {numbered} there is another number of positions than of tokens: they are numbered."
-            if numbered
+            f"In layers {listed_layers(self.unmatched)} there is another number of positions than of tokens: they are numbered."
+            if self.unmatched
             else "",
             f"Padding is left out: {plural(self.n_padding, 'token')}." if self.n_padding else "",
         ]
@@ -378,6 +373,8 @@ def trace_of(inputs: TensorInputs) -> Trace:
     Raises:
         AttentionError: as for `Trace.of`.
     """
+    from attention.files.read_layers import read_layers  # imports torch
+
     tensors, output = {name: value for name, value in inputs.tensors.items() if value is not None}, inputs.output
     if cached := _of_cache(output):
         tensors, output = cached | tensors, None
@@ -400,28 +397,17 @@ def trace_of(inputs: TensorInputs) -> Trace:
         parts = _Parts.of_tensors(tensors, inputs.batch)
         rows, columns = next((labels for value in tensors.values() if any(labels := table_labels(value))), ((), ()))
         queries, keys = _Labels(queries.texts or rows, queries.real), _Labels(keys.texts or columns, keys.real)
-    mask = _mask(inputs, parts)
-    tokens, problems = _Tokens(queries, keys, seen), dict[str, list[int]]()
-    layers = []
-    for index, (kind, recorded) in enumerate(zip(parts.kinds, parts.recorded, strict=True)):
-        number = parts.kinds[:index].count(kind)
-        name = f"{kind or 'layer'} {number}" if len({*parts.kinds}) > 1 else ""
-        if not recorded:
-            layers.append(Layer(name or f"layer {number}", mixer=_NO_WEIGHTS))
-            continue
-        layer, note = _layer(
-            index, name, recorded if mask is None else mask.put_into(recorded, index), kind, tokens, inputs
+    mask, tokens = _mask(inputs, parts), _Tokens(queries, keys, seen)
+    try:
+        layers, problems, row_sums = read_layers(
+            _given_layers(parts, mask, tokens, inputs), "a trace", len(parts.kinds) > 1, inputs.max_bytes
         )
-        layers.append(layer)
-        if note:
-            problems.setdefault(note, []).append(index)
+    except FileError as error:
+        raise MatrixError(str(error)) from None
     tokens.check(layers)
     first = next(layer for layer in layers if layer.has_attention)
-    odd = [
-        (layer[WEIGHTS], parts.low_precision) for layer in layers if WEIGHTS in layer.recorded and layer.formula is None
-    ]
     notes = [
-        *layer_notes(problems, len(layers)),
+        *problems,
         f"The axes were read as {', '.join(parts.axes)}; if they are others, bring them into this order."
         if parts.axes
         else "",
@@ -430,11 +416,11 @@ def trace_of(inputs: TensorInputs) -> Trace:
         else "",
         *tokens.notes,
         "" if mask is None else mask.note,
-        row_sum_note(odd) if odd else "",
+        row_sums,
     ]
     pictures = (seen,) if seen is not None else ()
     return Trace(
-        first.tokens, tuple(layers), first.key_tokens, notes=tuple(filter(None, notes)), continuation=continuation, pictures=pictures,
+        first.tokens, layers, first.key_tokens, notes=tuple(filter(None, notes)), continuation=continuation, pictures=pictures,
         input_tokens=queries.texts if continuation else (),
     )  # fmt: skip
 
@@ -481,69 +467,46 @@ def _mask(inputs: TensorInputs, parts: _Parts) -> GivenMask | None:
     if inputs.mask is None:
         return None
     mask, first = as_tensor(inputs.mask, "mask"), next(filter(None, parts.recorded), {})
-    sizes = Layer(recorded=first).sizes
-    n_heads, n_queries, n_keys = (
-        sizes.get("head", sizes.get("kv_head", 1)),
-        sizes.get("query_pos", 1),
-        sizes.get("key_pos", 1),
-    )
+    n_layers = len(parts.recorded) if len(parts.recorded) > 1 else None
+    sizes = MaskSizes.of(n_layers, Layer(recorded=first).sizes)
     of_batch = (
         mask.ndim == 4
-        or (mask.ndim == 2 and mask.shape != (n_queries, n_keys))
-        or (mask.ndim == 3 and len(mask) != n_heads)
+        or (mask.ndim == 2 and mask.shape != (sizes.queries, sizes.keys))
+        or (mask.ndim == 3 and len(mask) != sizes.heads)
     )
     if of_batch and len(mask) == parts.n_batch:
         mask = _sequence_of(mask, "mask", inputs.batch)
-    n_layers = len(parts.recorded) if len(parts.recorded) > 1 else None
-    return GivenMask.of(mask, MaskSizes(n_layers, n_heads, n_queries, n_keys), inputs.mask_means)
+    return GivenMask.of(mask, sizes, inputs.mask_means)
 
 
-def _layer(
-    index: int, name: str, recorded: dict[str, Tensor], kind: str, tokens: _Tokens, inputs: TensorInputs
-) -> tuple[Layer, str]:
-    """A layer, and a note on it; the note is empty if there is no problem."""
-    from attention.files.read_layers import build_layer, check_numbers
+def _given_layers(parts: _Parts, mask: GivenMask | None, tokens: _Tokens, inputs: TensorInputs) -> Iterator[GivenLayer]:
+    """The tensors of each layer, with its name, its tokens and the usual formula."""
+    from attention.files.read_layers import GivenLayer, usual_formula
 
-    sizes = Layer(recorded={key: tensor for key, tensor in recorded.items() if key not in _OF_ALL_LAYERS}).sizes
+    for index, (kind, recorded) in enumerate(zip(parts.kinds, parts.recorded, strict=True)):
+        number = parts.kinds[:index].count(kind)
+        name = f"{kind or 'layer'} {number}" if len({*parts.kinds}) > 1 else ""
+        if not recorded:
+            yield GivenLayer(number, name, mixer=_NO_WEIGHTS)
+            continue
+        given = _completed(recorded if mask is None else mask.put_into(recorded, index))
+        given, queries, keys = tokens.apply(index, kind, given)
+        formula = usual_formula(given, lambda key, index=index: _number(key, getattr(inputs, key, None), index))  # type: ignore[misc]  # its default
+        yield GivenLayer(index, name, given, queries, keys, formula, low_precision=parts.low_precision)
+
+
+def _completed(recorded: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a layer with the bias of each head, and with the mask that masked scores show."""
+    sizes = Layer(recorded={key: tensor for key, tensor in recorded.items() if key not in SHARED_BY_LAYERS}).sizes
     if "bias" in recorded and len(recorded["bias"]) == 1:
         recorded = recorded | {"bias": recorded["bias"].expand(sizes.get("head", 1), -1, -1)}
     if MASKED_SCORES in recorded and "mask" not in recorded:
         masked = recorded[MASKED_SCORES]
-        hidden = (
-            masked < masked.amax(-1, keepdim=True) - FAR
-        )  # some libraries hide a key by the smallest number instead of −∞
+        # Some libraries hide a key by the smallest number instead of −∞.
+        hidden = masked < masked.amax(-1, keepdim=True) - FAR
         recorded = recorded | {MASKED_SCORES: masked.masked_fill(hidden, -math.inf)}
         recorded |= {"mask": ~hidden[0]} if bool((hidden == hidden[:1]).all()) else {}
-    recorded, queries, keys = tokens.apply(index, kind, recorded)
-    where = f" of layer {index}" if index or name else ""
-    try:
-        for key, tensor in recorded.items():
-            check_numbers(key, where, tensor, queries, keys)
-        layer, note = build_layer(
-            recorded,
-            _formula(recorded, index, inputs),
-            inputs.max_bytes,
-            False,
-            name=name,
-            tokens=queries,
-            key_tokens=keys,
-        )
-    except FileError as error:
-        raise MatrixError(str(error)) from None
-    if not any(step.axes == MAP_AXES for step in layer.steps):
-        raise MatrixError(
-            f"a trace needs weights, or query and key, or scores; got {', '.join(recorded)}{where}: {note or 'add key beside query, or weights.'}"
-        )
-    return layer, note
-
-
-def _formula(recorded: Mapping[str, Tensor], index: int, inputs: TensorInputs) -> Formula | None:
-    if not ({QUERY, KEY} <= recorded.keys() or SCORES in recorded):
-        return None
-    divisor, scaling = (_number(name, getattr(inputs, name), index) for name in ("divisor", "scaling"))
-    divisor = divisor or (1 / scaling if scaling else None)
-    default = math.sqrt(recorded[QUERY].shape[-1]) if QUERY in recorded else None
-    return Formula(divisor=divisor or default, bias="given" if "bias" in recorded else "", own_divisor=divisor)
+    return recorded
 
 
 def _number(name: str, value: Any, index: int) -> float | None:

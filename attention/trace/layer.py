@@ -261,6 +261,7 @@ class Layer(_Attributes, Displayed):
         """Names of the fields of an `Override` that change a number of this layer; none without computed maps."""
         layer = self.wrapped
         formula = layer.base_formula or layer.formula
+        # Recorded steps after the scores would stay as they are, whatever a knob says.
         if formula is None or not layer.has(SCORES) or any(name in layer.recorded for name in _STEPS_AFTER_SCORES):
             return ()
         # Provided scores without a divisor are never divided.
@@ -295,6 +296,7 @@ class Layer(_Attributes, Displayed):
         """Recorded tensors that are still valid under the current formula: a changed formula invalidates outputs, and maybe the mask."""
         if self.base_formula is None or self.formula is None:
             return self.recorded
+        # An override applies after the scores: what was recorded of later steps is of the other formula.
         stale = {HEAD_OUTPUT, PATCHED_OUTPUT, OUTPUT} | (
             {"mask"} if self.formula.mask != self.base_formula.mask else set()
         )
@@ -309,6 +311,7 @@ class Layer(_Attributes, Displayed):
         """
         sizes = _sizes_of(self.recorded, self.tokens, self.key_tokens)
         if self.formula is not None and "kv_head" in sizes:
+            # Without queries nothing says that heads share keys.
             sizes.setdefault("head", sizes["kv_head"])
         return sizes
 
@@ -375,6 +378,7 @@ class Layer(_Attributes, Displayed):
         Raises:
             MissingError: there is no such step or head.
         """
+        # The parent computes each head by its own formula, and caches it once.
         if self.parent is not None and name not in _FORMULA_TENSORS:
             return self.parent.matrix(name, head)
         name = self._check(name)
@@ -466,6 +470,7 @@ class Layer(_Attributes, Displayed):
         """A parameter of the model as float32 on the CPU; the layer has no copy of it."""
         import torch
 
+        # Views of the model's own weights: an optimizer's step in between would show another model's numbers.
         if getattr(tensor, "recorded_version", None) not in (None, tensor.is_inference() or tensor._version):
             raise MissingError(
                 f"{name} of {self.name} should be as it was recorded; the model was changed since then: record it again."

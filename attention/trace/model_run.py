@@ -70,8 +70,7 @@ class ModelRun(Protocol):
         """The matrices of every head of the model, whatever its input and interventions.
 
         Raises:
-            ModelError: the attention of its family cannot be recorded.
-            MissingError: the model reads pictures.
+            MissingError: the attention of its family cannot be recorded, or the model reads pictures.
         """
 
     @property

@@ -49,7 +49,7 @@ class PartRunner(Protocol):
     batch_size: int
 
     def run(self, n_rows: int, handlers: Handlers) -> Tensor:
-        """The logits at the position of the prediction, [batch token] in float64, of a batch of equal texts."""
+        """The logits [batch position token] in float64, of a batch of equal texts."""
 
     def mlp_layer(self, place: Place, n_calls: int) -> int:
         """The layer of a module that writes, which is called this number of times."""
@@ -70,7 +70,7 @@ class RunParts:
         is_bounded: whether a run may not take long, since others wait for it.
         position: the position of a prediction; of None that at the end of the text, or of the last mask. Raises ConfigError if there
             is none.
-        runner: what repeats the run, for the position where logits are read.
+        runner: what repeats the run, for the positions where logits are read.
         text_of_length: its text shortened, or extended with the words of another, to this number of tokens; empty if none is known.
     """
 
@@ -83,7 +83,7 @@ class RunParts:
     seconds: float
     is_bounded: bool
     position: Callable[[int | None], int]
-    runner: Callable[[int], PartRunner]
+    runner: Callable[[tuple[int, ...]], PartRunner]
     text_of_length: Callable[[str, int], str] = lambda _, __: ""
 
 

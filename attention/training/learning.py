@@ -159,11 +159,10 @@ GRADIENT_GRID = 2.0**20  # gradients are rounded to multiples of its inverse
 
 
 class _Quality(NamedTuple):
-    """The quality of a model: mean loss in nats; fractions from 0 to 1 of right answers, of fully right sequences, and of weight on gold cells."""
+    """The quality of a model: mean loss in nats; fractions from 0 to 1 of right answers, and of weight on gold cells."""
 
     loss: float
     accuracy: float
-    sequence_accuracy: float
     score: float
 
 
@@ -176,7 +175,6 @@ class Snapshot:
         seconds: processor time of the training so far.
         loss: mean cross-entropy in nats on held-out sequences.
         accuracy: fraction of right answers.
-        sequence_accuracy: fraction of sequences with all answers right.
         score: weight on the gold cells, mean over the rows with gold cells.
         row: all parameters in one row; `parameters` has them by name.
         design: the model.
@@ -186,7 +184,6 @@ class Snapshot:
     seconds: float
     loss: float
     accuracy: float
-    sequence_accuracy: float
     score: float
     row: Tensor = field(repr=False)
     design: Design = field(repr=False)
@@ -242,11 +239,9 @@ def measure(row: Tensor, design: Design, probes: Batch, silent: Collection[tuple
     with torch.no_grad():
         logits, activations = forward(named_parameters(row.double(), design), design, probes, silent)
         has_answer, right = probes.answers >= 0, logits.argmax(-1) == probes.answers
-        whole = (right | ~has_answer).all(-1)
         return _Quality(
             float(cross_entropy_loss(logits, probes)),
             float(right[has_answer].float().mean()),
-            float(whole.float().mean()),
             _measure_gold_weight(activations[design.attention_layers[-1]]["weights"], probes.gold),
         )
 

@@ -153,7 +153,9 @@ class Trained(Intervenable):
             ConfigError: the model, or the other run, does not have a head or layer that an intervention names.
         """
         from attention.patching.forward import PatchedForward, check, prepare_pass
+        from attention.sources.repeated_run import refuse_sites
 
+        refuse_sites("A trained model", self.interventions)
         check(self.interventions, self._extents)
 
         def unchanged(wanted: Mapping[int, bool]) -> Mapping[int, Activations]:

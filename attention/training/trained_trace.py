@@ -321,14 +321,14 @@ def _prediction(plan: Plan, example: Example, position: int, row: Tensor) -> Pre
 class _TinyParts:
     """Repeats one run of a tiny model on one sequence, with its interventions; a `PartRunner`."""
 
-    def __init__(self, run: TrainedRun, position: int) -> None:
+    def __init__(self, run: TrainedRun, positions: tuple[int, ...]) -> None:
         source = run.source
         self._parameters, self._design, self._batch = source.snapshot().parameters, source.plan.design, run._batch
-        self._attention, self._position = run._attention(), position
+        self._attention, self._positions = run._attention(), positions
         self.layers, self.batch_size = tuple(range(len(self._design.attention_layers))), _ROWS
 
     def run(self, n_rows: int, handlers: Handlers) -> Tensor:
-        """The logits at the position, [batch answer] in float64, of a batch of equal sequences."""
+        """The logits [batch position answer] in float64 of a batch of equal sequences."""
         names = self._design.attention_layers
 
         def attend(
@@ -364,7 +364,7 @@ class _TinyParts:
         )
         with torch.no_grad():
             logits, _ = network.forward(self._parameters, self._design, rows, attention=attend, part=part)
-        return logits[:, self._position].double()
+        return logits[:, list(self._positions)].double()
 
     def mlp_layer(self, place: Place, n_calls: int) -> int:
         return self.layers[-1]

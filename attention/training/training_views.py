@@ -33,7 +33,7 @@ from attention.pictures.message import pack
 from attention.pictures.mosaic import filled_canvas, tile_panels
 from attention.training.jobs import get_film
 from attention.training.trained import Trained
-from attention.vision.over_picture import over_picture_json
+from attention.vision.over_picture import MapLine, over_picture_json
 
 if TYPE_CHECKING:
     from attention.export.states import State
@@ -113,9 +113,8 @@ def is_map(spec: Spec) -> bool:
 
 def _over_picture(trace: Trace, query: int, gold: Sequence[int], name: str, moves: bool) -> Spec:
     """The row of a query in the last layer over the picture of its keys; the first gold patch is outlined."""
-    spec = over_picture_json(
-        trace, WEIGHTS, len(trace.layers) - 1, query=query, chosen=next(iter(gold), None), exact=False
-    )
+    line = MapLine.of(trace, WEIGHTS, len(trace.layers) - 1, query=query)
+    spec = over_picture_json(line, chosen=next(iter(gold), None), exact=False)
     layout = spec["layout"]
     layout["height"] = HEIGHT  # level with the maps beside it
     layout["uirevision"] = f"{name} {layout['uirevision']}"

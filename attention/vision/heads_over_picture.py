@@ -13,7 +13,7 @@ from attention.base import cache
 from attention.base.printed import plural
 from attention.base.tokens import any_patch
 from attention.formula.names import KEY, Cell
-from attention.formula.steps import Step, find_step
+from attention.formula.steps import find_step
 from attention.pictures import scales
 from attention.pictures.downsample import block_offsets, pool_blocks
 from attention.pictures.drawing import describe_range, hidden_cells, layer_label
@@ -37,7 +37,7 @@ from attention.pictures.mosaic import (
 )
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
-from attention.vision.over_picture import EDGE, Line, TokenGrid, fitted_colors, layout_images, span_of
+from attention.vision.over_picture import EDGE, MapLine, TokenGrid, fitted_colors, layout_images, span_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,18 +52,12 @@ _MAX_HEIGHT = 1700
 
 
 def heads_over_picture_json(
-    trace: Trace,
-    step: str,
-    layer: int = 0,
-    query: int | None = None,
-    key: int | None = None,
-    chosen: Cell | None = None,
+    line: MapLine,
     colors: str = "fixed",
+    opacity: float = scales.OPACITY,
     all_layers: bool = True,
     cells: int = MOSAIC_CELLS,
-    order: HeadOrder = (),
-    by: str = "",
-    opacity: float = scales.OPACITY,
+    order: HeadOrder | None = None,
 ) -> Spec:
     """Returns a small picture for each head: the row of one query over the picture of its keys, or the column of one key over that of its queries.
 
@@ -71,72 +65,53 @@ def heads_over_picture_json(
     is that of the drawn numbers, not of the whole step. Above `cells` numbers, each cell shows the number of largest magnitude in a block, and the title states it.
 
     Args:
-        trace: of a model that reads a picture.
-        step: a step whose rows or columns lie along patches.
-        layer: the layer that is drawn, or whose tokens the drawn layers have.
-        query: the query whose rows are drawn; by default `default_query`, where the keys are patches.
-        key: the key, or the column of another axis such as d_v, whose columns are drawn.
-        chosen: the cell whose head is outlined.
+        line: what is drawn of every head; its own head is outlined.
         colors: one of `scales.COLORS`, or `scales.FITTED`: up to the largest number on a patch.
+        opacity: of the colours over the picture.
         all_layers: whether to draw every layer that has this step and the same tokens, a row for each.
         cells: the maximum number of cells drawn.
         order: another order of the heads of all layers, line by line.
-        by: what `order` sorts by, in words.
-        opacity: of the colours over the picture.
 
     Raises:
-        MissingError: there is no such layer, step, query or key, both of these are given, or the axis has no patches.
+        MissingError: the layer does not have this step.
         ConfigError: `colors` is not one of `COLORS`.
     """
-    declaration, of_layer = find_step(step), trace.layer(layer)
-    line = Line.chosen(of_layer, layer, declaration, query, key)
-    grid = line.grid
-    present = _same_tokens(trace, declaration, layer) if all_layers else [layer]
-    heads = {index: trace.layers[index].n_heads if declaration.per_head else 1 for index in present}
-    order = [(index, head) for index, head in order if head < heads.get(index, 0)]
+    trace, step, grid = line.trace, line.step, line.grid
+    present = _same_tokens(line) if all_layers else [line.layer]
+    heads = {index: trace.layers[index].n_heads if step.per_head else 1 for index in present}
+    sorted_heads = [(index, head) for index, head in order.numbers if head < heads.get(index, 0)] if order else []
     n_heads = sum(heads.values())
     block = math.ceil(math.sqrt(max(1.0, n_heads * grid.positions.size / cells)))
-    tiles = _arrange(heads, grid.positions.shape, block, order, all_layers)
-    z, offsets, hidden = _fill(trace, declaration, line, grid, tiles)
+    tiles = _arrange(heads, grid.positions.shape, block, sorted_heads, all_layers)
+    z, offsets, hidden = _fill(line, tiles)
     top = max(placed.y for placed in grid.pictures) // block
     on_patches = np.stack([z[panel.area][top:] for panel in tiles.panels])
-    color_keys, extra_traces = fitted_colors(declaration, colors, span_of(z), on_patches, many=True)
+    color_keys, extra_traces = fitted_colors(step, colors, span_of(z), on_patches, many=True)
+    images = _images(grid, trace, tiles.panels)
     facts = [line.name, f"{plural(len(present), 'layer')}, {plural(n_heads, 'head')}"]
-    others = sum(other.has(step) for other in trace.layers) - len(present) if all_layers else 0
+    others = sum(other.has(step.name) for other in trace.layers) - len(present) if all_layers else 0
     facts += [f"{others} more {'layer has' if others == 1 else 'layers have'} other tokens"] * bool(others)
     facts += [f"each cell the largest of {block} × {block}"] * (block > 1)
-    facts += [f"sorted by {by}, the largest first"] * bool(order)
+    facts += [f"sorted by {order.by}, the largest first"] if order and sorted_heads else []
     facts += [f"{grid.n_left_out} more tokens are not drawn"] * bool(grid.n_left_out)
-    images = _images(grid, trace, tiles.panels)
     facts += ["without the pictures, which are too many here"] * bool(trace.pictures and not images)
     meta: Meta = {
-        "alt": f"{step} of each head over the picture, {', '.join(facts)}: {grid.words}, {describe_range(span_of(z))}.",
-        "step": step, "panels": [asdict(panel) for panel in tiles.panels],
-        "axes": [axis.removesuffix("_pos") for axis in (declaration.row_axis, declaration.column_axis)],
-        "file": [step, "heads-over-picture", f"{line.reads}-{line.at}"],
+        "alt": f"{step.name} of each head over the picture, {', '.join(facts)}: {grid.words}, {describe_range(span_of(z))}.",
+        "step": step.name, "panels": [asdict(panel) for panel in tiles.panels],
+        "axes": [axis.removesuffix("_pos") for axis in (step.row_axis, step.column_axis)],
+        "file": [step.name, "heads-over-picture", f"{line.reads}-{line.at}"],
         "offsets": offsets,
-        "rows": {"labelalias": hover_labels(of_layer, declaration.row_axis)},
-        "columns": {"labelalias": hover_labels(of_layer, declaration.column_axis)},
+        "rows": {"labelalias": hover_labels(trace.layers[line.layer], step.row_axis)},
+        "columns": {"labelalias": hover_labels(trace.layers[line.layer], step.column_axis)},
         "panel_grid": {"positions": grid.positions.astype(np.int32), "reads": line.reads, "at": line.at},
         "design_width": _USUAL_WIDTH if tiles.has_rows else _USUAL_WIDTH // 2,  # labels need space between the lines
     }  # fmt: skip
-    layout = base_layout(z.shape, f"<b>{declaration.symbol}</b>  {step} of each head over the picture", facts, meta)
-    layout |= {"height": tiles.pixels, "margin": {"l": 12, "r": 22, "t": 96, "b": 12}}  # right: as over one picture
-    layout["uirevision"] = f"heads over the picture {layout['uirevision']}"
-    layout["xaxis"] |= {**panel_ticks(()), "side": "top", "constrain": "domain"}
-    square_cells = {"scaleanchor": "x", "constrain": "domain", "constraintoward": "top"}
-    layout["yaxis"] |= panel_ticks(()) | square_cells
-    labels = []
-    if tiles.has_rows:
-        first = tiles.panels[0]
-        columns = [(i * tiles.width, first.columns, f"H{i}") for i in range(tiles.across)]
-        rows = [(i * tiles.height, first.rows, layer_label(trace.layers[at], at)) for i, at in enumerate(present)]
-        label_lines(layout, rows, columns if declaration.per_head else ())
-    elif declaration.per_head:
-        labels = panel_labels(tiles.panels)
+    layout = base_layout(z.shape, f"<b>{step.symbol}</b>  {step.name} of each head over the picture", facts, meta)
+    _lay_out(layout, tiles, [layer_label(trace.layers[index], index) for index in present], step.per_head)
+    chosen = None if line.head is None or not step.per_head else Cell(line.layer, step.name, line.head, 0, 0)
     return draw(
         layout, *cell_traces(z, hidden, {**color_keys, "opacity": opacity}, {"opacity": opacity}), *extra_traces, *images, *_edges(grid, tiles.panels),
-        *outline_head(tiles.panels, chosen if declaration.per_head else None), *labels,
+        *outline_head(tiles.panels, chosen), *(panel_labels(tiles.panels) if step.per_head and not tiles.has_rows else ()),
     )  # fmt: skip
 
 
@@ -144,18 +119,28 @@ heads_over_picture = plotly_variant(heads_over_picture_json)
 """`heads_over_picture_json` as a Plotly figure."""
 
 
-def _fill(
-    trace: Trace, step: Step, line: Line, grid: TokenGrid, tiles: _Tiles
-) -> tuple[NDArray[Any], NDArray[np.unsignedinteger], NDArray[np.bool_]]:
+def _lay_out(layout: dict[str, Any], tiles: _Tiles, names: Sequence[str], per_head: bool) -> None:
+    """Makes cells square in a layout, and where each line of pictures is a layer, writes the `names` of the layers and the heads beside them."""
+    layout |= {"height": tiles.pixels, "margin": {"l": 12, "r": 22, "t": 96, "b": 12}}  # right: as over one picture
+    layout["uirevision"] = f"heads over the picture {layout['uirevision']}"
+    layout["xaxis"] |= {**panel_ticks(()), "side": "top", "constrain": "domain"}
+    layout["yaxis"] |= {**panel_ticks(()), "scaleanchor": "x", "constrain": "domain", "constraintoward": "top"}
+    if tiles.has_rows:
+        first = tiles.panels[0]
+        columns = [(i * tiles.width, first.columns, f"H{i}") for i in range(tiles.across)] if per_head else []
+        label_lines(layout, [(i * tiles.height, first.rows, name) for i, name in enumerate(names)], columns)
+
+
+def _fill(line: MapLine, tiles: _Tiles) -> tuple[NDArray[Any], NDArray[np.unsignedinteger], NDArray[np.bool_]]:
     """Returns the numbers of all pictures [row column], the offset of each in its block, and which cells the mask hides."""
-    block = tiles.panels[0].block
+    grid, block = line.grid, tiles.panels[0].block
     z, hidden = filled_canvas(tiles.panels, np.float16(np.nan)), filled_canvas(tiles.panels, np.bool_(False))
     offsets = np.zeros(z.shape, np.min_scalar_type(max(1, block * block - 1)))
     panels = {(panel.layer, panel.head): panel for panel in tiles.panels}
     for index in dict.fromkeys(panel.layer for panel in tiles.panels):
-        mask = hidden_cells(trace, step, index)
-        is_hidden = None if mask is None else np.isfinite(grid.fill(np.where(line.of(mask), 1.0, np.nan)))
-        for head, numbers in enumerate(_iterate_lines(trace.layers[index], step, line)):
+        mask = hidden_cells(line.trace, line.step, index)
+        is_hidden = None if mask is None else np.isfinite(grid.fill(np.where(line.along(mask), 1.0, np.nan)))
+        for head, numbers in enumerate(_iterate_lines(line, line.trace.layers[index])):
             if z.dtype != (dtype := np.promote_types(z.dtype, numbers.dtype)):
                 z = z.astype(dtype)  # the first line decides
             filled, area = grid.fill(np.where(np.isfinite(numbers), numbers, np.nan)), panels[index, head].area
@@ -194,10 +179,10 @@ def _images(grid: TokenGrid, trace: Trace, panels: Sequence[Panel]) -> list[Mark
     ]  # fmt: skip
 
 
-def estimate_seconds(trace: Trace, step: str, layer: int, key: int | None) -> float:
+def estimate_seconds(line: MapLine) -> float:
     """Returns an estimate of the seconds that the lines of the heads of all layers take on one thread: rows and cached columns take almost none."""
-    drawn = [trace.layers[i] for i in _same_tokens(trace, find_step(step), layer)] if key is not None else []
-    return seconds_of_heads(drawn, step, ("columns", step, key))
+    drawn = [line.trace.layers[i] for i in _same_tokens(line)] if line.reads == KEY else []
+    return seconds_of_heads(drawn, line.step.name, ("columns", line.step.name, line.at))
 
 
 def reads_query(trace: Trace, step: str, layer: int, column: bool = False) -> bool | None:
@@ -213,23 +198,24 @@ def reads_query(trace: Trace, step: str, layer: int, column: bool = False) -> bo
     return None
 
 
-def _same_tokens(trace: Trace, step: Step, layer: int) -> list[int]:
-    """Returns the layers that have a step with the same axes as it has in `layer`."""
+def _same_tokens(line: MapLine) -> list[int]:
+    """Returns the layers that have a step with the same axes as it has in the layer of a line."""
 
-    def axes(index: int) -> tuple[object, ...]:
-        each = trace.layers[index]
-        return tuple((each.sizes.get(axis), each.labels_of(axis)) for axis in (step.row_axis, step.column_axis))
+    def axes(layer: Layer) -> tuple[object, ...]:
+        return tuple((layer.sizes.get(axis), layer.labels_of(axis)) for axis in (line.axis, line.own_axis))
 
-    return [index for index, each in enumerate(trace.layers) if each.has(step.name) and axes(index) == axes(layer)]
+    layers = line.trace.layers
+    return [i for i, each in enumerate(layers) if each.has(line.step.name) and axes(each) == axes(layers[line.layer])]
 
 
-def _iterate_lines(layer: Layer, step: Step, line: Line) -> Iterator[NDArray[Any]]:
+def _iterate_lines(line: MapLine, layer: Layer) -> Iterator[NDArray[Any]]:
     """Yields the line of each head. Of heads that are computed one by one on access, a row is computed alone; columns, which need all cells, are cached."""
+    step = line.step
     if line.reads == KEY and is_streamed(layer, step.name):
         # Copies: a column of a matrix would keep the whole matrix in memory.
         yield from cache.memoize(
             layer.uid, ("columns", step.name, line.at), layer.formula,
-            lambda: np.stack([line.of(matrix.numpy()).copy() for matrix in head_matrices(layer, step.name)]),
+            lambda: np.stack([line.along(matrix.numpy()).copy() for matrix in head_matrices(layer, step.name)]),
         )  # fmt: skip
         return
     for head in range(layer.n_heads if step.per_head else 1):
@@ -237,7 +223,7 @@ def _iterate_lines(layer: Layer, step: Step, line: Line) -> Iterator[NDArray[Any
             (rows,) = layer.blocks(step.name, heads=slice(head, head + 1), rows=slice(line.at, line.at + 1))
             yield rows[0, 0].numpy()
         else:
-            yield line.of(layer.matrix(step.name, head).numpy())
+            yield line.along(layer.matrix(step.name, head).numpy())
 
 
 @dataclass(frozen=True)
@@ -252,7 +238,9 @@ class _Tiles:
     has_rows: bool  # each line is a layer, and each column a head
 
 
-def _arrange(heads: Mapping[int, int], shape: tuple[int, ...], block: int, order: HeadOrder, has_rows: bool) -> _Tiles:
+def _arrange(
+    heads: Mapping[int, int], shape: tuple[int, ...], block: int, order: Sequence[tuple[int, int]], has_rows: bool
+) -> _Tiles:
     """Returns where the picture of each head lies: a row for each layer, or line by line, in an `order` or of one layer."""
     rows, columns = (-(-side // block) for side in shape)
     places = places_of_heads(heads, order)

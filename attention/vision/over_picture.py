@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from html import escape
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -23,13 +24,13 @@ from attention.pictures.look import TYPE
 from attention.pictures.marks import Mark, Spec, cells, draw, image, note, outline, rule
 from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import NO_TOKEN, Meta
-from attention.trace.layer import Layer
 from attention.trace.stats import finite_range
 from attention.trace.trace import SeenPicture, Trace
 
 if TYPE_CHECKING:
     from numpy import int64
     from numpy.typing import NDArray
+    from torch import Tensor
 
     from attention.explanation.derived import DerivedMap
 
@@ -49,17 +50,11 @@ _GUTTER = 1  # cells between pictures, and between the lines and the pictures
 
 
 def over_picture_json(
-    trace: Trace,
-    step: str,
-    layer: int = 0,
-    head: int = 0,
-    query: int | None = None,
-    key: int | None = None,
+    line: MapLine,
     colors: str = "fixed",
     opacity: float = scales.OPACITY,
     chosen: int | None = None,
     exact: bool = True,
-    derived: DerivedMap | None = None,
 ) -> Spec:
     """Returns the row of one query over the picture of its keys, or the column of one key over the picture of its queries.
 
@@ -67,58 +62,42 @@ def over_picture_json(
     stand above the picture as boxes. The query or key itself is outlined with dots if it is a token of the drawn axis.
 
     Args:
-        trace: of a model that reads a picture.
-        step: a step whose drawn axis has patches.
-        layer: its index.
-        head: its index.
-        query: the query whose row is drawn; give it or `key`.
-        key: the key, or the column of another axis such as d_model, whose column is drawn.
+        line: what is drawn.
         colors: one of `scales.COLORS`, as for a heatmap; or `scales.FITTED`, as a single row of many patches has small numbers.
         opacity: of the colours, from 0 (only the picture) to 1 (only the colours).
         chosen: the position of the chosen token of the drawn axis, which is outlined.
         exact: whether the pixels of the picture are exact; otherwise a large picture is compressed, for pages that send it often.
-        derived: a map to draw instead of a step of the layer.
 
     Raises:
-        MissingError: there is no such layer, step, head, query or key, both or neither of these are given, or the axis has no patches.
+        MissingError: the layer has no such step or head.
         ConfigError: `colors` is not one of `COLORS`.
     """
-    drawn_layer = trace.layer(layer)
-    if derived is None:
-        declaration, matrix, span = find_step(step), drawn_layer.matrix(step, head), drawn_layer.finite_range(step)
-    else:
-        declaration, matrix = derived.step, derived.matrix(trace, layer, head)
-        step, span = declaration.name, finite_range(matrix)
-    if query is None and key is None:
-        raise MissingError(
-            "A picture shows the row of one query or the column of one key; got neither: give query= or key=."
-        )
-    line = Line.chosen(drawn_layer, layer, declaration, query, key)
-    numbers, tokens, grid = line.of(matrix.numpy()), line.tokens, line.grid
-    mask = hidden_cells(trace, declaration, layer, head)
-    hidden = np.zeros(len(tokens), bool) if mask is None else line.of(mask)
+    trace, step, layer, grid, tokens = line.trace, line.step, line.layer, line.grid, line.tokens
+    matrix, span = line.matrix()
+    numbers, mask = line.along(matrix.numpy()), hidden_cells(trace, step, layer, line.head or 0)
+    hidden = np.zeros(len(tokens), bool) if mask is None else line.along(mask)
     shown = np.where(np.isfinite(numbers) & ~hidden, numbers, np.nan)
-    color_keys, extra_traces = fitted_colors(declaration, colors, span, shown[grid.patches])
-    where = f" H{head}" if declaration.per_head else ""
-    hover = f"{step} L{layer}{where}<br>{line.name}<br>{axis_noun(line.axis)} %{{text}}<br>"
+    color_keys, extra_traces = fitted_colors(step, colors, span, shown[grid.patches])
+    where = f" H{line.head or 0}" if step.per_head else ""
+    hover = f"{step.name} L{layer}{where}<br>{line.name}<br>{axis_noun(line.axis)} %{{text}}<br>"
     several = shows_several_pictures(tokens)
     texts = [["" if at == NO_TOKEN else f"{at} {place_label(tokens[at], several)}" for at in row] for row in grid.positions]  # fmt: skip
     facts = [
         line.name,
-        f"{layer_label(drawn_layer, layer)}{where}",
-        *_shares(grid, numbers, declaration.kind, line.axis),
+        f"{layer_label(trace.layer(layer), layer)}{where}",
+        *_shares(grid, numbers, step.kind, line.axis),
     ]
     facts += [f"{grid.n_left_out} more tokens are not drawn"] * bool(grid.n_left_out)
     meta: Meta = {
-        "alt": f"{step} over the picture, {', '.join(facts)}: {grid.words}.",
-        "step": step, "layer": layer, "panels": [], "axes": [short_axis_name(each) for each in (declaration.row_axis, declaration.column_axis)],
-        "file": [step, f"L{layer}{where.replace(' ', '-')}", f"over-picture-{line.at}"],
-        "hidden_trace": hidden_ground(declaration, hover, opacity=opacity),
+        "alt": f"{step.name} over the picture, {', '.join(facts)}: {grid.words}.",
+        "step": step.name, "layer": layer, "panels": [], "axes": [short_axis_name(each) for each in (step.row_axis, step.column_axis)],
+        "file": [step.name, f"L{layer}{where.replace(' ', '-')}", f"over-picture-{line.at}"],
+        "hidden_trace": hidden_ground(step, hover, opacity=opacity),
         "grid": {
             "positions": grid.positions.astype(np.int32), "top": grid.pictures[0].y, "reads": line.reads, "at": line.at, "same": line.is_same,
         },
     }  # fmt: skip
-    layout = base_layout(grid.positions.shape, f"<b>{declaration.symbol}</b>  {step} over the picture", facts, meta)
+    layout = base_layout(grid.positions.shape, f"<b>{step.symbol}</b>  {step.name} over the picture", facts, meta)
     height = min(_HEIGHTS[1], max(_HEIGHTS[0], _CELL * grid.positions.shape[0]))
     # Right: half of a number of the bar.
     layout |= {"height": height + _FRAME, "margin": {"l": 12, "r": 22, "t": 78, "b": 18}}
@@ -129,7 +108,7 @@ def over_picture_json(
     return draw(
         layout,
         cells(grid.fill(shown), f"{hover}<b>%{{z:.9g}}</b>", color_keys, text=texts, opacity=opacity),
-        hidden_ground(declaration, hover, np.isfinite(grid.fill(np.where(hidden, 1, np.nan))), text=texts, opacity=opacity) if hidden.any() else None,
+        hidden_ground(step, hover, np.isfinite(grid.fill(np.where(hidden, 1, np.nan))), text=texts, opacity=opacity) if hidden.any() else None,
         *extra_traces, *layout_images(grid, trace, exact), *_edges(grid),
         outline(*own_box, 3, dash="dot") if own_box else None,
         outline(*chosen_box, 3) if chosen_box else None,
@@ -142,38 +121,61 @@ over_picture = plotly_variant(over_picture_json)
 
 
 @dataclass(frozen=True)
-class Line:
-    """What is drawn of a map: the row of a query or the column of a key (`reads`) at a position; `tokens` are along it, on `axis`, and `own_tokens` are those of `own_axis`."""
+class MapLine:
+    """A line of a map: the row of a query or the column of a key (`reads`) at a position of its own axis; `tokens` are along it, on `axis`.
 
+    Attributes:
+        head: whose map it is; None is the first, and among all heads no one is outlined.
+        derived: the map, if it is not that of a step of the layer.
+    """
+
+    trace: Trace
+    step: Step
+    layer: int
+    head: int | None
     reads: str
     at: int
     axis: str
     own_axis: str
     tokens: tuple[str, ...]
     own_tokens: tuple[str, ...] | None
+    derived: DerivedMap | None
 
     @classmethod
-    def chosen(cls, layer: Layer, number: int, step: Step, query: int | None, key: int | None) -> Line:
-        """The row of `query` or the column of `key` of a step in layer `number`; by default the row of `default_query`.
+    def of(
+        cls, trace: Trace, step: str | DerivedMap, layer: int = 0, head: int | None = None, query: int | None = None, key: int | None = None
+    ) -> MapLine:  # fmt: skip
+        """The row of `query`, or the column of `key` or of another axis such as d_v; by default the row of `default_query`.
 
         Raises:
-            MissingError: both are given, there is no such position, or no token of the line is a patch.
+            MissingError: both are given, there is no such layer, step or position, or no token of the line is a patch.
         """
+        derived, declaration = (None, find_step(step)) if isinstance(step, str) else (step, step.step)
         if query is not None and key is not None:
             raise MissingError(
                 "A picture shows the row of one query or the column of one key; got both: give query= or key=."
             )
-        own_axis, axis = (step.row_axis, step.column_axis)[:: 1 if key is None else -1]
-        tokens, own_tokens = layer.labels_of(axis) or (), layer.labels_of(own_axis)
+        drawn, axes = trace.layer(layer), (declaration.row_axis, declaration.column_axis)
+        own_axis, axis = axes[:: 1 if key is None else -1]
+        tokens, own_tokens = drawn.labels_of(axis) or (), drawn.labels_of(own_axis)
         if not any_patch(tokens):
             raise MissingError(
-                f"The tokens along {axis} of {step.name} in layer {number} are no patches of a picture: choose a layer and a step whose tokens are."
+                f"The tokens along {axis} of {declaration.name} in layer {layer} are no patches of a picture: choose a layer and a step whose tokens are."
             )
         at = key if key is not None else query if query is not None else default_query(own_tokens or ())
-        check_index("queries" if key is None else "keys", at, layer.sizes[own_axis])
-        return cls(QUERY if key is None else KEY, at, axis, own_axis, tokens, own_tokens)
+        check_index("queries" if key is None else "keys", at, drawn.sizes[own_axis])
+        reads = QUERY if key is None else KEY
+        return cls(trace, declaration, layer, head, reads, at, axis, own_axis, tokens, own_tokens, derived)
 
-    def of(self, matrix: NDArray[Any]) -> NDArray[Any]:
+    def matrix(self) -> tuple[Tensor, tuple[float, float] | None]:
+        """The map [row column], and the range of the numbers that its colours cover."""
+        if self.derived is not None:
+            matrix = self.derived.matrix(self.trace, self.layer, self.head or 0)
+            return matrix, finite_range(matrix)
+        layer = self.trace.layer(self.layer)
+        return layer.matrix(self.step.name, self.head or 0), layer.finite_range(self.step.name)
+
+    def along(self, matrix: NDArray[Any]) -> NDArray[Any]:
         """The line of a matrix [row column]."""
         return matrix[self.at] if self.reads == QUERY else matrix[:, self.at]
 
@@ -187,7 +189,7 @@ class Line:
         """Whether its own token is one of `tokens`."""
         return self.own_axis in AXIS_TITLES and self.own_tokens == self.tokens
 
-    @property
+    @cached_property
     def grid(self) -> TokenGrid:
         """Its tokens in a plane."""
         grid = TokenGrid.of(self.tokens)

@@ -211,10 +211,10 @@ def load_reader(folder: Folder, name: str, model: Any) -> PictureReader:
     has_processor = in_text and IN_TEXT[model.config.model_type] not in _BY_HAND
     try:
         # The other backend of transformers needs torchvision.
-        image_processor = AutoImageProcessor.from_pretrained(folder.path, backend="pil", **options)  # type: ignore[no-untyped-call]  # transformers has no annotation
+        image_processor = AutoImageProcessor.from_pretrained(folder.path, backend="pil", **options)
         processor = None
         if has_processor:
-            processor = AutoProcessor.from_pretrained(folder.path, backend="pil", **options)  # type: ignore[no-untyped-call]  # as above
+            processor = AutoProcessor.from_pretrained(folder.path, backend="pil", **options)
             processor.image_processor = image_processor
         reader = PictureReader.of(model, image_processor, processor)
         check_size(image_processor, name)
@@ -279,9 +279,7 @@ def _tiles(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequen
     sequences: list[tuple[str, ...]] = []
     in_text: list[tuple[str, ...]] = []
     for index, (own, size, picture) in enumerate(zip(pixels, sizes, pictures, strict=True)):
-        n_rows, n_columns = get_anyres_image_grid_shape(  # type: ignore[no-untyped-call]  # transformers has no annotation
-            size, reader.image_processor.image_grid_pinpoints, side
-        )
+        n_rows, n_columns = get_anyres_image_grid_shape(size, reader.image_processor.image_grid_pinpoints, side)
         whole = _seen(reader, own[0], picture)
         joined = own[1 : 1 + n_rows * n_columns].unflatten(0, (n_rows, n_columns)).permute(2, 0, 3, 1, 4)
         words = f"fitted into {n_columns * side} × {n_rows * side} with black beside it, cut into {n_rows} × {n_columns} tiles (rows × columns)"
@@ -293,7 +291,7 @@ def _tiles(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequen
         sequences.append(base)
         for tile in (tile for rows in places.chunk(n_rows) for tile in rows.chunk(n_columns, dim=1)):
             sequences.append((*reader.first_tokens, *(grid[place] for place in tile.flatten().tolist())))
-        kept = unpad_image(places[None], size)[0]  # type: ignore[no-untyped-call]  # as above
+        kept = unpad_image(places[None], size)[0]
         rows = ((*(grid[place] for place in row), NEWLINE) for row in kept.tolist())
         in_text.append((*base[reader.n_left_out :], *chain.from_iterable(rows)))
     return _read({PICTURES: pixels, _SIZES: sizes}, seen, sequences, in_text)

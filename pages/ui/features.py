@@ -77,8 +77,7 @@ class HeadsPicture(NamedTuple):
     """All heads of the page Heads in one picture of another kind than their maps.
 
     Attributes:
-        spec: returns the figure; its keywords are colors, all_layers, cells, order (the heads, if they are sorted) and by (what
-            they are sorted by).
+        spec: returns the figure; its keywords are colors, all_layers, cells and order.
         seconds: the estimated time for all layers.
     """
 

@@ -10,7 +10,7 @@ from attention.circuits import figures
 from attention.circuits.copying import CopiedTokens, OVSpectrum, QKSpectrum, TokenEffect
 from attention.circuits.direct_effects import ScoreTerms
 from attention.circuits.path_patching import PathEnd, PathPatching
-from attention.circuits.sweep import HeadSweep
+from attention.circuits.sweep import HeadSweep, heads_of
 from attention.trace.residual_parts import EMBEDDING_PART, ROUNDING, head_part
 
 EFFECTS = [TokenEffect(i, f"·<{i}>", float(effect)) for i, effect in enumerate(numbers(4))]
@@ -43,7 +43,9 @@ TERMS = ScoreTerms(tensor(4, 3).double(), PARTS, PARTS[:3], (), "·moon", "<b>")
 
 def _sweep(high: float) -> HeadSweep:
     change, others = numbers(2, 3, high=high), numbers(2, 3, low=0)
-    return HeadSweep("logit of ·moon", "zero", 2.0, change, others, 0.1, ("L0 H0 = 0",), (3, 3), "", -change)
+    return HeadSweep(
+        "logit of ·moon", "zero", 2.0, change, others, 0.1, ("L0 H0 = 0",), (3, 3), heads_of((3, 3)), "", -change
+    )
 
 
 DRAWINGS = {

@@ -59,7 +59,7 @@ def test_pages_read_the_results_of_jobs_without_the_model(tiny: TinyModels, monk
 
 
 @pytest.mark.usefixtures("library")
-def test_sweep_in_a_job_equals_the_sweep_here(folder: Path) -> None:  # noqa: F811
+def test_sweep_in_a_job_equals_the_sweep_here(folder: Path) -> None:  # noqa: F811  # a fixture
     source = Model(str(folder), TEXT)
     last = in_a_job(sweep_heads, source)
     (*_, here) = sweep_heads(source)

@@ -23,7 +23,7 @@ from attention.circuits.sweep import (
     SATURATION_CAVEAT,
     SWEEP_KINDS,
     HeadSweep,
-    _other_run,
+    other_run,
     rank_correlation,
     sweep_heads,
 )
@@ -131,12 +131,14 @@ def test_estimates_equal_finite_differences(tiny: TinyModels, family: str, monke
     own = gradients_of(source, measurement)
     heads = tuple((layer, head) for layer, site in loaded.sites_by_layer.items() for head in range(site.n_heads))
     for step in (name for name in PATCH_CODES if name != WEIGHTS):
-        other = _other_run(source, loaded, inputs, step)
+        other = other_run(source, loaded, inputs, step)
         estimates = batched_heads.estimated_changes(own, step, other)
         changes = []
         for sign in (1, -1):
             moved = part_of_the_way(own, other, step, sign * share)
-            runs = batched_heads.head_runs(loaded, inputs, [(head,) for head in heads], measurement, step, None, moved)
+            runs = batched_heads.changed_runs(
+                loaded, inputs, [(Intervention(*head, patch=step),) for head in heads], measurement, None, moved
+            )
             changes.append([after for batch in runs for _, after in batch])
         numeric = (np.array(changes[0]) - np.array(changes[1])) / (2 * share)
         exact = np.array([float(estimates[layer][head]) for layer, head in heads])

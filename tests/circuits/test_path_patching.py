@@ -107,7 +107,7 @@ def test_direct_paths_into_linear_logits_sum_to_the_whole(name: str) -> None:
     last: list[torch.Tensor] = []
     hook = norm.register_forward_pre_hook(lambda _, args: last.append(args[0][0, -1].detach()))
     run_a, run_b = _both_parts(a.trace().model_run, b.trace().model_run)
-    runs = _PathRuns(run_a.runner(6), run_b.runner(6))
+    runs = _PathRuns(run_a.runner((6,)), run_b.runner((6,)))
     hook.remove()
     x_a, x_b = last[-2:]  # of the recorded runs
     factor = (
@@ -281,7 +281,7 @@ def test_progress_counts_every_path_and_the_result_is_cached(tiny: TinyModels) -
 def test_one_source_and_one_head_are_a_cell_of_all(tiny: TinyModels) -> None:
     a, b = (model.trace() for model in both(tiny, "Llama"))
     everything = named(circuits.paths(a, b, "value", target=17, quantity="log-probability"))
-    one = circuits.paths(a, b, "value", 1, 3, source=(0, 2), target=17, quantity="log-probability")
+    one = circuits.paths(a, b, "value", 1, 3, heads=[(0, 2)], target=17, quantity="log-probability")
     assert [end.name for end in (*one.sources, *one.targets)] == ["L0 H2", "L1 H2–H3 (shared value)"]
     assert one.values.item() == pytest.approx(everything["L0 H2", "L1 H2–H3 (shared value)"], abs=1e-6)
     assert one.quantity.startswith("log-probability of ")
@@ -321,7 +321,7 @@ def test_errors_say_what_to_do(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch
         (a, b, {"receiver": "key", "head": 1}, "A receiving head has a layer"),
         (a, b, {"receiver": "key", "layer": 2}, "Layers count from 0 to 1; got 2"),
         (a, b, {"receiver": "key", "layer": 1, "head": 4}, "Heads of layer 1 count from 0 to 3; got 4"),
-        (a, b, {"source": (0, 9)}, "Heads of layer 0 count from 0 to 3; got 9"),
+        (a, b, {"heads": [(0, 9)]}, r"got \(0, 9\), and layer 0 has 4 heads"),
         (a, b, {"position": 99}, "A prediction is read at a token from 0 to"),
     ]
     for trace, other, options, message in cases:

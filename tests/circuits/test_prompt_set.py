@@ -101,7 +101,8 @@ def test_mean_and_spread_are_those_of_single_sweeps(patch: str) -> None:
         assert (result.counts(name) == 3).all()
     frame = result.frame(PATCH)
     assert [*frame.columns[:5]] == ["layer", "head", f"{ABLATION}, mean", f"{ABLATION}, sd", f"{ABLATION}, n"]
-    assert [*frame[f"{PATCH}, mean"].abs()] == sorted(frame[f"{PATCH}, mean"].abs(), reverse=True)
+    of_patch = frame[f"{PATCH} (noising: corrupted → clean), mean"].abs()
+    assert [*of_patch] == sorted(of_patch, reverse=True)
     assert len(frame) == 8
     assert -1 <= result.rank_correlation <= 1
     assert [bool(text) for text in result.alignments] == [False, False, True]

@@ -23,7 +23,7 @@ from attention.patching.intervention import parse_codes
 
 
 @pytest.mark.parametrize("options", SHOWN)
-def test_comparison_is_the_same_wherever_its_link_opens(options: dict[str, str], model: Model) -> None:  # noqa: F811
+def test_comparison_is_the_same_wherever_its_link_opens(options: dict[str, str], model: Model) -> None:  # noqa: F811  # a fixture
     app = embedded("app.py", **LINK, **options, step="output", compare="interventions=1.2.zero")
     assert not app.exception
     comparison = compare(model.trace(), replace(model, interventions=(SILENT,)).trace(), "output", HeadIndex(1, 2))
@@ -34,7 +34,7 @@ def test_comparison_is_the_same_wherever_its_link_opens(options: dict[str, str],
     )
 
 
-def test_largest_difference_between_two_states_is_one_click_away(model: Model) -> None:  # noqa: F811
+def test_largest_difference_between_two_states_is_one_click_away(model: Model) -> None:  # noqa: F811  # a fixture
     do = "0.1.zero"
     app = opened("app.py", **{**LINK, "layer": "0"}, compare=f"interventions={do}")
     a, b = model.trace(), replace(model, interventions=parse_codes(do)).trace()

@@ -22,7 +22,7 @@ A, B = HeadIndex(0, 1), HeadIndex(0, 2)
 
 def states(other: dict[str, object], text: str = TEXT) -> tuple[Trace, Trace]:
     a = TypedText(text, AttentionConfig(mask="causal"))
-    return a.trace(), replace(a, config=replace(a.config, **other)).trace()  # type: ignore[arg-type]
+    return a.trace(), replace(a, config=replace(a.config, **other)).trace()
 
 
 def screen(a: Trace, b: Trace, query: int, key: int) -> Screen:

@@ -11,7 +11,7 @@ from attention.explanation import tables
 from pages.ui.comparison import PANELS
 
 
-def test_file_of_a_difference_equals_the_library(client: TestClient, trace: Trace) -> None:  # noqa: F811
+def test_file_of_a_difference_equals_the_library(client: TestClient, trace: Trace) -> None:  # noqa: F811  # a fixture
     second = TypedText(TEXT, AttentionConfig(mask="causal", n_heads=2, temperature=0.5)).trace()
     comparison = compare(trace, second, "weights", HeadIndex(0, 1), HeadIndex(0, 1))
     files = {"weights-B-minus-A.csv": "".join(tables.csv_chunks(comparison.frame()))}

@@ -357,6 +357,8 @@ def line_of(page: Page) -> str:
 
 def expected_line(trace: Trace, state: State, step: str, head: int, row: int, column: int) -> str:
     explanation = explain(trace, step, state.layer, head, row, column)
+    if explanation.short.endswith(": hidden by the mask"):  # as the line of the Lab says it
+        return f"{explanation.displayed_value}, hidden by the mask"
     return f"{explanation.displayed_value} {explanation.sign if explanation.short else ''} {explanation.short}".strip()
 
 

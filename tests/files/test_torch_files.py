@@ -29,7 +29,7 @@ from attention import Cell, File, FileError
 from attention.base.jobs import JobError, read_foreign
 from attention.base.progress import report_progress_to
 from attention.export.program import python
-from attention.files import torch_child, torch_file
+from attention.files import torch_file
 from attention.files.archives import TORCH_ENDINGS, Archive, open_archive
 
 MB = 2**20
@@ -55,7 +55,7 @@ def read(content: bytes, tmp_path: Path, max_bytes: int = 64 * MB) -> tuple[Arch
     """The archive and its tensors, in this process."""
     path = tmp_path / "x.pt"
     path.write_bytes(content)
-    converted = torch_child.tensors_of(str(path), "“x.pt”", max_bytes)
+    converted = torch_file._tensors_of(str(path), "“x.pt”", max_bytes)
     return open_archive("x.pt", converted), load(converted)
 
 

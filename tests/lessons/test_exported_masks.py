@@ -10,5 +10,5 @@ from attention.lessons import mask_examples
 from pages.ui.lessons import PANELS
 
 
-def test_file_of_mask_cells_equals_the_library(client: TestClient, trace: Trace) -> None:  # noqa: F811
+def test_file_of_mask_cells_equals_the_library(client: TestClient, trace: Trace) -> None:  # noqa: F811  # a fixture
     check_files(client, {"mask-cells.csv": mask_examples.table(trace, 0, 1).to_csv(index=False)}, PANELS.exports)

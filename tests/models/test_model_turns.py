@@ -55,7 +55,7 @@ def run_together(**works: Callable[[], Any]) -> None:
     def run(work: Callable[[], Any]) -> None:
         try:
             work()
-        except BaseException as error:
+        except BaseException as error:  # the test asserts below that there is none
             failed.append(error)
 
     threads = [threading.Thread(target=run, args=(work,), name=name, daemon=True) for name, work in works.items()]

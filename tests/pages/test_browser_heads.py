@@ -30,7 +30,12 @@ def test_buttons_sort_square_tiles_with_the_values_under_them(open_page: Open, s
     expect(sort.locator("[aria-pressed=true]")).to_have_text("previous token")
     assert query(page)["heads_sort"] == "previous"
     values = dict(zip(table.heads, table.column("previous").tolist(), strict=True))
-    sorted_by = mosaic.layers_json(trace, "weights", order=order, by="previous", values=values, on_screen=True)
+    sorted_by = mosaic.layers_json(
+        trace,
+        "weights",
+        cells=mosaic.SCREEN_CELLS,
+        order=mosaic.HeadOrder({head: values[head] for head in order}, "previous"),
+    )
     np.testing.assert_array_equal(painted_numbers(page, 0), sorted_by["data"][0]["z"])
     panels = page.evaluate("document.querySelector('.figures .js-plotly-plot').layout.meta.panels")
     assert panels == sorted_by["layout"]["meta"]["panels"]

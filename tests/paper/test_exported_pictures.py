@@ -33,14 +33,14 @@ from attention.pictures.heatmap import derived_map_json
 from attention.pictures.marks import axis, bars, draw, frame
 from attention.pictures.message import to_plotly, without_outlines
 from attention.pictures.message import to_plotly as as_plotly
-from attention.pictures.mosaic import layers_json
+from attention.pictures.mosaic import HeadOrder, layers_json
 from attention.pictures.scales import _ZERO_COLOR, LEAST_SHARE, LOG_FLOOR, PROBABILITY
 from attention.pictures.steps_view import lab_maps
 from pages.ui.paper import PANELS
 
 
 @pytest.mark.long  # draws every picture twice
-def test_every_picture_equals_the_library_and_is_reproducible(client: TestClient, trace: Trace) -> None:  # noqa: F811
+def test_every_picture_equals_the_library_and_is_reproducible(client: TestClient, trace: Trace) -> None:  # noqa: F811  # a fixture
     single = as_plotly(heatmap.heatmap_json(trace, "weights", 0, 1, CELL, "stretched"))
     all_maps = list(map(as_plotly, lab_maps(trace, CELL, "factors", "stretched")))
     files: dict[str, str | bytes] = {"weights.html": paper.html([single]), "maps.html": paper.html(all_maps)}
@@ -51,7 +51,7 @@ def test_every_picture_equals_the_library_and_is_reproducible(client: TestClient
     check_files(client, files, PANELS.exports)
 
 
-def test_picture_has_the_width_and_style_of_its_address(client: TestClient, trace: Trace) -> None:  # noqa: F811
+def test_picture_has_the_width_and_style_of_its_address(client: TestClient, trace: Trace) -> None:  # noqa: F811  # a fixture
     state = STATE | {"width": "8", "titles": "false", "cross": "false"}
     bare = list(map(without_outlines, map(as_plotly, lab_maps(trace, CELL, "factors", "stretched"))))
     answer = client.get("/export/maps.svg", params=state | {"view": "factors", "colors": "stretched"})
@@ -65,7 +65,7 @@ def test_picture_has_the_width_and_style_of_its_address(client: TestClient, trac
     )
 
 
-def test_figure_for_a_paper_has_the_heads_of_its_address(client: TestClient, trace: Trace) -> None:  # noqa: F811
+def test_figure_for_a_paper_has_the_heads_of_its_address(client: TestClient, trace: Trace) -> None:  # noqa: F811  # a fixture
     state = STATE | {"panels": "0.1; 0.0", "width": "17.4", "cross": "true"}
     answer = client.get("/export/scores.pdf", params=state)
     assert 'filename="scores-L0-H1-L0-H0-q2-k1.pdf"' in answer.headers["content-disposition"]
@@ -117,7 +117,7 @@ def test_lying_bars_and_bars_over_each_other_are_as_long_as_their_numbers() -> N
     np.testing.assert_array_equal(shapes(root, "bars-0")[0], shapes(root, "bars-1")[0])
 
 
-def test_cell_outside_a_step_becomes_its_last_cell(client: TestClient, trace: Trace) -> None:  # noqa: F811
+def test_cell_outside_a_step_becomes_its_last_cell(client: TestClient, trace: Trace) -> None:  # noqa: F811  # a fixture
     state = STATE | {"heads": "1", "head": "0", "step": "query", "q": "5", "k": "60"}
     answer = client.get("/export/weights.svg", params=state | {"cross": "true"})
     assert 'filename="weights-L0-H0-q5-k5.svg"' in answer.headers["content-disposition"]
@@ -126,7 +126,7 @@ def test_cell_outside_a_step_becomes_its_last_cell(client: TestClient, trace: Tr
 def test_heads_figure_is_saved_as_a_picture() -> None:
     sample = trace_of_seeds()
     table = metrics.of(sample)
-    mosaic = layers_json(sample, "weights", order=table.sorted_by("self"), by="self")
+    mosaic = layers_json(sample, "weights", order=HeadOrder(dict.fromkeys(table.sorted_by("self"), 0.5), "self"))
     chart = charts.head_scatter_json(table, "previous", "self", (0, 1))
     rollout = derived_map_json(sample, aggregates.find_aggregate("rollout"), Cell(2, "weights", 0, 0, 0))
     for figure, words in ((mosaic, ("L0 H0", "L2 H3")), (chart, ("previous", "L2")), (rollout, ("rollout", "owl"))):

@@ -25,7 +25,7 @@ from attention.pictures.marks import CHOSEN_COLOR
 from attention.pictures.message import to_plotly
 from attention.pictures.steps_view import lab_maps
 from attention.trace.trace import SeenPicture
-from attention.vision.over_picture import over_picture
+from attention.vision.over_picture import MapLine, over_picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 LINK = "{http://www.w3.org/1999/xlink}href"
@@ -33,7 +33,9 @@ DOTS = 300 / 72  # of a PNG for each point of an SVG
 
 
 def over(picture_models: TinyPictureModels, image: Any, family: str = "I-JEPA") -> go.Figure:
-    return over_picture(Model(picture_models(family), image=image).trace(), "weights", layer=1, head=1, query=0)
+    return over_picture(
+        MapLine.of(Model(picture_models(family), image=image).trace(), "weights", layer=1, head=1, query=0)
+    )
 
 
 def parsed(svg: bytes) -> Any:
@@ -71,7 +73,7 @@ def check_pixels(image: Any, expected: np.ndarray) -> None:
 
 def test_svg_has_the_picture_inside_below_its_cells(picture_models: TinyPictureModels) -> None:
     trace = Model(picture_models("I-JEPA"), image=Image.fromarray(noise())).trace()
-    figure = over_picture(trace, "weights", layer=1, head=1, query=0)
+    figure = over_picture(MapLine.of(trace, "weights", layer=1, head=1, query=0))
     svg = paper.picture(figure, "svg")
     assert svg == paper.picture(figure, "svg")
     tree = parsed(svg)
@@ -104,7 +106,7 @@ def test_bright_patch_is_bright_in_the_png(picture_models: TinyPictureModels, pl
 
 def test_several_pictures_stand_side_by_side_in_the_svg() -> None:
     trace = two_pictures()
-    figure = over_picture(trace, "weights", layer=2, query=0)
+    figure = over_picture(MapLine.of(trace, "weights", layer=2, query=0))
     tree = parsed(paper.picture(figure, "svg", 12))
     first, second = image_boxes(tree)
     assert first[2] < second[0]
@@ -132,7 +134,9 @@ def test_figures_of_a_page_have_their_picture_inside(picture_models: TinyPicture
 
 def test_words_stand_on_a_ground_in_every_kind(picture_models: TinyPictureModels) -> None:
     trace = Model(picture_models("LLaVA"), "the owl <b> asked", image=Image.fromarray(noise())).trace()
-    figure = over_picture(trace, "weights", layer=len(trace.layers) - 1, query=len(trace.layers[-1].tokens) - 1)
+    figure = over_picture(
+        MapLine.of(trace, "weights", layer=len(trace.layers) - 1, query=len(trace.layers[-1].tokens) - 1)
+    )
     svg = paper.picture(figure, "svg")
     texts = {text.text for text in parsed(svg).iter(f"{SVG}text")}
     assert {"the", "·owl", "·asked"} <= texts
@@ -143,7 +147,7 @@ def test_words_stand_on_a_ground_in_every_kind(picture_models: TinyPictureModels
 
 def test_picture_and_map_stand_side_by_side(picture_models: TinyPictureModels) -> None:
     trace = Model(picture_models("ViT"), image=Image.fromarray(noise())).trace()
-    both = [heatmap(trace, "weights", 1, 1), over_picture(trace, "weights", layer=1, head=1, query=0)]
+    both = [heatmap(trace, "weights", 1, 1), over_picture(MapLine.of(trace, "weights", layer=1, head=1, query=0))]
     tree = parsed(paper.picture(both, "svg", 24))
     assert len(list(tree.iter(f"{SVG}image"))) == 1
     assert any("patch" in (text.text or "") for text in tree.iter(f"{SVG}text"))
@@ -152,7 +156,7 @@ def test_picture_and_map_stand_side_by_side(picture_models: TinyPictureModels) -
 
 def test_chosen_query_is_dotted_and_chosen_key_is_not(picture_models: TinyPictureModels) -> None:
     trace = Model(picture_models("ViT"), image=Image.fromarray(noise())).trace()
-    svg = paper.picture(over_picture(trace, "weights", layer=1, head=1, query=3, chosen=5), "svg").decode()
+    svg = paper.picture(over_picture(MapLine.of(trace, "weights", layer=1, head=1, query=3), chosen=5), "svg").decode()
     outlines = re.findall(rf'style="([^"]*stroke: {CHOSEN_COLOR}[^"]*)"', svg)
     assert ["stroke-dasharray" in style for style in outlines] == [True, False]
 

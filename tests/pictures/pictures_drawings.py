@@ -36,7 +36,7 @@ DRAWINGS = {
     "heatmap_json": lambda: heatmap.heatmap_json(TRACE, "weights", 1, 2, CELL),
     "heatmap_json, stretched": lambda: heatmap.heatmap_json(CHANGED, "weights", 1, 2, QUERY_CELL, "stretched"),
     "heatmap_json, log": lambda: heatmap.heatmap_json(TRACE, "weights", 0, 0, None, "log"),
-    "heatmap_json, signed": lambda: heatmap.heatmap_json(TRACE, "masked_scores", 1, 0, CELL, span=(-1, 1)),
+    "drawn_map_json": lambda: heatmap.drawn_map_json(Drawn.of_head(TRACE, "masked_scores", 1, 0, "fixed", (-1, 1)), CELL),
     "heatmap_json, long": lambda: heatmap.heatmap_json(LONG, "weights"),
     "with_chosen_cell": lambda: heatmap.with_chosen_cell(heatmap.mask_map_json(TRACE), 1, 2),
     "mask_map_json": lambda: heatmap.mask_map_json(TRACE, 1, CELL),
@@ -46,7 +46,7 @@ DRAWINGS = {
     "heads_json, in blocks": lambda: mosaic.heads_json(LONG, "scores", cells=100),
     "layers_json": lambda: mosaic.layers_json(TRACE, "weights", CELL),
     "layers_json, sorted": lambda: mosaic.layers_json(
-        TRACE, "scores", CELL, cells=50, order=ORDER, by="entropy", values={head: i / 7 for i, head in enumerate(ORDER)}
+        TRACE, "scores", CELL, cells=50, order=mosaic.HeadOrder({head: i / 7 for i, head in enumerate(ORDER)}, "entropy")
     ),
     "lab_maps": lambda: steps_view.lab_maps(TRACE, CELL, "overview", "fixed"),
     "lab_maps, derived": lambda: steps_view.lab_maps(TRACE, CELL, "norms", "fixed"),
@@ -57,8 +57,8 @@ DRAWINGS = {
     "head_scatter_json": lambda: charts.head_scatter_json(METRICS, "layer", "entropy", (1, 2)),
     "head_scatter_json, two metrics": lambda: charts.head_scatter_json(METRICS, "entropy", "self", (0, 1)),
     "draw": _chart,
-    "head_map_json": lambda: charts.head_map_json(numbers(2, 3), "Heads", "change", "the change", (1, 2)),
+    "head_map_json": lambda: charts.head_map_json(numbers(2, 3), charts.HeadQuantity("Heads", "change", "the change"), (1, 2)),
     "head_map_json, with errors": lambda: charts.head_map_json(
-        numbers(2, 3, low=0), "Heads", "mean", "the mean", (0, 0), numbers(2, 3, low=0), "prompts", is_signed=False
+        numbers(2, 3, low=0), charts.HeadQuantity("Heads", "mean", "the mean", "prompts"), (0, 0), numbers(2, 3, low=0), is_signed=False
     ),
 }  # fmt: skip

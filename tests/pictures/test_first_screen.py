@@ -19,7 +19,7 @@ LONG = " ".join(f"w{i}" for i in range(150))
 
 
 def typed(text: str = TEXT, **config: object) -> TypedText:
-    return TypedText(text, AttentionConfig(**config))  # type: ignore[arg-type]
+    return TypedText(text, AttentionConfig(**config))
 
 
 SOURCES: dict[str, Source] = {

@@ -17,7 +17,7 @@ from attention.metrics import aggregates
 from attention.metrics import table as frames
 from attention.pictures import charts, heatmap
 from attention.pictures.heatmap import derived_map_json
-from attention.pictures.mosaic import layers_json
+from attention.pictures.mosaic import SCREEN_CELLS, HeadOrder, layers_json
 
 TEXT = "the owl asked the moon and the moon blinked at the owl"
 
@@ -69,11 +69,13 @@ def test_mosaic_places_every_head_and_a_click_finds_it(step: str) -> None:
 def test_sorted_mosaic_begins_with_the_largest_head_and_labels_blocks() -> None:
     sample = trace()
     order = metrics.of(sample).sorted_by("first token")
-    figure = layers_json(sample, "weights", cells=500, order=order, by="first token, on this text")
+    figure = layers_json(
+        sample, "weights", cells=500, order=HeadOrder(dict.fromkeys(order, 0.5), "first token, on this text")
+    )
     panels = figure["layout"]["meta"]["panels"]
     places = sorted(panels, key=lambda panel: (panel["y"], panel["x"]))
     assert [(place["layer"], place["head"]) for place in places] == list(order)
-    assert {note["text"] for note in figure["layout"]["annotations"]} == {
+    assert {note["text"].partition("<br>")[0] for note in figure["layout"]["annotations"]} == {
         f"L{i} H{h}" for i in range(3) for h in range(4)
     }
     subtitle = figure["layout"]["title"]["subtitle"]["text"]
@@ -91,9 +93,10 @@ def test_values_under_tiles_are_those_of_the_metric() -> None:
     for name in ("first token", "distance", "next"):  # the last is not defined under a causal mask
         order = table.sorted_by(name)
         values = dict(zip(table.heads, table.column(name).tolist(), strict=True))
-        layout = layers_json(sample, "weights", order=order, by=name, values=values)["layout"]
+        by_value = HeadOrder({head: values[head] for head in order}, name)
+        layout = layers_json(sample, "weights", order=by_value)["layout"]
         for label, panel in zip(layout["annotations"], layout["meta"]["panels"], strict=True):
-            words, value = re.fullmatch(r"(.+)<br><b>(.+)</b>", label["text"]).groups()  # type: ignore[union-attr]  # every label has both
+            words, value = re.fullmatch(r"(.+)<br><b>(.+)</b>", label["text"]).groups()
             head = panel["layer"], panel["head"]
             assert words == "L{} H{}".format(*head)
             assert value == ("–" if np.isnan(values[head]) else f"{values[head]:.2f}")
@@ -109,9 +112,8 @@ def test_square_tiles_of_all_heads_fit_on_one_screen(n_layers: int, n_heads: int
     (layer,) = TypedText(text, AttentionConfig(n_heads=n_heads, d_model=4 * n_heads)).trace().layers
     sample = Trace(layer.tokens, (layer,) * n_layers)
     heads = [(i, head) for i in range(n_layers) for head in range(n_heads)]
-    values = dict.fromkeys(heads, 0.5)
-    for order in ((), heads):
-        layout = layers_json(sample, "weights", order=order, values=values if order else {}, on_screen=True)["layout"]
+    for order in (None, HeadOrder(dict.fromkeys(heads, 0.5), "")):
+        layout = layers_json(sample, "weights", cells=SCREEN_CELLS, order=order)["layout"]
         panels, margin = layout["meta"]["panels"], layout["margin"]
         assert sorted((panel["layer"], panel["head"]) for panel in panels) == heads
         down, across = (abs(axis["range"][0] - axis["range"][1]) for axis in (layout["yaxis"], layout["xaxis"]))

@@ -22,7 +22,7 @@ from attention.pictures.marks import Panel
 from attention.pictures.message import Surroundings, pack
 from attention.sources.registry import source_kinds
 from attention.vision.heads_over_picture import heads_over_picture_json
-from attention.vision.over_picture import over_picture_json
+from attention.vision.over_picture import MapLine, over_picture_json
 
 SCRIPT = (ROOT / "attention" / "pictures" / "figure" / "message.js").read_text()
 DECLARED = (
@@ -77,8 +77,8 @@ def test_every_figure_has_the_declared_meta_data(tmp_path: Path) -> None:
         mosaic.layers_json(short, "weights"),
         pool_for_screen(heatmap.heatmap_json(long, "weights")),
         charts.head_scatter_json(metrics.of(short), charts.LAYER, "entropy"),
-        over_picture_json(picture, "weights", query=0),
-        heads_over_picture_json(picture, "weights"),
+        over_picture_json(MapLine.of(picture, "weights", query=0)),
+        heads_over_picture_json(MapLine.of(picture, "weights")),
     ]
     metas = [figure["layout"]["meta"] for figure in figures]
     check_keys(metas, message_contract.Meta)

@@ -401,7 +401,7 @@ def test_limits_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_wrong_arguments_are_one_sentence() -> None:
     net, x = SelfAttention(), rows()
     with pytest.raises(ConfigError, match="tokens is a list of words"):
-        attention.record(net, x, tokens="the owl")  # type: ignore[call-overload]  # a text
+        attention.record(net, x, tokens="the owl")
     for value, way in ((5, "got 5: give one"), (SelfAttention, r"make one, such as SelfAttention\(…\)")):
         with pytest.raises(ConfigError, match=way):
             attention.record(value, x)

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from playwright.sync_api import TimeoutError as TooLong
 from test_browser import Open, query
 
-from attention.pictures.message import pack
+from attention.pictures.message import Reply, pack
 from attention.training import Trained
 
 pytestmark = pytest.mark.browser
@@ -91,7 +91,7 @@ def test_late_picture_is_dropped_unless_from_another_session(open_page: Open, se
                 return [act, session]; }); }""",
         [
             script_address(server, "figure"),
-            [b64encode(pack([], film_frame=act, session=name)).decode() for act, name in wanted],
+            [b64encode(pack([], reply=Reply(session=name, film_frame=act))).decode() for act, name in wanted],
         ],
     )
     assert states == [[2, "one"], [2, "one"], [2, "one"], [0, "another"]]

@@ -14,7 +14,7 @@ from attention.patching.intervention import parse_codes
 from attention.training import TASKS, Trained
 from attention.training.drawn_shapes import COLORS, DRAWN, RGB, SHAPES, SIDE
 from attention.training.network import forward, initial_parameters, named_parameters
-from attention.vision.over_picture import TokenGrid, over_picture_json
+from attention.vision.over_picture import MapLine, TokenGrid, over_picture_json
 
 TASK = TASKS["shapes"]
 TEXT = "red circle 1,2; blue square 4,0; green triangle 0,4"
@@ -87,7 +87,7 @@ def test_words_look_where_their_shapes_are_moved():
             key = int(trace.layers[0].weights[0, SHAPES.index(shape)].argmax())
             assert (trace.tokens[key].row, trace.tokens[key].column) == place
             assert trace.predictions[SHAPES.index(shape)].tokens[0] == "purple"
-            drawn = over_picture_json(trace, "weights", query=SHAPES.index(shape))["data"][0]["z"]
+            drawn = over_picture_json(MapLine.of(trace, "weights", query=SHAPES.index(shape)))["data"][0]["z"]
             cells = TokenGrid.of(trace.tokens).positions >= N
             assert (
                 np.argwhere(np.where(cells, drawn, 0) == drawn[cells].max())[0].tolist()

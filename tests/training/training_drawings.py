@@ -18,9 +18,7 @@ SIZE = sum(torch.Size(shape).numel() for shape in shapes(PLAN.design).values())
 
 def _snapshot(step: int, plan: Plan = PLAN) -> Snapshot:
     size = sum(torch.Size(shape).numel() for shape in shapes(plan.design).values())
-    return Snapshot(
-        step, 0.5, 2.5 / (step + 1), 0.1 * step, 0.05 * step, 0.02 * step, tensor(size) / (step + 1), plan.design
-    )
+    return Snapshot(step, 0.5, 2.5 / (step + 1), 0.1 * step, 0.02 * step, tensor(size) / (step + 1), plan.design)
 
 
 DRAWINGS = {

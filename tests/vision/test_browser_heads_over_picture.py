@@ -17,7 +17,7 @@ from attention.base.tokens import Patch
 from attention.pictures.scales import FITTED
 from attention.vision.examples import example_picture
 from attention.vision.heads_over_picture import heads_over_picture_json
-from attention.vision.over_picture import TokenGrid
+from attention.vision.over_picture import MapLine, TokenGrid
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]  # a server with models that read pictures
 OVER = "heads_drawn=over+the+picture"
@@ -38,7 +38,7 @@ def picture_server(folder: str) -> Iterator[str]:
 def test_click_on_a_patch_of_a_head_opens_its_cell(open_page: Open, picture_server: str, folder: str) -> None:
     trace = Model(folder, image=example_picture("two-cats")).trace()
     page = open_page(f"{picture_server}/heads?source=model&model={folder}&image=example:two-cats&{OVER}&q=3")
-    drawn = heads_over_picture_json(trace, "weights", query=3, colors=FITTED)
+    drawn = heads_over_picture_json(MapLine.of(trace, "weights", query=3), colors=FITTED)
     np.testing.assert_array_equal(painted_numbers(page, 0), drawn["data"][0]["z"])
     images = page.locator(".figures .js-plotly-plot").first.locator(".imagelayer image")
     expect(images).to_have_count(8)
@@ -124,9 +124,9 @@ def test_list_of_tokens_and_direction_change_every_head(open_page: Open, picture
     page = open_page(f"{picture_server}/heads?source=model&model={folder}&image=example:two-cats&{OVER}")
     page.get_by_role("combobox", name="Query").click()
     act_and_settle(page, page.get_by_role("option", name="5 patch row 1, column 1").click)
-    row = heads_over_picture_json(trace, "weights", query=5, colors=FITTED)
+    row = heads_over_picture_json(MapLine.of(trace, "weights", query=5), colors=FITTED)
     np.testing.assert_array_equal(painted_numbers(page, 0), row["data"][0]["z"])
     assert query(page)["q"] == "5"
     act_and_settle(page, lambda: page.locator(".controls select[name=over]").select_option("column"))
-    column = heads_over_picture_json(trace, "weights", key=0, colors=FITTED)
+    column = heads_over_picture_json(MapLine.of(trace, "weights", key=0), colors=FITTED)
     np.testing.assert_array_equal(painted_numbers(page, 0), column["data"][0]["z"])

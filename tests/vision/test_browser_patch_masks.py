@@ -22,7 +22,7 @@ def choose(page: Page, label: str, option: str) -> None:
     act_and_settle(page, page.get_by_role("option", name=option, exact=True).click)
 
 
-def test_interventions_by_patch_change_the_model(open_page: Open, picture_server: str, folder: str) -> None:  # noqa: F811
+def test_interventions_by_patch_change_the_model(open_page: Open, picture_server: str, folder: str) -> None:  # noqa: F811  # a fixture
     page = open_page(
         f"{picture_server}/?source=model&model={folder}&image=example:two-cats&layer=1&head=2&view=factors"
     )

@@ -20,7 +20,7 @@ from attention.formula.formula import Formula
 from attention.pictures.marks import CHOSEN_COLOR
 from attention.pictures.message import pack
 from attention.pictures.message_contract import NO_TOKEN
-from attention.pictures.mosaic import cell_at
+from attention.pictures.mosaic import HeadOrder, cell_at
 from attention.pictures.scales import FITTED
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
@@ -31,7 +31,7 @@ from attention.vision.heads_over_picture import (
     heads_over_picture_json,
     reads_query,
 )
-from attention.vision.over_picture import TokenGrid, default_query
+from attention.vision.over_picture import MapLine, TokenGrid, default_query
 
 TEXT = "the owl asked the moon"
 
@@ -46,7 +46,7 @@ def test_every_cell_is_the_number_of_its_head_and_patch(
     picture_models: TinyPictureModels, family: str, all_layers: bool
 ) -> None:
     trace = trace_of(picture_models, family)
-    figure = heads_over_picture_json(trace, "weights", 1, query=3, all_layers=all_layers)
+    figure = heads_over_picture_json(MapLine.of(trace, "weights", 1, query=3), all_layers=all_layers)
     z = figure["data"][0]["z"]
     found = set()
     for y, x in np.ndindex(z.shape):
@@ -63,7 +63,7 @@ def test_every_cell_is_the_number_of_its_head_and_patch(
 
 def test_patches_of_every_head_lie_at_their_rows_and_columns(picture_models: TinyPictureModels) -> None:
     trace = trace_of(picture_models, "ViT")
-    figure = heads_over_picture_json(trace, "weights", query=0)
+    figure = heads_over_picture_json(MapLine.of(trace, "weights", query=0))
     grid = TokenGrid.of(trace.tokens)
     assert grid is not None
     for panel in figure["layout"]["meta"]["panels"]:
@@ -76,7 +76,7 @@ def test_patches_of_every_head_lie_at_their_rows_and_columns(picture_models: Tin
 
 def test_pictures_lie_under_the_patches_of_their_heads(picture_models: TinyPictureModels) -> None:
     trace = trace_of(picture_models, "ViT")
-    figure = heads_over_picture_json(trace, "weights", query=0)
+    figure = heads_over_picture_json(MapLine.of(trace, "weights", query=0))
     panels, images = figure["layout"]["meta"]["panels"], figure["layout"]["images"]
     grid = TokenGrid.of(trace.tokens)
     assert grid is not None
@@ -90,7 +90,7 @@ def test_pictures_lie_under_the_patches_of_their_heads(picture_models: TinyPictu
 
 
 def test_message_has_a_picture_once_and_its_places(picture_models: TinyPictureModels) -> None:
-    figure = heads_over_picture_json(trace_of(picture_models, "ViT"), "weights", query=0)
+    figure = heads_over_picture_json(MapLine.of(trace_of(picture_models, "ViT"), "weights", query=0))
     message = unpack_message(pack([figure]))
     assert message["sources"] == [figure["layout"]["images"][0]["source"]]
     (sent,) = message["figures"]
@@ -103,7 +103,7 @@ def test_message_has_a_picture_once_and_its_places(picture_models: TinyPictureMo
 
 def test_blocks_find_the_patch_of_the_largest_number(picture_models: TinyPictureModels) -> None:
     trace = trace_of(picture_models, "ViT")
-    figure = heads_over_picture_json(trace, "weights", query=2, cells=100)
+    figure = heads_over_picture_json(MapLine.of(trace, "weights", query=2), cells=100)
     z = figure["data"][0]["z"]
     assert figure["layout"]["meta"]["panels"][0]["block"] > 1
     assert "each cell the largest of" in figure["layout"]["title"]["subtitle"]["text"]
@@ -118,7 +118,7 @@ def test_column_of_a_key_and_of_a_feature_is_drawn(picture_models: TinyPictureMo
     assert reads_query(trace, "weights", 0) is True
     assert reads_query(trace, "value", 0) is False
     for step, key in (("weights", 4), ("value", 5)):
-        figure = heads_over_picture_json(trace, step, key=key)
+        figure = heads_over_picture_json(MapLine.of(trace, step, key=key))
         z = figure["data"][0]["z"]
         cells = [(cell, z[y, x]) for y, x in np.ndindex(z.shape) if (cell := cell_at(figure, x, y))]
         assert len({cell for cell, _ in cells}) == 8 * len(trace.tokens)
@@ -140,13 +140,13 @@ def patch_layer(materialize_all_heads: bool) -> Layer:
 def test_columns_of_streamed_heads_are_estimated_then_cached() -> None:
     layers = [patch_layer(materialize_all_heads) for materialize_all_heads in (True, False)]
     whole, streamed = (Trace(layer.tokens, (layer,)) for layer in layers)
-    assert estimate_seconds(whole, "weights", 0, key=1) == 0
-    assert estimate_seconds(streamed, "weights", 0, key=None) == 0
-    assert estimate_seconds(streamed, "weights", 0, key=1) > 0
-    expected, found = (heads_over_picture_json(trace, "weights", key=1) for trace in (whole, streamed))
+    assert estimate_seconds(MapLine.of(whole, "weights", key=1)) == 0
+    assert estimate_seconds(MapLine.of(streamed, "weights")) == 0
+    assert estimate_seconds(MapLine.of(streamed, "weights", key=1)) > 0
+    expected, found = (heads_over_picture_json(MapLine.of(trace, "weights", key=1)) for trace in (whole, streamed))
     np.testing.assert_allclose(found["data"][0]["z"], expected["data"][0]["z"], rtol=1e-6)
-    assert estimate_seconds(streamed, "weights", 0, key=1) == 0
-    assert estimate_seconds(streamed, "weights", 0, key=2) > 0
+    assert estimate_seconds(MapLine.of(streamed, "weights", key=1)) == 0
+    assert estimate_seconds(MapLine.of(streamed, "weights", key=2)) > 0
 
 
 def test_too_many_pictures_under_heads_are_left_out(
@@ -154,10 +154,10 @@ def test_too_many_pictures_under_heads_are_left_out(
 ) -> None:
     trace = trace_of(picture_models, "ViT")
     monkeypatch.setattr("attention.vision.heads_over_picture._MAX_IMAGES", 7)
-    figure = heads_over_picture_json(trace, "weights")
+    figure = heads_over_picture_json(MapLine.of(trace, "weights"))
     assert "images" not in figure["layout"]
     assert "without the pictures" in figure["layout"]["title"]["subtitle"]["text"]
-    one_layer = heads_over_picture_json(trace, "weights", all_layers=False)
+    one_layer = heads_over_picture_json(MapLine.of(trace, "weights"), all_layers=False)
     assert len(one_layer["layout"]["images"]) == 4
     assert "without the pictures" not in one_layer["layout"]["title"]["subtitle"]["text"]
 
@@ -165,7 +165,7 @@ def test_too_many_pictures_under_heads_are_left_out(
 def test_only_layers_with_the_same_tokens_are_drawn(picture_models: TinyPictureModels) -> None:
     trace = trace_of(picture_models, "LLaVA", TEXT)
     text_layers = [i for i, layer in enumerate(trace.layers) if layer.name.startswith("text")]
-    figure = heads_over_picture_json(trace, "weights", text_layers[0])
+    figure = heads_over_picture_json(MapLine.of(trace, "weights", text_layers[0]))
     meta = figure["layout"]["meta"]
     assert sorted({panel["layer"] for panel in meta["panels"]}) == text_layers
     assert "2 more layers have other tokens" in figure["layout"]["title"]["subtitle"]["text"]
@@ -184,7 +184,7 @@ def test_heads_follow_an_order_and_the_chosen_is_outlined(picture_models: TinyPi
     trace = trace_of(picture_models, "ViT")
     order = [(1, 2), (0, 0), *((i, h) for i in range(2) for h in range(4) if (i, h) not in ((1, 2), (0, 0)))]
     figure = heads_over_picture_json(
-        trace, "weights", query=0, order=order, by="self", chosen=Cell(1, "weights", 2, 0, 0)
+        MapLine.of(trace, "weights", 1, 2, query=0), order=HeadOrder(dict.fromkeys(order, 0.5), "self")
     )
     panels = figure["layout"]["meta"]["panels"]
     in_lines = sorted(panels, key=lambda panel: (panel["y"], panel["x"]))
@@ -196,26 +196,26 @@ def test_heads_follow_an_order_and_the_chosen_is_outlined(picture_models: TinyPi
 
 def test_colours_reach_to_the_largest_drawn_number(picture_models: TinyPictureModels) -> None:
     trace = trace_of(picture_models, "ViT")
-    figure = heads_over_picture_json(trace, "weights", query=1, colors="stretched")
+    figure = heads_over_picture_json(MapLine.of(trace, "weights", query=1), colors="stretched")
     largest = max(float(layer.matrix("weights", h)[1].max()) for layer in trace.layers for h in range(4))
     assert figure["data"][0]["zmax"] == pytest.approx(largest)
-    fitted = heads_over_picture_json(trace, "weights", query=1, colors=FITTED)
+    fitted = heads_over_picture_json(MapLine.of(trace, "weights", query=1), colors=FITTED)
     at_patches = [at for at, token in enumerate(trace.tokens) if isinstance(token, Patch)]
     rows = [layer.matrix("weights", head)[1, at_patches] for layer in trace.layers for head in range(4)]
     assert fitted["data"][0]["zmax"] == pytest.approx(max(float(row.max()) for row in rows))
     for colors in ("fixed", "log", FITTED):
-        go.Figure(heads_over_picture(trace, "weights", query=1, colors=colors).to_plotly_json())
+        go.Figure(heads_over_picture(MapLine.of(trace, "weights", query=1), colors=colors).to_plotly_json())
 
 
 def test_heads_without_a_picture_are_refused(picture_models: TinyPictureModels) -> None:
     words = TypedText("a b").trace()
     assert reads_query(words, "weights", 0) is None
     with pytest.raises(MissingError, match="no patches"):
-        heads_over_picture_json(words, "weights")
+        heads_over_picture_json(MapLine.of(words, "weights"))
     with pytest.raises(MissingError, match="got both"):
-        heads_over_picture_json(trace_of(picture_models, "ViT"), "weights", query=0, key=0)
+        heads_over_picture_json(MapLine.of(trace_of(picture_models, "ViT"), "weights", query=0, key=0))
     with pytest.raises(MissingError):
-        heads_over_picture_json(trace_of(picture_models, "ViT"), "weights", query=99)
+        heads_over_picture_json(MapLine.of(trace_of(picture_models, "ViT"), "weights", query=99))
     assert NO_TOKEN == -1  # the page's script knows it, too
 
 
@@ -223,11 +223,11 @@ def test_keys_that_the_mask_hides_are_gray(picture_models: TinyPictureModels) ->
     trace = trace_of(picture_models, "LLaVA", TEXT)
     tokens = trace.layers[2].tokens
     query = next(at for at, token in enumerate(tokens) if isinstance(token, Patch)) + 4
-    heat, hidden, *_ = heads_over_picture_json(trace, "weights", 2, query=query)["data"]
-    figure = heads_over_picture_json(trace, "weights", 2, query=query)
+    heat, hidden, *_ = heads_over_picture_json(MapLine.of(trace, "weights", 2, query=query))["data"]
+    figure = heads_over_picture_json(MapLine.of(trace, "weights", 2, query=query))
     for y, x in np.ndindex(heat["z"].shape):
         cell = cell_at(figure, x, y)
         assert bool(np.isfinite(hidden["z"][y, x])) == (cell is not None and cell.column > query)
-    (*_, bar) = heads_over_picture_json(trace_of(picture_models, "ViT"), "weights", query=0)["data"]
+    (*_, bar) = heads_over_picture_json(MapLine.of(trace_of(picture_models, "ViT"), "weights", query=0))["data"]
     assert bar["type"] == "heatmap"  # no mask, no second heatmap
-    assert len(heads_over_picture_json(trace_of(picture_models, "ViT"), "weights", query=0)["data"]) == 1
+    assert len(heads_over_picture_json(MapLine.of(trace_of(picture_models, "ViT"), "weights", query=0))["data"]) == 1

@@ -26,6 +26,7 @@ from attention.trace.trace import SeenPicture, Trace
 from attention.vision.over_picture import (
     _MAX_LINES,
     _MAX_SIDE,
+    MapLine,
     TokenGrid,
     image_source,
     over_picture,
@@ -60,18 +61,20 @@ def check_places(figure: Spec, numbers: np.ndarray, tokens: tuple[str, ...]) -> 
 def test_row_of_query_has_each_number_at_its_patch(picture_models: TinyPictureModels, family: str) -> None:
     trace = trace_of(picture_models, family)
     for query in (0, 3):
-        figure = over_picture_json(trace, "weights", layer=1, head=2, query=query)
+        figure = over_picture_json(MapLine.of(trace, "weights", layer=1, head=2, query=query))
         check_places(figure, trace.layers[1].matrix("weights", 2)[query].numpy(), trace.layers[1].tokens)
 
 
 def test_column_of_key_and_of_feature_are_drawn(picture_models: TinyPictureModels) -> None:
     trace = trace_of(picture_models, "ViT")
     layer = trace.layers[0]
-    check_places(over_picture_json(trace, "scores", key=4), layer.matrix("scores", 0)[:, 4].numpy(), layer.tokens)
-    feature = over_picture_json(trace, "value", head=1, key=5)
+    check_places(
+        over_picture_json(MapLine.of(trace, "scores", key=4)), layer.matrix("scores", 0)[:, 4].numpy(), layer.tokens
+    )
+    feature = over_picture_json(MapLine.of(trace, "value", head=1, key=5))
     check_places(feature, layer.matrix("value", 1)[:, 5].numpy(), layer.tokens)
     assert not outlines(feature)  # a feature is no patch
-    whole = over_picture_json(trace, "output", key=1)
+    whole = over_picture_json(MapLine.of(trace, "output", key=1))
     check_places(whole, layer.matrix("output", 0)[:, 1].numpy(), layer.tokens)
     assert " H0" not in whole["layout"]["title"]["subtitle"]["text"]  # of no single head
     assert "column of d_v 5" in feature["layout"]["title"]["subtitle"]["text"]
@@ -80,7 +83,7 @@ def test_column_of_key_and_of_feature_are_drawn(picture_models: TinyPictureModel
 def test_tooltip_says_which_token_is_the_key(picture_models: TinyPictureModels) -> None:
     trace = trace_of(picture_models, "ViT")
     for reads, lines in ({"query": 2}, ["query 2", "key %{text}"]), ({"key": 2}, ["key 2", "query %{text}"]):
-        template = over_picture_json(trace, "weights", **reads)["data"][0]["hovertemplate"]
+        template = over_picture_json(MapLine.of(trace, "weights", **reads))["data"][0]["hovertemplate"]
         assert all(f"<br>{line}" in template for line in lines)
 
 
@@ -96,7 +99,7 @@ def test_words_of_llava_look_at_the_picture(picture_models: TinyPictureModels) -
     layer = trace.layers[number]
     query = len(layer.tokens) - 1
     row = layer.matrix("weights", 0)[query].numpy()
-    figure = over_picture_json(trace, "weights", number, query=query)
+    figure = over_picture_json(MapLine.of(trace, "weights", number, query=query))
     check_places(figure, row, layer.tokens)
     on_picture = sum(row[at] for at, token in enumerate(layer.tokens) if isinstance(token, Patch))
     assert (
@@ -109,14 +112,14 @@ def test_share_of_other_tokens_needs_other_tokens(picture_models: TinyPictureMod
     hidden = Model(picture_models("ViT"), image=Image.fromarray(noise()), special="hide").trace()
     row = hidden.layers[0].weights[0, 0]
     assert row.sum() < 0.99  # the rest is on [CLS], which is hidden
-    facts = over_picture_json(hidden, "weights", query=0)["layout"]["title"]["subtitle"]["text"]
+    facts = over_picture_json(MapLine.of(hidden, "weights", query=0))["layout"]["title"]["subtitle"]["text"]
     assert f"{row.sum():.2f} on the picture" in facts
     assert "other tokens" not in facts
 
 
 def test_picture_below_the_patches_is_what_the_model_saw(picture_models: TinyPictureModels) -> None:
     trace = Model(picture_models("ViT"), image=bright_patch(1, 2)).trace()
-    figure = over_picture_json(trace, "weights", query=0)
+    figure = over_picture_json(MapLine.of(trace, "weights", query=0))
     (image,) = figure["layout"]["images"]
     enlarged = np.asarray(Image.open(BytesIO(b64decode(image["source"].split(",")[1]))))
     factor = len(enlarged) // len(trace.pictures[0].rgb)
@@ -145,7 +148,7 @@ def test_query_that_is_a_patch_is_outlined(picture_models: TinyPictureModels) ->
     trace = trace_of(picture_models, "ViT")
     grid = TokenGrid.of(trace.tokens)
     assert grid is not None
-    own, chosen = outlines(over_picture_json(trace, "weights", query=4, chosen=2))
+    own, chosen = outlines(over_picture_json(MapLine.of(trace, "weights", query=4), chosen=2))
     for shape, position, dash in ((own, 4, "dot"), (chosen, 2, None)):
         x, y, *_ = grid.box(position) or ()
         assert (shape["x0"], shape["y0"], shape["line"].get("dash")) == (x - 0.5, y - 0.5, dash)
@@ -155,7 +158,7 @@ def test_query_that_is_a_patch_is_outlined(picture_models: TinyPictureModels) ->
 def test_edges_of_patches_do_not_cross_other_tokens(picture_models: TinyPictureModels, family: str) -> None:
     trace = trace_of(picture_models, family, TEXT if family == "LLaVA" else "")
     number = len(trace.layers) - 1
-    layout = over_picture_json(trace, "weights", number, query=0)["layout"]
+    layout = over_picture_json(MapLine.of(trace, "weights", number, query=0))["layout"]
     grid = TokenGrid.of(trace.layers[number].tokens)
     assert grid is not None
     (placed,) = grid.pictures
@@ -173,10 +176,10 @@ def test_edges_of_patches_do_not_cross_other_tokens(picture_models: TinyPictureM
 def test_fitted_colours_reach_up_to_the_largest_patch(picture_models: TinyPictureModels) -> None:
     trace = trace_of(picture_models, "ViT")
     row = trace.layers[0].matrix("weights", 0)[2].numpy()
-    heat = over_picture_json(trace, "weights", query=2, colors=FITTED)["data"][0]
+    heat = over_picture_json(MapLine.of(trace, "weights", query=2), colors=FITTED)["data"][0]
     assert (heat["zmin"], heat["zmax"]) == (0, row[1:].max())  # without [CLS]
     scores = trace.layers[0].matrix("scores", 0)[2].numpy()
-    heat = over_picture_json(trace, "scores", query=2, colors=FITTED, opacity=0.3)["data"][0]
+    heat = over_picture_json(MapLine.of(trace, "scores", query=2), colors=FITTED, opacity=0.3)["data"][0]
     assert -heat["zmin"] == heat["zmax"] == np.abs(scores[1:]).max()
     assert heat["opacity"] == 0.3
 
@@ -194,7 +197,7 @@ def test_keys_that_the_mask_hides_are_marked(picture_models: TinyPictureModels) 
     number = len(trace.layers) - 1
     grid = TokenGrid.of(trace.layers[number].tokens)
     assert grid is not None
-    heat, hidden = over_picture_json(trace, "weights", number, query=3)["data"]
+    heat, hidden = over_picture_json(MapLine.of(trace, "weights", number, query=3))["data"]
     np.testing.assert_array_equal(hidden["z"] == 1, grid.positions > 3)
     seen = (grid.positions >= 0) & (grid.positions <= 3)
     np.testing.assert_array_equal(np.isfinite(heat["z"]), seen)
@@ -223,7 +226,7 @@ def test_words_without_a_place_are_counted() -> None:
 
 def test_figure_is_one_that_plotly_accepts(picture_models: TinyPictureModels) -> None:
     for colors in ("fixed", "stretched", "log"):
-        drawn = over_picture(trace_of(picture_models, "DINOv2"), "weights", query=0, colors=colors)
+        drawn = over_picture(MapLine.of(trace_of(picture_models, "DINOv2"), "weights", query=0), colors=colors)
         go.Figure(drawn.to_plotly_json())
 
 
@@ -236,17 +239,16 @@ def test_large_pictures_are_reduced_in_the_figure(picture_models: TinyPictureMod
 def test_wrong_requests_are_refused_in_a_sentence(picture_models: TinyPictureModels) -> None:
     trace = trace_of(picture_models, "CLIP", TEXT)
     with pytest.raises(MissingError, match="got both"):
-        over_picture_json(trace, "weights", query=0, key=0)
-    with pytest.raises(MissingError, match="got neither"):
-        over_picture_json(trace, "weights")
+        over_picture_json(MapLine.of(trace, "weights", query=0, key=0))
+    assert MapLine.of(trace, "weights").at == 0  # [CLS]
     with pytest.raises(MissingError, match="no patches"):
-        over_picture_json(trace, "weights", layer=len(trace.layers) - 1, query=0)
+        over_picture_json(MapLine.of(trace, "weights", layer=len(trace.layers) - 1, query=0))
     with pytest.raises(MissingError, match="no patches"):
-        over_picture_json(TypedText("a b").trace(), "weights", query=0)
+        over_picture_json(MapLine.of(TypedText("a b").trace(), "weights", query=0))
     with pytest.raises(MissingError):
-        over_picture_json(trace, "weights", query=1000)
+        over_picture_json(MapLine.of(trace, "weights", query=1000))
     with pytest.raises(ConfigError):
-        over_picture_json(trace, "weights", query=0, colors="rainbow")
+        over_picture_json(MapLine.of(trace, "weights", query=0), colors="rainbow")
 
 
 def test_message_with_a_large_picture_is_small(picture_models: TinyPictureModels) -> None:
@@ -285,7 +287,7 @@ def test_patch_of_several_pictures_is_named_with_its_picture(picture_models: Tin
     )
     several = replace(layer, tokens=tokens, key_tokens=tokens)
     trace = replace(trace, layers=(trace.layers[0], several), pictures=trace.pictures * 2)
-    figure = over_picture_json(trace, "weights", layer=1, query=2)
+    figure = over_picture_json(MapLine.of(trace, "weights", layer=1, query=2))
     texts = [text for line in figure["data"][0]["text"] for text in line if text]
     assert "2 patch row 0, column 1 of picture 0" in texts
     assert "5 patch row 1, column 1 of picture 1" in texts

@@ -24,7 +24,7 @@ from attention.base.tokens import Patch
 from attention.files import array_writer
 from attention.pictures.steps_view import maps_over_picture
 from attention.vision import saved_pictures
-from attention.vision.over_picture import over_picture_json
+from attention.vision.over_picture import MapLine, over_picture_json
 from benchmarks.hostile_files import pictured as pictured_files
 
 TEXT = "the owl asked the moon"
@@ -65,7 +65,9 @@ def test_saved_trace_of_a_picture_opens_the_same(
     same_pictures(opened, trace)
     assert opened.notes == trace.notes
     query = len(trace.layers[0].tokens) - 1
-    drawn, expected = (over_picture_json(source, "weights", 1, 2, query=query) for source in (opened, trace))
+    drawn, expected = (
+        over_picture_json(MapLine.of(source, "weights", 1, 2, query=query)) for source in (opened, trace)
+    )
     np.testing.assert_array_equal(drawn["data"][0]["z"], expected["data"][0]["z"])
     assert drawn["layout"]["images"] == expected["layout"]["images"]
 
@@ -207,7 +209,7 @@ def test_any_places_and_pixels_end_in_picture_or_sentence(content: bytes) -> Non
     for tokens in (trace.tokens, trace.key_tokens):
         assert all(token.picture < len(trace.pictures) for token in tokens if isinstance(token, Patch))
     if any(isinstance(token, Patch) for token in trace.key_tokens):
-        over_picture_json(trace, "weights", query=0)
+        over_picture_json(MapLine.of(trace, "weights", query=0))
 
 
 @pytest.mark.parametrize("name", ["trace.npz", "trace.safetensors"])

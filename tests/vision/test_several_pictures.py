@@ -20,7 +20,7 @@ from attention.pictures.message_contract import NO_TOKEN
 from attention.sources.model_input import _MAX_PICTURES
 from attention.trace.trace import Trace
 from attention.vision.examples import EXAMPLES, example_picture
-from attention.vision.over_picture import TokenGrid, over_picture_json
+from attention.vision.over_picture import MapLine, TokenGrid, over_picture_json
 from attention.vision.picture_inputs import PictureInputs
 
 TEXT = "the owl asked the moon"
@@ -240,7 +240,7 @@ def test_tiles_leave_out_what_lies_beside_the_picture(picture_models: TinyPictur
             corner = grid.pictures[token.picture]
             assert grid.positions[corner.y + token.row, corner.x + token.column] == position
     assert (grid.positions[tiles.y, tiles.x : tiles.x + 6] == NO_TOKEN).all()
-    figure = over_picture_json(trace, "weights", layer=len(trace.layers) - 1, query=len(text) - 1)
+    figure = over_picture_json(MapLine.of(trace, "weights", layer=len(trace.layers) - 1, query=len(text) - 1))
     share = sum(float(trace.layers[-1].weights[0, -1, i]) for i, token in enumerate(text) if isinstance(token, Patch))
     assert f"{share:.2f} on the picture" in figure["layout"]["meta"]["alt"]
     assert len(figure["layout"]["images"]) == 2

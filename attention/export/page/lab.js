@@ -120,16 +120,15 @@ export class Lab {
   line(cell, numbers) {
     const { step, row, column } = cell;
     const { rows, columns, sides } = this.state.steps[step];
-    const explanation = this.explained(cell, numbers);
+    const { shown, sign, short, from } = this.explained(cell, numbers);
+    const hidden = short.endsWith(": hidden by the mask"); // as `steps_view.cell_line` says it, without the rule
     const side = (name, { axis, tokens }, value, count) => ({ name, axis, token: tokens[value], value, high: count - 1 });
     return {
       step,
       steps: Object.keys(this.state.steps),
       sides: [side("q", sides[0], row, rows), side("k", sides[1], column, columns)],
-      shown: explanation.shown,
-      sign: explanation.sign,
-      short: explanation.short,
-      from: explanation.from.map((source) => this.sourceLink(source, step)),
+      ...(hidden ? { shown: `${shown}, hidden`, sign: "by", short: "the mask" } : { shown, sign, short }),
+      from: from.map((source) => this.sourceLink(source, step)),
     };
   }
 

@@ -190,13 +190,13 @@ function knobsOfCell(figures, { step, x, y }) {
   return { step, [row === "key" ? "k" : "q"]: y, [column === "key" ? "k" : "column"]: x };
 }
 
-/** Draws one message; `setTriggerValue` sends requests of the figure. */
 // The layout that has the picture of the first screen: of two states that of the shown one, of their difference A's.
 function pictureOf({ figures, screen }) {
   const state = screen?.compared ? `${screen.compared.shown === "B" ? "B" : "A"}: ` : "";
   return figures.find(({ layout: { meta } }) => meta.grid && meta.alt.startsWith(state))?.layout;
 }
 
+/** Draws one message; `setTriggerValue` sends requests of the figure. */
 export default function render(message, host) {
   const { data, parentElement, setTriggerValue } = message;
   const part = (name) => parentElement.querySelector(`.${name}`);

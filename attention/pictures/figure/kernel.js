@@ -85,6 +85,7 @@ export const NORMALIZERS = {
 
   // The softmax with 1 added to the sum: the weights sum to less than 1.
   softmax1(row) {
+    // The 1 is e^0, and takes part in the maximum.
     const highest = Math.max(0, largest(row));
     normalizeExponentials(row, highest, Math.exp(-highest));
   },
@@ -96,6 +97,7 @@ export const NORMALIZERS = {
 
   // Each score minus the threshold for which the positive differences sum to 1.
   sparsemax(row) {
+    // A typed array sorts by number.
     const ordered = Float64Array.from(row).sort().reverse();
     let sum = 0;
     let threshold = 0;

@@ -35,6 +35,7 @@ export function poolBlocks(matrix, columns, across, [top, bottom], [left, right]
     }
     for (let cell = 0, j = row * outColumns; cell < outColumns; cell += 1, j += 1) {
       const number = pooledRows[j];
+      // "not at most" also holds for the NaN that the cell begins with.
       if (!(Math.abs(number) <= Math.abs(outRow[cell])) && !Number.isNaN(number)) outRow[cell] = number;
     }
   }

@@ -88,8 +88,8 @@ def apply_actions(widgets_too: bool = True) -> bool:
         ours.applying_action = True
         try:
             state_replaced |= _apply(ours, action)
-        except Exception:
-            ours.last_action = action["number"]  # otherwise it would raise again in every run
+        except Exception:  # whatever a handler of a page raises would be raised again in every run
+            ours.last_action = action["number"]
             raise
         finally:
             ours.applying_action = False

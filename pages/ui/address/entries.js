@@ -15,7 +15,7 @@ const sorted = (query) => String(new URLSearchParams([...new URLSearchParams(que
 export const valueText = (value, text) => (Number.isInteger(value) && text.includes(".") ? value.toFixed(1) : String(value));
 
 /** Whether two queries are the same apart from their order. */
-export const sameQuery = (a, b) => sorted(a) === sorted(b);
+const sameQuery = (a, b) => sorted(a) === sorted(b);
 
 /** A state as a query, with Streamlit's keys of the previous `query`. */
 function queryOf(state, query) {

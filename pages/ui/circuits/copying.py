@@ -10,7 +10,7 @@ from attention.base.knobs import Choice, Knob, Text
 from attention.circuits import copying, figures, token_relevance
 from attention.explanation.derived import DerivedMap
 from attention.formula.names import WEIGHTS, Cell
-from attention.pictures.charts import head_map_json
+from attention.pictures.charts import HeadQuantity, head_map_json
 from attention.pictures.view import TARGET
 from pages.ui.page import show
 from pages.ui.page.interventions import shown_prediction
@@ -82,9 +82,9 @@ def _scores(page: Page, _: Knobs, layer: int, head: int) -> None:
     else:
         st.markdown(plain(scores.describe(layer, head, spectrum.centered_copying_score)))
         st.caption(copying.SCORE_CAVEAT)
-        charts.insert(0, head_map_json(
-            scores.values, "Copying scores", "copying score", "Σλ/Σ|λ| of W_E W_V W_O W_U of each head", (layer, head), name="copying-scores"
-        ))  # fmt: skip
+        words = "Σλ/Σ|λ| of W_E W_V W_O W_U of each head"
+        quantity = HeadQuantity("Copying scores", "copying score", words, "copying-scores")
+        charts.insert(0, head_map_json(scores.values, quantity, (layer, head)))
 
     def click(_: str, x: int, y: int) -> None:
         if scores is not None and (y, x) in scores.heads:

@@ -14,7 +14,7 @@ from attention.circuits.prompts import ABLATION, DIRECT, ESTIMATE, PATCH, Prompt
 from attention.circuits.sweep import SATURATION_CAVEAT, STEP_WORDS, Progress
 from attention.formula.edit_kinds import PATCH_CODES
 from attention.formula.names import HEAD_OUTPUT
-from attention.pictures.charts import head_map_json
+from attention.pictures.charts import HeadQuantity, head_map_json
 from pages.ui.exports.links import small_download
 from pages.ui.page import long_run, show
 from pages.ui.page.start import Page
@@ -127,11 +127,9 @@ def _draw(page: Page, sweep: PromptSweep, knobs: Knobs) -> None:
         if head in sweep.heads:
             st.markdown(plain(f"L{head[0]} H{head[1]}: {name}, mean {format_number(float(mean[head]))}, standard deviation {format_number(float(spread[head]))}, over {int(count[head])} prompts."))  # fmt: skip
     description = f"mean over {len(sweep.prompts)} prompts: {name}"
-    of_spread = "Standard deviation over the prompts", "spread", f"standard deviation: {name}"
-    maps = [
-        head_map_json(mean, f"Mean {name}", "mean", description, chosen, spread, "prompts"),
-        head_map_json(spread, *of_spread, chosen, name="prompts", is_signed=False),
-    ]
+    of_mean = HeadQuantity(f"Mean {name}", "mean", description, "prompts")
+    of_spread = HeadQuantity("Standard deviation over the prompts", "spread", f"standard deviation: {name}", "prompts")
+    maps = [head_map_json(mean, of_mean, chosen, spread), head_map_json(spread, of_spread, chosen, is_signed=False)]
     show.figures(maps, "prompts_map", click)
     st.caption(plain(f"{number_words(name, sweep)} Measured: {sweep.quantity}."))
     correlation = f" Rank correlation of the mean estimate with the mean exact change (Spearman): {format_number(sweep.rank_correlation)}." if PATCH in sweep.numbers else ""  # fmt: skip

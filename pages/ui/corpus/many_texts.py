@@ -138,7 +138,7 @@ def _many_texts(page: Page, knobs: Knobs, opened: Opened) -> None:
 
 def _all_heads(page: Page, shown: _Shown) -> None:
     numbers = distribution_mosaic.HeadDistributions(shown.result, shown.metric, labels.of(shown.result))
-    rows = distribution_mosaic.layer_rows(numbers.heads)
+    rows = numbers.layers
     chosen = (page.cell.layer, page.cell.head)
 
     def click(_: str, x: int, y: int) -> None:
@@ -204,14 +204,14 @@ def _metrics(shown: _Shown, head: tuple[int, int], name: str) -> None:
     lines = figures.metric_lines(result, head, other)
     lines_chart = figures.metric_lines_json(lines, name, metric, names)
     height = int(lines_chart["layout"]["height"])
-    histogram = numbers.histogram[place]
-    show.figures([lines_chart, figures.head_histogram_json(histogram, numbers.limits, metric, name, marks, second, names, height)], "heads_one", around=_around())  # fmt: skip
+    histogram = figures.Histogram(numbers.histogram[place], numbers.limits, second)
+    show.figures([lines_chart, figures.head_histogram_json(histogram, metric, name, marks, names, height)], "heads_one", around=_around())  # fmt: skip
     words = distribution_mosaic.describe_distribution(numbers, place).replace("\n", "; ").replace(";", ":", 1)
     st.markdown(plain(f"{words}."))
     st.markdown(plain(f"Is {metric} of {name} more than chance? {labels.Chance.of(result, metric, place).sentence}"))
     with st.container(horizontal=True):
         show.chart_table(figures.lines_frame(lines, names), "head-metrics", "The metrics as a table")
-        show.chart_table(figures.histogram_frame(histogram, numbers.limits, second), "head-histogram", "The histogram as a table")  # fmt: skip
+        show.chart_table(histogram.frame(), "head-histogram", "The histogram as a table")  # fmt: skip
 
 
 def _examples(result: HeadsResult, head: tuple[int, int], name: str, metric: str) -> None:

@@ -20,6 +20,7 @@ from attention.patching.intervention import MAX_INTERVENTIONS, Intervention
 from attention.pictures.view import has_patches
 from attention.sources import Intervenable, Source
 from attention.sources.layer_knobs import INTERVENTIONS, PREFIX_LEN
+from attention.sources.model import Model
 from attention.trace.layer import Layer
 from attention.trace.trace import Prediction, Trace
 from pages.ui.features import panels
@@ -127,17 +128,28 @@ def _choose(
         if not opened.open:
             return
         this_head = f"Head {cell.head} of layer {cell.layer}"
-        places = {this_head: (cell.layer, cell.head), f"All heads of layer {cell.layer}": (cell.layer, None), "All heads of all layers": (None, None)}  # fmt: skip
+        places: dict[str, dict[str, Any]] = {this_head: {"layer": cell.layer, "head": cell.head}, f"All heads of layer {cell.layer}": {"layer": cell.layer}, "All heads of all layers": {}}  # fmt: skip
         labels = {f"{kind.name} ({kind.term})": kind for kind in kinds}
         kind = labels[st.selectbox("What", tuple(labels), key=f"{key}_what")] if len(kinds) > 1 else kinds[0]
         fields = _FORMS[kind.fields[0]](cell, of)
         if fields is None:
             return
-        layer, head = places[st.radio("Where", tuple(places), key=f"{key}_where")]
-        change = Intervention(layer=layer, head=head, **fields)
+        if isinstance(source, Model) and kind.fields[0] in ("ablate", "patch"):
+            places |= {words: {"layer": cell.layer, "site": site} for words, site in _SITES.items()}
+        place = places[st.radio("Where", tuple(places), key=f"{key}_where")]
+        if "site" in place and "patch" in fields:
+            fields["patch"] = place["site"]
+        of_output = kind.fields[0] == "ablate" or fields.get("patch") in (HEAD_OUTPUT, *_SITES.values())
+        if of_output and st.toggle(f"Only at position {cell.row}, the chosen query", key=f"{key}_here"):
+            place["positions"] = (cell.row,)
+        change = Intervention(**place, **fields)
         st.caption(plain(change.words))
         other_text = (_other_text(source),) if change.patch else ()
         st.button("Apply", key=f"{key}_do", type="primary", on_click=_add, args=(change, *other_text))
+
+
+_SITES = {"The output of the MLP of this layer": "mlp_output", "The residual stream after this layer": "resid_post"}
+"""The places beside heads, with their names in an `Intervention`."""
 
 
 def _ablation_form(_: Cell, __: Layer) -> dict[str, Any]:
@@ -220,7 +232,14 @@ def _add(new: Intervention, other: str = "") -> None:
         knob_state.apply_controls({"other": other})
 
     def target(change: Intervention) -> tuple[object, ...]:
-        return change.layer, change.head, change.kinds, [cell[:3] for cell in change.cells]
+        return (
+            change.layer,
+            change.head,
+            change.site,
+            change.positions,
+            change.kinds,
+            [cell[:3] for cell in change.cells],
+        )
 
     remaining = [old for old in _interventions() if target(old) != target(new)]
     if len(remaining) >= MAX_INTERVENTIONS:

@@ -14,7 +14,7 @@ from attention.explanation import glossary
 from attention.explanation.tables import MAX_SPREADSHEET_ROWS
 from attention.formula.steps import Parameter
 from attention.pictures.marks import Spec
-from attention.pictures.message import Surroundings, pack
+from attention.pictures.message import Reply, Surroundings, pack
 from pages.ui import figure
 from pages.ui.exports.links import Link, download_links, small_download
 from pages.ui.features import panels
@@ -71,7 +71,7 @@ def figures(
         ours.handlers[key], number = (on_click, on_turn), ours.last_action
     revisions = (str(spec["layout"]["uirevision"]) for spec in drawn)
     windows = {name: ours.windows.get(key, {}).get(name) for name in revisions}
-    message = pack(drawn, around, windows, rest, ours.pictures[key], ours.name, key, number)
+    message = pack(drawn, around, windows, rest, Reply(key, number, ours.name, ours.pictures[key]))
     figure.component()(
         key=key,
         data=message,

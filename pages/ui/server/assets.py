@@ -48,7 +48,7 @@ _SIDEBAR_SPACE = """
 _ETAG = FileResponse(INDEX, stat_result=INDEX.stat()).headers["ETag"]
 _HEAD = ("frame", "address")
 """Our scripts that run before Streamlit's own, as modules in this order (modules run in the order of the page)."""
-NO_SIDEBAR = "[data-testid=stSidebar], [data-testid=stExpandSidebarButton] { display: none; } .st-key-page_head.st-key-page_head { padding-left: 0; } .st-key-page_about_start { min-height: 0; }"
+NO_SIDEBAR = "[data-testid=stSidebar], [data-testid=stExpandSidebarButton] { display: none; } .st-key-page_head.st-key-page_head { padding-left: 0; }"
 """The styles of locked and embedded pages, which have no sidebar."""
 _WIDE = ".stMain .block-container { max-width: initial; }"
 

@@ -80,6 +80,7 @@ class _Line:
                     before = self._order().index(visitor) + len(self._running)
                 tell(f"In line: {before} before yours.")
                 with self._change:
+                    # With a limit: a visitor who closes the tab notifies nobody.
                     self._change.wait(jobs.POLL_SECONDS)
         finally:
             with self._change:
@@ -91,6 +92,7 @@ class _Line:
             with self._change:
                 self._running = [other for other in self._running if other is not mine]
                 if not self._waiting:
+                    # Fairness is among those who wait together.
                     self._served.clear()
                 self._change.notify_all()
 
@@ -113,6 +115,7 @@ class _Line:
                 raise BusyError(_SHUTTING_DOWN)
             now = monotonic()
             is_full = sum(now < began + _LONG_SECONDS for _, _, began in self._running) >= self._places
+            # A long job gives its place away, but processes share the memory: twice the places is the end.
             if is_full or len(self._running) >= 2 * self._places:
                 return None
             if visitor is not next(filter(self._may_begin, self._order()), None):
@@ -196,6 +199,7 @@ def stream(
     with scheduler.without_turn(), LINE.turn(visitor, tell) as n_bytes, watching(visitor):
         tell(f"{words} …")
         prepare()
+        # `_alive`: the job reads the weights in memory that these models own.
         models, _alive = LIBRARY.for_jobs()
         call = LIBRARY.settings.for_jobs(), models, function, *args
         try:

@@ -46,6 +46,7 @@ class _Turn(ExitStack):
 
 def _begin(me: object) -> None:
     with _change:
+        # Not for ever: one long run must not stop every page. Two then share the processor for a while.
         _change.wait_for(lambda: not _active, timeout=_LONGEST)
         _active[:] = [me]
 
@@ -100,6 +101,7 @@ def exclusive() -> Iterator[None]:
             yield
         return
     if not me.is_exclusive:
+        # Who waits with the turn would keep it from the run that holds the memory, and both would wait.
         with without_turn():
             me.enter_context(_large)
         me.callback(limits.trim)  # before the next large run begins
@@ -163,6 +165,7 @@ def request_address(peer: str, forwarded: str) -> str:
     peer = "" if peer in ("127.0.0.1", "::1") else peer
     last = forwarded.rpartition(",")[2].strip()
     try:
+        # The proxy appends what it saw itself; entries before the last are the client's claim.
         if last and (not peer or ip_address(peer).is_private):
             return _network(last)
     except ValueError:  # not an address

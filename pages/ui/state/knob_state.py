@@ -94,6 +94,7 @@ def take(read: Reader, notes: Notes | None = None) -> None:
     for key, note in read.notes.items():
         if notes is None:
             continue
+        # A value that a link asked for in vain is explained on the page; one that another knob has just made impossible, in passing.
         if key not in ours.kept or key in ours.state.unread:
             notes.warn(note)
         elif _shown_text(key, read.fields[key].knob) != to_text(read.fields[key].value):
@@ -226,6 +227,7 @@ def apply_controls(values: Mapping[str, Any], to: Literal["", "B", "both"] = "")
     values = {**_column_of_step(values), **values}
     ranges = {key: knobs[key].on_pages(LIMITS) for key in values if key in (knobs if to == "B" else INLINE_KEYS)}
     accepted = {key: values[key] for key, within in ranges.items() if within.accepts(values[key])}
+    # JavaScript sends 1 for 1.0, and an integer would be another text in the address.
     numbers = {
         key: float(accepted[key]) for key in accepted if isinstance(ranges[key], Real) and accepted[key] is not None
     }
@@ -299,6 +301,7 @@ def begin_run(title: str) -> None:
             act(Set({SOURCE.key: opening_source()}))
     elif ours.state.page != title:
         link = st.query_params.to_dict()
+        # Only Explore has two states: elsewhere a link keeps those of A.
         act(Go(title, {key: text for key, text in link.items() if title == START or key not in COMPARE_KEYS}))
         ours.handlers, ours.drawn = {}, {}
         if ours.exports is not None:

@@ -42,17 +42,15 @@ def heads_picture(page: Page, knobs: Knobs) -> HeadsPicture | None:
         return None
     if not knobs.locked:
         _token_list(page, reads_query)
-    key = None if reads_query else cell.column
-    seconds = heads_over_picture.estimate_seconds(page.trace, cell.step, cell.layer, key)
-    return HeadsPicture(partial(_spec, page), seconds)
+    query, key = (cell.row, None) if reads_query else (None, cell.column)
+    line = over_picture.MapLine.of(page.trace, cell.step, cell.layer, cell.head, query, key)
+    return HeadsPicture(partial(_spec, line), heads_over_picture.estimate_seconds(line))
 
 
-def _spec(page: Page, colors: str, **more: Any) -> Spec:
-    """The row of the chosen query, or the column of the chosen key. Fixed colours reach up to the largest patch, as in the Lab."""
-    trace, cell = page.trace, page.cell
-    query, key = (cell.row, None) if _reads_query(page) else (None, cell.column)
+def _spec(line: over_picture.MapLine, colors: str, **more: Any) -> Spec:
+    """The figure. Fixed colours reach up to the largest patch, as in the Lab."""
     scale, opacity = scales.FITTED if colors == "stretched" else colors, knob_state.current_value(HEAT.key)
-    return heads_over_picture_json(trace, cell.step, cell.layer, query, key, cell, scale, opacity=opacity, **more)
+    return heads_over_picture_json(line, scale, opacity, **more)
 
 
 def _reads_query(page: Page) -> bool | None:
