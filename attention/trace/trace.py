@@ -89,8 +89,8 @@ class Trace(ModelTensors, Displayed):
         continuation: the tokens with which the model continues, if the text is shown without them.
         changes: a sentence for each intervention inside the model; empty without interventions.
         caption: a line to show beside the numbers, such as that the model is a 4-bit version.
-        max_weight_error: of a model in memory, the largest difference between its own attention weights, in its dtype, and those
-            computed here in float32 from its Q and K; None for other sources, and where the model gives weights only.
+        max_weight_error: of a model in memory, the largest difference, in at most 16 queries of each head, between its own attention weights, in its
+            dtype, and those computed here in float32 from its Q and K; None for other sources, and where the model gives weights only.
         pictures: what the model saw of each picture that it read; the `picture` of a `Patch` is an index of it.
         model_run: the run of the model, which `attention.circuits` repeats; None if the source has no model.
 
