@@ -24,6 +24,7 @@ NAMES = (
     "comparison",
     "circuits",
     "vision",
+    "spans",
     "corpus",
     "training",
     "tutorials",

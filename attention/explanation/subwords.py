@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from attention.base import cache
 from attention.base.errors import TextError
 from attention.base.pieces import join_pieces, pieces_of
+from attention.base.spans import Span
 from attention.base.tokens import Generated, PairToken, Piece
 from attention.formula.names import WEIGHTS
 from attention.formula.steps import Step, find_step
@@ -186,6 +187,15 @@ def merge_tokens(layer: Layer, special: Sequence[str], words: bool, mode: str) -
         layer.name, queries.names, keys.names, provenance={WEIGHTS: provenance[0].upper() + provenance[1:]}, materialize_all_heads=layer.materialize_all_heads,
         original=layer, queries=queries, keys=keys, renormalised=mode == "renormalise",
     )  # fmt: skip
+
+
+def merged_spans(layer: Layer, spans: Sequence[Span]) -> tuple[Span, ...]:
+    """The spans of a layer's tokens, from those of the pieces before they were merged: a word belongs to the span of its first piece."""
+    if not isinstance(layer, MergedLayer):
+        return tuple(spans)
+    starts = [start for start, _ in layer.queries.spans]
+    places = [(span, [i for i, start in enumerate(starts) if start in span.positions]) for span in spans]
+    return tuple(Span(span.name, here[0], here[-1]) for span, here in places if here)
 
 
 def _join(pieces: Sequence[str]) -> str:

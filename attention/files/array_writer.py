@@ -139,9 +139,10 @@ def _about(trace: Trace, layers: Collection[int] | None) -> dict[str, Any]:
         formula = None if patched or layer.formula is None else to_json(layer.formula)
         mixer = {} if layer.has_attention else {"mixer": layer.mixer}
         layer_entries.append({"number": i, "name": layer.name, "formula": formula, **texts, **mixer})
+    spans = {"spans": [(span.name, span.first, span.last) for span in trace.spans]} if trace.spans else {}
     pictures = {"pictures": saved_pictures.descriptions(trace)} if trace.pictures else {}
     of_tokens = {name: value for name, value in of_trace.items() if name not in (*WORD_IDS, *PAIRS)}
-    return {"random": trace.random, "notes": trace.notes, **pictures, **of_tokens, "layers": layer_entries}
+    return {"random": trace.random, "notes": trace.notes, **spans, **pictures, **of_tokens, "layers": layer_entries}
 
 
 def _described_tokens(source: Trace | Layer) -> dict[str, Any]:

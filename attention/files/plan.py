@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from attention.base.errors import AttentionError, AxesError, FileError
 from attention.base.printed import plural
+from attention.base.spans import Span
 from attention.files.archives import Archive, format_shape, quote
 from attention.files.stored_names import (
     BATCH,
@@ -1002,3 +1003,18 @@ def _has_rows_first(ours: tuple[str, ...], shape: tuple[int, ...], sizes: Mappin
     """Whether rows such as those of Q are stored as [pos head width], by the lengths that the maps of the file have."""
     n_heads, n_rows = sizes.get("head"), sizes.get(ours[1])
     return ours[-1] != KEY and n_heads != n_rows and shape[:2] == (n_rows, n_heads)
+
+
+def saved_spans(name: str, saved: Any) -> list[Span]:
+    """The named stretches of tokens in an export; none if it has none.
+
+    Raises:
+        FileError: they are none.
+    """
+    entries = saved if isinstance(saved, list) else [] if saved is None else [saved]
+    spans = [Span(str(entry[0]), *entry[1:]) for entry in entries if isinstance(entry, list) and len(entry) == 3 and type(entry[1]) is type(entry[2]) is int]  # fmt: skip
+    if len(spans) < len(entries):
+        raise FileError(
+            f"spans in {quote(name)} are [name, first token, last token] each; got {quote(str(saved))}: save the trace again."
+        )
+    return spans

@@ -6,6 +6,7 @@ scores or weights (attention knockout), or replace a step by its values in the o
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,6 +54,7 @@ class InterventionFields:
         site: what is ablated or patched instead of heads, one of `SITES`: the output of the layer's MLP ("mlp_output"), or the residual
             stream after the layer ("resid_post"). Empty: heads.
         positions: the positions at which a head's output or a site is ablated or patched; empty: all.
+        hide: the first and the last of some keys that no query outside of them sees, on top of the model's mask (attention knockout).
     """
 
     layer: int | None = None
@@ -69,6 +71,7 @@ class InterventionFields:
     patch: str = ""
     site: str = ""
     positions: tuple[int, ...] = ()
+    hide: tuple[int, int] | None = None
 
 
 SITES = {"mlp_output": "mlp", "resid_post": "resid"}
@@ -581,11 +584,85 @@ def _explain_rescaled(work: StepContext[E_co], values: dict[int, float]) -> E_co
     return work.from_arithmetic(Arithmetic("", [line], [line], words, [factors[0] * factors[1]]), came_from)
 
 
+class _HiddenKeys(InterventionKind):
+    """Keys that are hidden from all queries outside of their own stretch, such as a document that the rest of a prompt does not see.
+
+    Source: Geva et al. 2023, "Dissecting Recall of Factual Associations in Auto-Regressive Language Models", section 4 (attention knockout).
+    """
+
+    name = "Hide keys"
+    term = "attention knockout of a span"
+    fields = ("hide",)
+    pattern = r"hide(\d{1,6})-(\d{1,6})"
+    examples = ("hide0-1", "hide1-1")
+    checks: ClassVar[Checks] = {
+        "hide": (
+            lambda value: value is None or _is_stretch(value),
+            "the positions of the first and the last key, such as (12, 40), or None",
+        )
+    }
+
+    def parse(self, match: re.Match[str]) -> dict[str, Any]:
+        return {"hide": (int(match[1]), int(match[2]))}
+
+    def format(self, change: InterventionFields) -> str:
+        return "hide{}-{}".format(*change.hide or ())
+
+    def words(self, change: InterventionFields) -> str:
+        return "keys {} to {} hidden from all other queries (attention knockout)".format(*change.hide or ())
+
+    def changes_weights(self, change: InterventionFields) -> bool:
+        return True
+
+    def check(self, change: InterventionFields, layer: LayerSize) -> None:
+        check_index(f"keys of {layer.name}", (change.hide or (0, 0))[1], layer.n_keys)
+
+    def edit_formula(self, formula: Formula, change: InterventionFields) -> Formula:
+        edits = formula.head_edits
+        return replace(formula, head_edits=replace(edits, hidden=(*edits.hidden, *filter(None, (change.hide,)))))
+
+    def compute(
+        self, edits: HeadEdits, layer: LayerView, step: str, heads: slice, rows: slice, make: Callable[[], Scores]
+    ) -> Scores:
+        if step != MASKED_SCORES or not edits.hidden:
+            return make()
+        block, begin = make().clone(), rows.start or 0
+        for first, last in edits.hidden:
+            block[..., : max(0, first - begin), first : last + 1] = -math.inf
+            block[..., max(0, last + 1 - begin) :, first : last + 1] = -math.inf
+        return block
+
+    def explain(self, work: StepContext[E_co]) -> E_co | None:
+        row, column = work.cell.row, work.cell.column
+        stretches = [span for span in work.formula.head_edits.hidden if span[0] <= column <= span[1]]
+        if work.cell.step != MASKED_SCORES or not any(not first <= row <= last for first, last in stretches):
+            return None
+        words = f"Hidden by an intervention: no query outside of them sees the keys {stretches[0][0]} to {stretches[0][1]}, so the weight will be exactly 0."
+        return work.from_claim(-math.inf, words, "hidden by an intervention", (), (r"-\infty \quad \text{(hidden)}",))
+
+    def python(self, edits: HeadEdits, step: str, lines: list[str]) -> list[str]:
+        if step != MASKED_SCORES or not edits.hidden:
+            return lines
+        lines = [*lines, f"{step} = {step}.clone()"]
+        for first, last in edits.hidden:
+            lines += [
+                f"{step}[:, :{first}, {first}:{last + 1}] = -torch.inf  # hidden from all queries outside of them",
+                f"{step}[:, {last + 1}:, {first}:{last + 1}] = -torch.inf",
+            ]
+        return lines
+
+
+def _is_stretch(value: object) -> bool:
+    places = value if isinstance(value, tuple) else ()
+    return len(places) == 2 and all(map(_PLACE.accepts, places)) and places[0] <= places[1]
+
+
 KINDS: tuple[InterventionKind, ...] = (
     _Ablation(),
     _TemperatureOverride(),
     _NoScaling(),
     _MaskOverride(),
+    _HiddenKeys(),
     _CellEdits(),
     _ActivationPatch(),
 )

@@ -15,7 +15,7 @@ from attention.base.knobs import Choice, Switch
 from attention.formula.config import KNOBS, MASKS, AttentionConfig
 from attention.formula.dropout import Dropout, ProvidedDropout
 from attention.formula.mask import SIZES, Mask
-from attention.formula.names import HEAD_OUTPUT
+from attention.formula.names import HEAD_OUTPUT, WEIGHTS
 from attention.formula.normalizers import NORMALIZERS
 from attention.formula.override import SOURCE_MASK, Override
 from attention.formula.scores import BIASES, SCORES
@@ -65,12 +65,19 @@ class HeadEdits:
         patches: patched steps, each with the run that they come from, such as ("value", "the other state").
         ablations: those of the head's output, in their order.
         patched_positions: the queries at which a patched head output is that of the other run; empty: all.
+        hidden: stretches of keys, from the first to the last, that are hidden from all queries outside of the stretch.
     """
 
     cells: tuple[SetCell, ...] = ()
     patches: tuple[tuple[str, str], ...] = ()
     ablations: tuple[Ablation, ...] = ()
     patched_positions: tuple[int, ...] = ()
+    hidden: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def of_weights(self) -> HeadEdits:
+        """Those of the edits that change the weights."""
+        return HeadEdits(self.cells, tuple(pair for pair in self.patches if pair[0] == WEIGHTS), hidden=self.hidden)
 
     @property
     def patches_output(self) -> bool:

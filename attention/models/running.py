@@ -43,12 +43,13 @@ ATTENTIONS = {"layer": "attentions"} | {kind: f"{kind}_attentions" for kind in (
 
 
 def tokenize_inputs(
-    loaded: LoadedModel, text: str, text2: str, max_tokens: int
+    loaded: LoadedModel, text: str, text2: str, max_tokens: int, special: bool = True
 ) -> tuple[TextInputs, list[tuple[str, int]]]:
     """The input ids [1 pos] of a forward pass by argument name, at most `max_tokens` of each text, or of a pair; and the truncated texts.
 
     A truncated text is its name ("text", "second text", `PAIR`) with its full length. In an encoder-decoder model the second text begins
-    with the token that starts the decoder; an encoder that tells two texts apart reads both as a pair.
+    with the token that starts the decoder; an encoder that tells two texts apart reads both as a pair. `special` is whether the tokenizer adds its
+    special tokens, which a rendered chat has already.
     """
     if text2.strip() and text.strip() and joins_pairs(loaded):
         pair, length = encode_pair(loaded, text, text2, max_tokens)
@@ -56,17 +57,25 @@ def tokenize_inputs(
     texts = {"input_ids": text} | ({"decoder_input_ids": text2} if loaded.is_encoder_decoder else {})
     model_inputs: dict[str, Tensor] = {}
     truncated: list[tuple[str, int]] = []
+    is_fast = bool(loaded.tokenizer.is_fast)
+    options = {"return_tensors": "pt", "add_special_tokens": special, "return_offsets_mapping": is_fast}
+    offsets = list[Any]()
     for name, content in texts.items():
-        ids = loaded.tokenizer(content or "a", return_tensors="pt", truncation=False, verbose=False)["input_ids"]
+        encoded = loaded.tokenizer(content or "a", truncation=False, verbose=False, **options)
+        ids = encoded["input_ids"]
         start = torch.tensor([[_start_id(loaded.model)]]) if name == "decoder_input_ids" else ids[:, :0]
         if not content.strip():
             ids = ids[:, :0]
         elif ids.shape[1] + start.shape[1] > max_tokens:
             truncated.append(("second text" if model_inputs else "text", ids.shape[1] + start.shape[1]))
             max_length = max_tokens - start.shape[1]
-            ids = loaded.tokenizer(content, return_tensors="pt", truncation=True, max_length=max_length)["input_ids"]
+            encoded = loaded.tokenizer(content, truncation=True, max_length=max_length, **options)
+            ids = encoded["input_ids"]
         model_inputs[name] = torch.cat([start, ids], dim=1)
-    return TextInputs(model_inputs, texts=(*texts.values(),)), truncated
+        offsets.append(encoded["offset_mapping"][0].tolist() if is_fast else [])
+    inputs = TextInputs(model_inputs, texts=(*texts.values(),))
+    inputs.offsets = tuple((start, stop) for start, stop in offsets[0][: model_inputs["input_ids"].shape[1]])
+    return inputs, truncated
 
 
 def probe_inputs(loaded: LoadedModel) -> TextInputs:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
+from attention.base.spans import Span
 from attention.base.tokens import PairToken
 from attention.models.token_pieces import readable_tokens
 
@@ -27,6 +28,8 @@ class TextInputs(dict[str, Tensor]):
         beside: other arguments with a number for each token of the first text, [1 pos]; see `BESIDE`.
         pair: for each token of the first text, "A" or "B" where it belongs to one of two texts, otherwise ""; empty: there is one text.
         texts: the texts of the ids; empty if they are not known.
+        offsets: for each token of the first text, its first character in that text, and the one after its last; empty if they are not known.
+        spans: names of stretches of the tokens of the first text.
     """
 
     def __init__(
@@ -38,6 +41,8 @@ class TextInputs(dict[str, Tensor]):
     ) -> None:
         super().__init__(ids)
         self.beside, self.pair, self.texts = dict(beside or {}), tuple(pair), tuple(texts)
+        self.offsets: tuple[tuple[int, int], ...] = ()
+        self.spans: tuple[Span, ...] = ()
 
     @property
     def arguments(self) -> dict[str, Tensor]:
@@ -56,7 +61,9 @@ class TextInputs(dict[str, Tensor]):
         beside = {
             key: _of_length(key, tensor, ids.shape[-1]) if is_first else tensor for key, tensor in self.beside.items()
         }
-        return self._like({**self, name: ids}, beside)
+        result = self._like({**self, name: ids}, beside)
+        result.spans = self.spans
+        return result
 
     def repeated(self, n_rows: int) -> Self:
         """The same input for a batch of equal texts."""
@@ -86,10 +93,11 @@ def encode_pair(loaded: LoadedModel, a: str, b: str, max_tokens: int) -> tuple[T
     Where they have more than `max_tokens`, tokens of the longer text are left out at its end.
     """
     tokenizer = loaded.tokenizer
-    encoded = tokenizer(a, b, return_tensors="pt", verbose=False)
+    options = {"return_tensors": "pt", "return_offsets_mapping": tokenizer.is_fast}
+    encoded = tokenizer(a, b, verbose=False, **options)
     length = int(encoded["input_ids"].shape[1])
     if length > max_tokens:
-        encoded = tokenizer(a, b, return_tensors="pt", truncation="longest_first", max_length=max_tokens)
+        encoded = tokenizer(a, b, truncation="longest_first", max_length=max_tokens, **options)
     ids, types = encoded["input_ids"][:, :max_tokens], encoded.get(TYPES)  # a tokenizer keeps its special tokens
     reads_types = types is not None and count_types(loaded.model) > int(types.max())
     if tokenizer.is_fast:
@@ -97,7 +105,13 @@ def encode_pair(loaded: LoadedModel, a: str, b: str, max_tokens: int) -> tuple[T
     else:
         texts = types[0].tolist() if types is not None else []
     beside = {TYPES: types[:, :max_tokens]} if reads_types else {}
-    return TextInputs({"input_ids": ids}, beside, pair_of(tokenizer, ids[0].tolist(), texts), (a, b)), length
+    inputs = TextInputs({"input_ids": ids}, beside, pair_of(tokenizer, ids[0].tolist(), texts), (a, b))
+    if tokenizer.is_fast:
+        offsets = encoded["offset_mapping"][0].tolist()[:max_tokens]
+        inputs.offsets = tuple(
+            (start, stop if text == 0 else start) for (start, stop), text in zip(offsets, texts, strict=False)
+        )
+    return inputs, length
 
 
 def pair_of(tokenizer: Any, ids: Sequence[int], texts: Sequence[int | None]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import torch
 
 from attention.base.errors import ConfigError
 from attention.formula.edit_kinds import LayerSize, check_index, patched_output
-from attention.formula.formula import OTHER_STATE, UNCHANGED_MODEL, Formula, HeadEdits
+from attention.formula.formula import OTHER_STATE, UNCHANGED_MODEL, Formula
 from attention.formula.names import HEAD_OUTPUT, KEY, PATCHED_OUTPUT, QUERY, VALUE, WEIGHTS
 from attention.patching.intervention import Intervention
 
@@ -273,9 +273,7 @@ def _with_divisor(formula: Formula) -> Formula:
 
 def _formula_of_weights(formula: Formula) -> Formula:
     """The part of a head's formula that determines its weights."""
-    edits = formula.head_edits
-    weight_edits = HeadEdits(edits.cells, tuple(pair for pair in edits.patches if pair[0] == WEIGHTS))
-    return replace(_with_divisor(formula), head_edits=weight_edits, heads=())
+    return replace(_with_divisor(formula), head_edits=formula.head_edits.of_weights, heads=())
 
 
 def _not_none(value: _T | None) -> _T:

@@ -98,7 +98,8 @@ def first_screen(
         column = column if cell.step == HEAD_OUTPUT else int(output.abs().argmax())
         chosen["collect"] = replace(chosen["collect"], column=column)
     formula = layer.for_head(head).formula
-    return {
+    spans = trace.spans if layer.tokens == trace.tokens == layer.key_tokens else ()
+    screen: Screen = {
         "queries": _words(layer.tokens),
         "keys": [] if layer.key_tokens == layer.tokens else _words(layer.key_tokens),
         "where": about.where,
@@ -122,6 +123,9 @@ def first_screen(
         "temperature": float(layer.temperature),
         "mask": formula.mask.kind if formula and formula.mask else "",
     }
+    if spans:
+        screen["spans"] = [[span.name, span.first, span.last] for span in spans]
+    return screen
 
 
 def _words(tokens: Sequence[str]) -> list[str]:

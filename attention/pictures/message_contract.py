@@ -253,6 +253,7 @@ class Screen(TypedDict):
         fixed: sizes that the model fixes, by label.
         compared: the two states, if there are two.
         maskable: whether a click may hide a cell.
+        spans: the named stretches of the queries, each with its first and last position, if there are any.
         sequences: of a source with several sequences, the beginning of each; `sequence` is the shown one.
         locked: whether nothing but the pair can be chosen.
     """
@@ -279,6 +280,7 @@ class Screen(TypedDict):
     divisor: float
     temperature: float
     mask: str
+    spans: NotRequired[list[list[Any]]]
     changes: NotRequired[list[Change]]
     reset: NotRequired[dict[str, Any]]
     fixed: NotRequired[dict[str, int]]

@@ -22,7 +22,7 @@ from attention.base.tokens import PairToken, Patch, Piece
 from attention.files import labelled
 from attention.files.archives import Archive, is_torch_file, quote
 from attention.files.given_mask import MEANINGS, GivenMask, MaskSizes
-from attention.files.plan import MAX_CHARACTERS, MAX_LAYERS, Plan, metadata_by_number, read_plan
+from attention.files.plan import MAX_CHARACTERS, MAX_LAYERS, Plan, metadata_by_number, read_plan, saved_spans
 from attention.files.stored_names import PAIRS, WORD_IDS, AxisTokens, are_tokens, clean, length_error
 from attention.formula.formula import Formula
 from attention.formula.names import WEIGHTS
@@ -185,6 +185,8 @@ class File(Source):
         random = archive.metadata.get("random") is True and plan.exported
         first = next(layer for layer in layers if layer.has_attention)
         trace = Trace(first.tokens, layers, first.key_tokens, random, tuple(filter(None, notes)), pictures=pictures)
+        if plan.exported:
+            trace = trace.with_spans(saved_spans(self.name, archive.metadata.get("spans")))
         return trace.with_config(self.config)
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 from attention.base.errors import ConfigError, TextError
 from attention.base.knobs import Choice, Integer, Knob, NameOrText, PositionList, Real, Switch
+from attention.base.spans import ANSWER, CHAT, MARKS, WAYS, Span, numbered, parse_spans
 from attention.base.tokens import Generated
-from attention.explanation.subwords import SPECIAL_TOKEN_MODES, merge_tokens, words_rule
+from attention.explanation.subwords import SPECIAL_TOKEN_MODES, merge_tokens, merged_spans, words_rule
 from attention.formula.names import QUERY
 from attention.formula.override import Override
 from attention.patching.intervention import Intervention, parse_codes
@@ -64,6 +65,7 @@ class _Options(TypedDict, total=False):
     frozen: bool
     other: Model | None
     align: bool
+    spans: Any
 
 
 def _with_options(function: F) -> F:
@@ -118,7 +120,7 @@ class Model(ModelOptions, Intervenable):
         text2: str = "",
         *,
         inputs: Mapping[str, Any] | None = None,
-        messages: Sequence[Mapping[str, Any]] | None = None,
+        messages: Sequence[Mapping[str, Any]] | Mapping[str, Any] | None = None,
         **options: Unpack[_Options],
     ) -> Model: ...
 
@@ -137,7 +139,7 @@ class Model(ModelOptions, Intervenable):
         *,
         texts: Iterable[str] | None = None,
         inputs: Mapping[str, Any] | None = None,
-        messages: Sequence[Mapping[str, Any]] | None = None,
+        messages: Sequence[Mapping[str, Any]] | Mapping[str, Any] | None = None,
         **options: Unpack[_Options],
     ) -> Model | Models:
         """A text for a transformers model in memory, on any device and in any dtype; the model is read, and never changed.
@@ -153,9 +155,9 @@ class Model(ModelOptions, Intervenable):
             texts: several inputs, each in a pass of its own; the result is then one `Model` for each.
             inputs: token ids instead of a text, as `tokenizer(text, return_tensors="pt")` gives them: one row, with its token_type_ids and
                 position_ids where the model reads them.
-            messages: a chat instead of a text, by the tokenizer's own template.
+            messages: a chat instead of a text, by the tokenizer's own template; each message is a span of its role, see `ModelOptions`.
             options: `image`; `interventions`, with `frozen`, `other` and `align`; `generate`, with `generate_temperature`, `generate_seed` and
-                `prefix_len`; `predict`; `words`, `special` and `config`; `max_tokens` and `max_bytes`: the fields of `ModelOptions`.
+                `prefix_len`; `predict`; `spans`; `words`, `special` and `config`; `max_tokens` and `max_bytes`: the fields of `ModelOptions`.
 
         Raises:
             ModelError: this is no transformers model, or no tokenizer or processor of transformers.
@@ -183,12 +185,16 @@ class Model(ModelOptions, Intervenable):
         handle = handle_of(model, tokenizer, options.get("image") is not None)
         if texts is not None:
             return Models(cls(handle.name, item, handle=handle, **options) for item in model_input.text_list(texts))
-        read: dict[str, Any] = {"text": text, "text2": text2}
+        read: dict[str, Any] = {"text": text or "", "text2": text2}
         if inputs is not None:
             read = model_input.tensor_options(handle, inputs)
-        elif messages is not None:
-            read = model_input.message_options(handle, messages)
-        return cls(handle.name, handle=handle, **{**options, **read})
+        source = cls(handle.name, handle=handle, **{**options, **read, "messages": messages or ""})
+        if source.messages:
+            from attention.models import chat_template
+
+            rendered, _, _ = chat_template.render(handle.tokenizer, handle.name, source.messages)
+            source = replace(source, text=rendered)
+        return source
 
     def trace(self, requires_grad: bool = False) -> Trace:
         """One layer for each attention module of the model: the encoder's, the decoder's, then cross-attention.
@@ -278,8 +284,9 @@ class Model(ModelOptions, Intervenable):
             if error is None
             else f" Its own weights differ from those computed here in float32 by at most {error:.1e}."
         )
+        merged = self._merged_trace(loaded, layers, notes)
         return replace(
-            self._merged_trace(loaded, layers, notes),
+            merged,
             predictions=lm_head.read_predictions(loaded, inputs, outputs, positions),
             input_tokens=forward_pass.ReadableTexts(loaded, inputs, prefix_len).texts[-1],
             continuation=tuple(map(Generated, readable_tokens(loaded.tokenizer, texts.continuation)))
@@ -295,7 +302,15 @@ class Model(ModelOptions, Intervenable):
             max_weight_error=error,
             model_run=TransformerRun.of(self, inputs),
             pictures=inputs.pictures.seen if isinstance(inputs, PictureInputs) else (),
+            spans=self._spans(loaded, merged, texts),
         )
+
+    def _spans(self, loaded: LoadedModel, trace: Trace, texts: ModelInputs) -> tuple[Span, ...]:
+        """The spans of the tokens of the trace: those of the text, and the answer."""
+        found, n_tokens = texts.inputs.spans, next(iter(texts.inputs.values())).shape[-1]
+        if (self.spans or self.messages) and texts.prefix_len and not loaded.is_encoder_decoder:
+            found = numbered((*found, Span(ANSWER, n_tokens - texts.prefix_len, n_tokens - 1)))
+        return merged_spans(next(layer for layer in trace.layers if layer.has_attention), found)
 
     def patched_forward(self, loaded: LoadedModel, inputs: TextInputs) -> PatchedForward:
         """The patched forward pass, with the activations of the unchanged model and of the other run that it needs.
@@ -435,6 +450,8 @@ class Model(ModelOptions, Intervenable):
     def no_link_reason(self) -> str:
         """Why no link opens this source, in a sentence; empty if one does."""
         if self.handle is None:
+            if self.messages:
+                return "A link has a chat as a text with marks: give text=“[[user]] …” and spans=“chat”."
             if len(self.images) > MOST_PICTURES:
                 return f"A link names at most {MOST_PICTURES} pictures, and this input has {len(self.images)}: save the trace as a file, and open that."
             return "" if all(map(link_name, self.images)) else _PICTURE_OF_NO_FILE
@@ -507,7 +524,7 @@ class Model(ModelOptions, Intervenable):
         from attention.models.library import LIBRARY
         from attention.vision.families import check_input
 
-        is_empty = not self.text.strip() and not self.input_ids and self.image is None
+        is_empty = not (self.text.strip() or self.messages or self.input_ids) and self.image is None
         if is_empty and self.handle is None and not LIBRARY.inputs(self.name).picture:
             raise self._no_word_error()  # before the model is loaded
         loaded = LIBRARY.get(self.name, self.device) if self.handle is None else self.handle.load()
@@ -520,6 +537,24 @@ class Model(ModelOptions, Intervenable):
 _PICTURE_OF_NO_FILE = (
     "A link names a picture by the digest of its file, and this one is in memory: save it as a PNG, and give its path."
 )
+
+
+@dataclass(frozen=True)
+class _SpanCode(NameOrText):
+    """What a source should name in its text, as `attention.base.spans.parse_spans` reads it."""
+
+    @property
+    def expected(self) -> str:
+        return f"one of {', '.join(WAYS)}, or names with places such as question:3-9"
+
+    def accepts(self, value: object) -> bool:
+        try:
+            return super().accepts(value) and parse_spans(str(value)) is not None
+        except TextError:
+            return False
+
+    def replacement(self, text: str, default: Any) -> tuple[Any, str]:
+        return default, f"{self.expected}: nothing is named"
 
 
 NAME = "model"
@@ -547,6 +582,11 @@ GENERATE_SEED = Knob(
 IMAGE = Knob(
     "image", f"{PREFIX}{next(iter(EXAMPLES))}", _PICTURES,
     help="The pictures of a model that reads pictures: example:NAME for one of ours, otherwise name:digest of an uploaded one; several have / between them.", sources=(NAME,), inline=True)
+SPANS = Knob(
+    "spans", "", _SpanCode(4000, options=WAYS), "Names for its parts (spans)",
+    "marks: a text such as [[document]] … [[question]] … names its parts, and the marks are removed. chat: the marks are roles, [[system]] … [[user]] …, which become messages by "
+    "the chat template of the model. Or its sentences, its paragraphs; or names with their tokens, such as question:3-9, or characters, document@120-480.",
+    (NAME,), section="Names for parts of the text")
 PREDICT = Knob(
     "predict", "", PositionList(200), help="The positions at which the model predicts a token.", sources=(NAME,), inline=True)
 # fmt: on
@@ -582,6 +622,7 @@ def read(reader: Reader) -> Model:
         reader.knob(knob) if reads.continues else knob.default
         for knob in (GENERATE, GENERATE_TEMPERATURE, GENERATE_SEED)
     )
+    spans = reader.knob(SPANS) if reads.text and not reads.picture else SPANS.default
     max_tokens, max_bytes = reader.limits.tokens, reader.limits.trace_bytes
     return Model(
         name,
@@ -599,10 +640,19 @@ def read(reader: Reader) -> Model:
         predict=PositionList.of(reader.knob(PREDICT)),
         interventions=parse_codes(reader.knob(INTERVENTIONS)),
         frozen=reader.knob(FROZEN),
-        other=Model(name, other_text, text2, max_tokens=max_tokens, max_bytes=max_bytes, image=images or None)
+        other=Model(
+            name,
+            other_text,
+            text2,
+            max_tokens=max_tokens,
+            max_bytes=max_bytes,
+            image=images or None,
+            spans=spans if spans in (MARKS, CHAT) else "",
+        )
         if other_text.strip()
         else None,
         image=images or None,
+        spans=spans,
     )
 
 

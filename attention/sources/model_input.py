@@ -6,14 +6,16 @@ the model runs.
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from attention.base import spans
 from attention.base.cache import CACHE
 from attention.base.errors import ConfigError, ModelError, TextError
 from attention.files.picture import Picture
@@ -98,12 +100,22 @@ def tokenize_texts(model: ModelOptions, loaded: LoadedModel, notes: list[str]) -
 
     limit = min(model.max_tokens, loaded.max_length or model.max_tokens)
     if model.images:
+        if model.spans or model.messages:
+            raise ConfigError(
+                "spans= and messages= are of a text alone, and this input has a picture: leave them out, or the picture."
+            )
         inputs, truncated = _read_pictures(model, loaded, limit, notes)
     elif model.input_ids:
         inputs, truncated = running.cut_ids(loaded, model.input_ids, limit)
         notes += [model.note] if model.note else []
+        given = spans.given_tokens(model.spans)
+        if model.spans and len(given) < max(1, len(spans.parse_spans(model.spans))):
+            raise ConfigError(
+                f"Spans of token ids are given by their tokens; got {model.spans[:60]!r}: write range(first, stop) for each name."
+            )
+        inputs.spans = spans.place((), "", ((0, 0),) * inputs["input_ids"].shape[1], given)
     else:
-        inputs, truncated = running.tokenize_inputs(loaded, model.text, model.text2, limit)
+        inputs, truncated = _read_text(model, loaded, limit, notes)
     running.check_ids(loaded, inputs)
     whose = "the model's limit" if limit == loaded.max_length else "the largest number allowed here"
     for name, length in truncated:
@@ -123,6 +135,42 @@ def tokenize_texts(model: ModelOptions, loaded: LoadedModel, notes: list[str]) -
     if model.text2.strip() and not (loaded.is_encoder_decoder or joins_pairs(loaded)):
         notes.append("This model reads one text: the second text has no effect.")
     return inputs
+
+
+def _read_text(
+    model: ModelOptions, loaded: LoadedModel, limit: int, notes: list[str]
+) -> tuple[TextInputs, list[tuple[str, int]]]:
+    """The token ids of a text or a chat, with the spans that are asked for."""
+    from attention.models import chat_template, running
+
+    chat, text, stretches = model.messages, model.text, tuple[spans.Stretch, ...]()
+    if model.spans == spans.CHAT:
+        messages = spans.read_chat(text)
+        if not messages:
+            raise TextError(
+                "A chat has a mark such as [[user]] before each message; got none: write one, or leave out the spans “chat”."
+            )
+        chat = json.dumps(messages, ensure_ascii=False)
+    elif model.spans == spans.MARKS:
+        text, stretches = spans.read_marks(text)
+    if chat:
+        key = loaded.uid, "chat", chat
+        text, stretches, more = CACHE.get_or_compute(
+            key, lambda: chat_template.render(loaded.tokenizer, loaded.name, chat)
+        )
+        notes += more
+    inputs, truncated = running.tokenize_inputs(loaded, text, model.text2, limit, special=not chat)
+    if model.spans or chat:
+        given = spans.given_tokens(model.spans)
+        stretches = (*stretches, *spans.find_stretches(model.spans, text))
+        if stretches and not inputs.offsets:
+            raise TextError(
+                f"The tokenizer of {loaded.name} does not say which characters a token has: give spans as ranges of tokens, "
+                "or load its fast tokenizer."
+            )
+        offsets = inputs.offsets or ((0, 0),) * inputs["input_ids"].shape[1]
+        inputs.spans = spans.place(stretches, text, offsets, given)
+    return inputs, truncated
 
 
 def _outside() -> int:
@@ -291,6 +339,11 @@ class ModelOptions:
         image: a picture for a model that reads one, also beside a text: the path or the bytes of a PNG, JPEG or WebP file, or an image
             of Pillow; kept as a `Picture`, which is compared by its digest. Several for a language model that reads pictures in its text:
             a list of these, kept as a tuple.
+        messages: a chat instead of a text, by the template of the tokenizer: messages such as {"role": "user", "content": "…"}, or a dict of "messages"
+            and of "tools" that the model may call. Each message is a span of its role; what the template adds is in none. Kept as JSON.
+        spans: names for stretches of the text, which are then `trace.spans`: a dict or pairs of names with their words, with slice(first, stop) of its
+            characters, with range(first, stop) of its tokens, or with a list of these; or one of `attention.base.spans.WAYS`: "marks" such as
+            [[document]] in the text, "chat" (marks that are roles), "sentences", "paragraphs". Generated tokens are the span "answer". Kept as text.
     """
 
     name: str
@@ -315,6 +368,8 @@ class ModelOptions:
     note: str = ""
     align: bool = False
     image: Picture | tuple[Picture, ...] | None = None
+    messages: Any = ""
+    spans: Any = ""
 
     def __post_init__(self) -> None:
         if isinstance(self.name, PathLike):
@@ -331,6 +386,8 @@ class ModelOptions:
                     "or a pair as text= and text2=."
                 )
         object.__setattr__(self, "image", _read(self.image))
+        object.__setattr__(self, "messages", _chat(self.messages))
+        object.__setattr__(self, "spans", spans.spans_code(self.spans))
         object.__setattr__(self, "interventions", as_interventions(self.interventions))
 
     @property
@@ -385,30 +442,25 @@ def text_list(texts: object) -> tuple[str, ...]:
     return items
 
 
-def message_options(handle: ModelHandle, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The tokens of chat messages, by the template of the tokenizer; after a user's message the assistant's turn begins.
+def _chat(messages: Any) -> str:
+    """A chat as JSON; empty without one.
 
     Raises:
-        TextError: the tokenizer has no template, or the template refuses the messages.
+        TextError: it is none.
     """
-    tokenizer = handle.tokenizer
-    if not getattr(tokenizer, "chat_template", None):
-        raise TextError(
-            f"Messages need the chat template of the tokenizer, and that of {handle.name} has none: give text= instead, or set "
-            "tokenizer.chat_template."
-        )
+    if isinstance(messages, str):
+        return messages
+    chat = messages if isinstance(messages, Mapping) else {"messages": messages}
     try:
-        begins_answer = messages[-1]["role"] != "assistant"
-        ids = tokenizer.apply_chat_template(
-            list(messages), tokenize=True, add_generation_prompt=begins_answer, return_dict=True
-        )["input_ids"]
-    except Exception as error:  # a template is a program, and can raise anything
-        message = " ".join(str(error).split())[:150]
+        items = list(chat["messages"])
+        if not items or not all(isinstance(item, Mapping) for item in items):
+            raise TypeError("there are none, or no dicts")
+        return json.dumps({**chat, "messages": [dict(item) for item in items]}, ensure_ascii=False)
+    except (TypeError, ValueError, KeyError) as error:
         raise TextError(
-            f'Messages are a list such as [{{"role": "user", "content": "…"}}]; the chat template fails with “{message}”: '
-            "give the roles and fields that it knows."
+            f'Messages are a list such as [{{"role": "user", "content": "…"}}], or a dict with "messages" and "tools"; '
+            f"got {str(messages)[:60]!r} ({error}): give one of these."
         ) from error
-    return _id_options(handle, {"input_ids": tuple(ids)}, "")
 
 
 def tensor_options(handle: ModelHandle, inputs: Mapping[str, Any]) -> dict[str, Any]:

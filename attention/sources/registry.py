@@ -15,7 +15,17 @@ from attention.sources import Source, file, matrices, model, typed_text
 from attention.sources.file import AXES, FILE, TABLE_MEANS
 from attention.sources.layer_knobs import FROZEN, INTERVENTIONS, OTHER, PREFIX_LEN, SEQUENCE, TEXT, TEXT2
 from attention.sources.matrices import DIVISOR, LABELS, MASK_MEANS, MATRICES, MATRIX_HEADS, MATRIX_KIND, VALID_KEYS
-from attention.sources.model import GENERATE, GENERATE_SEED, GENERATE_TEMPERATURE, IMAGE, MODEL, PREDICT, SPECIAL, WORDS
+from attention.sources.model import (
+    GENERATE,
+    GENERATE_SEED,
+    GENERATE_TEMPERATURE,
+    IMAGE,
+    MODEL,
+    PREDICT,
+    SPANS,
+    SPECIAL,
+    WORDS,
+)
 from attention.sources.reader import Reader, SourceKind
 from attention.sources.typed_text import LOWERCASE, PAD
 
@@ -56,7 +66,7 @@ SOURCE = Knob(
 _KNOBS = (
     SOURCE, MODEL, WORDS, SPECIAL, INTERVENTIONS, FROZEN, OTHER, SEQUENCE, TEXT, TEXT2, GENERATE, GENERATE_TEMPERATURE, GENERATE_SEED, PREFIX_LEN,
     PREDICT, LOWERCASE, PAD, *config.KNOBS, MATRIX_KIND, *MATRICES[:-1], LABELS, MATRIX_HEADS, DIVISOR, VALID_KEYS, FILE,
-    IMAGE, MATRICES[-1], MASK_MEANS, AXES, TABLE_MEANS,
+    IMAGE, MATRICES[-1], MASK_MEANS, AXES, TABLE_MEANS, SPANS,
 )
 # fmt: on
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, overload
 
-from attention.base.errors import FileError, MissingError, ShapeError, check_index
+from attention.base.errors import FileError, MissingError, ShapeError, TextError, check_index
 from attention.base.printed import Displayed, plural
+from attention.base.spans import Span, given_tokens, parse_spans, place, spans_code
 from attention.base.tokens import Generated
 from attention.formula.names import KEY, QUERY, SCORES, VALUE, WEIGHTS
 from attention.formula.steps import find_step
@@ -93,6 +94,7 @@ class Trace(ModelTensors, Displayed):
             dtype, and those computed here in float32 from its Q and K; None for other sources, and where the model gives weights only.
         pictures: what the model saw of each picture that it read; the `picture` of a `Patch` is an index of it.
         model_run: the run of the model, which `attention.circuits` repeats; None if the source has no model.
+        spans: named stretches of the tokens, such as the messages of a chat, in the order of the tokens; no token is in two of them.
 
     Raises:
         ShapeError: the number of tokens differs from the number of rows, or that of key tokens from the columns.
@@ -114,6 +116,7 @@ class Trace(ModelTensors, Displayed):
     max_weight_error: float | None = None
     model_run: ModelRun | None = None
     pictures: tuple[SeenPicture, ...] = ()
+    spans: tuple[Span, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.key_tokens:
@@ -326,6 +329,20 @@ class Trace(ModelTensors, Displayed):
             MissingError: there is no such step or layer.
         """
         return AllHeads(self, step, layer)
+
+    def with_spans(self, spans: Mapping[str, Any] | Iterable[Any]) -> Trace:
+        """The trace with names for stretches of its tokens: a dict or pairs of names with range(first, stop), or a list of these; or `Span` values.
+
+        Raises:
+            TextError: a span has tokens that the trace does not have, or is no range of tokens.
+        """
+        code = spans_code(spans)
+        given = given_tokens(code)
+        if len(given) < len(parse_spans(code)):
+            raise TextError(
+                f"The spans of a trace are ranges of its tokens; got {code[:60]!r}: write range(first, stop)."
+            )
+        return replace(self, spans=place((), "", ((0, 0),) * len(self.tokens), given))
 
     def with_config(self, config: AttentionConfig | Override) -> Trace:
         """The trace with the values of `config` for the knobs after the scores; its steps are recomputed on access."""

@@ -182,6 +182,7 @@
  * @property {Change[]} [changes] the knobs that are not as the source opened
  * @property {object} [reset] the knobs that undo them
  * @property {Object<string, number>} [fixed] sizes that the model fixes
+ * @property {Array<Array<any>>} [spans] the named stretches of the queries: name, first and last position
  * @property {string[]} [sequences] of a source with several sequences, the beginning of each
  * @property {number} [sequence] the shown one
  * @property {boolean} [locked] whether nothing but the pair can be chosen

@@ -7,6 +7,7 @@ import { create, write } from "./elements.js";
 import { css, lookOf, mix } from "./screen_look.js";
 import { LargeMap, escape } from "./screen_map.js";
 import { Numbers, SCENES, caption, clamp, ease, headline, largestAt, percent, points, said, signed } from "./screen_numbers.js";
+import { SpanStrip } from "./screen_spans.js";
 import { Stage, arithmetic } from "./screen_stage.js";
 
 const AT_REST = -1; // as in attention/pictures/view.py
@@ -21,7 +22,7 @@ const FORMULA = [
   ["share", "softmax"], ["match", "Q times K"], ["scale", "divided by the root of d"], ["hide", "plus mask"], ["collect", "times V"],
 ];
 
-const SKELETON = `<div class="compared"></div><div class="sentence"><svg class="arcs" aria-hidden="true"></svg><div class="tokens"></div></div>
+const SKELETON = `<div class="compared"></div><div class="spans" role="group" aria-label="Named parts of the text" hidden></div><div class="sentence"><svg class="arcs" aria-hidden="true"></svg><div class="tokens"></div></div>
 <div class="halves"><div class="large" tabindex="0" role="application" aria-roledescription="attention map"><div class="plot"></div><svg class="over" aria-hidden="true"></svg><div class="tip" aria-hidden="true" hidden></div></div>
 <div class="say"><div class="formula" role="group" aria-label="The formula of attention: five steps"></div>
 <div class="legend" aria-hidden="true">less in B<i></i>more in B</div><div class="film"><button type="button" class="play"></button><div class="track"><svg aria-hidden="true"></svg><input type="range" min="0" max="5" step="0.01" aria-label="Film: five scenes"></div></div>
@@ -75,6 +76,7 @@ export class FirstScreen {
     root.classList.toggle("all", remembered(ALL_KNOBS) === "true");
     this.part = (name) => root.querySelector(name);
     this.map = new LargeMap(this.part(".large"), (row, column) => this.pick(row, column), () => this.paintMap());
+    this.spans = new SpanStrip(this.part(".spans"), (knobs) => this.choose(knobs));
     this.stage = new Stage(this.part(".stage"), (k) => this.choose({ k }));
     this.part(".play").addEventListener("click", () => this.play());
     const scrub = this.part(".track input");
@@ -95,7 +97,7 @@ export class FirstScreen {
     const previous = this.sent;
     const numbers = new Numbers(sent, live);
     const isSame = previous && ["queries", "keys"].every((name) => String(previous[name]) === String(sent[name]));
-    const saysTheSame = isSame && !over && !this.over && ["sentence", "sequences", "sequence"].every((name) => JSON.stringify(previous[name]) === JSON.stringify(sent[name]));
+    const saysTheSame = isSame && !over && !this.over && ["sentence", "sequences", "sequence", "spans"].every((name) => JSON.stringify(previous[name]) === JSON.stringify(sent[name]));
     Object.assign(this, { sent, numbers, live, isProjected, over, q: sent.q, k: sent.k, column: sent.column });
     this.root.classList.toggle("projected", isProjected);
     this.root.classList.toggle("compares", Boolean(sent.compared));
@@ -332,6 +334,7 @@ export class FirstScreen {
     if (sent.sequences) lines[0].append(this.sequenceMenu());
     this.keyChips = lines.at(-1).chips;
     this.queryChips = lines[0].chips;
+    this.spans.draw(sent.spans, sent.queries.length, this.queryChips);
   }
 
   // The patches of a picture at their places, over its pixels; one of them has the keyboard, and arrows move it.
@@ -412,8 +415,9 @@ export class FirstScreen {
   }
 
   paintSentence() {
-    if (this.editing) return;
     const { numbers, look, q, k, shownShares: shown } = this;
+    this.spans.paint(numbers, q, k);
+    if (this.editing) return;
     const row = numbers.row("share", q);
     this.queryChips.forEach((chip, i) => {
       if (chip.asks === (i === q)) return;

@@ -201,8 +201,15 @@ def _patch_form(_: Cell, __: Layer) -> dict[str, Any]:
     return {"patch": st.selectbox("What to patch (copy)", tuple(labels), format_func=labels.__getitem__, key="changing_take")}  # fmt: skip
 
 
+def _hide_form(cell: Cell, layer: Layer) -> dict[str, Any] | None:
+    n_keys = len(layer.key_tokens)
+    first = st.number_input("First key", 0, n_keys - 1, min(cell.column, n_keys - 1), key="changing_first")
+    last = st.number_input("Last key", int(first), n_keys - 1, int(first), key=f"changing_last_{first}")
+    return {"hide": (int(first), int(last))}
+
+
 _FORMS: dict[str, Callable[[Cell, Layer], dict[str, Any] | None]] = {
-    "ablate": _ablation_form, "temperature": _temperature_form, "scaled": lambda *_: {"scaled": False}, "mask": _mask_form, "cells": _cell_form, "patch": _patch_form,
+    "ablate": _ablation_form, "temperature": _temperature_form, "scaled": lambda *_: {"scaled": False}, "mask": _mask_form, "cells": _cell_form, "patch": _patch_form, "hide": _hide_form,
 }  # fmt: skip
 """The form of each kind of intervention, by the kind's first field; None while its input is none."""
 
