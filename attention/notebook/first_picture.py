@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attention.formula.names import QUERY, WEIGHTS, Cell
-from attention.pictures.downsample import MAX_SIDE, pool_blocks
+from attention.trace.large_map import MAX_SIDE, pool_blocks
 from attention.pictures.look import LIGHT, mix
 from attention.trace.trace import Trace
 
