@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attention.formula.names import QUERY, WEIGHTS, Cell
-from attention.trace.large_map import MAX_SIDE, pool_blocks
 from attention.pictures.look import LIGHT, mix
+from attention.trace.large_map import MAX_SIDE, pool_blocks
 from attention.trace.trace import Trace
 
 if TYPE_CHECKING:
