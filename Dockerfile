@@ -16,7 +16,7 @@ RUN python -m venv --without-pip /venv \
  && pip install -r lock/run.txt \
  && for extra in $EXTRAS; do pip install -r "lock/$extra.txt" || exit 1; done \
  && pip uninstall --yes pydeck watchdog hf-xet
-# Real models, by their hashes: none, minilm or all. What turns the second into its folder is gone afterwards.
+# Real models, by their hashes: none, minilm or all. What turns one of them into its folder is gone afterwards.
 ARG MODELS=minilm
 COPY .ci/get_models.py .ci/
 COPY lock/models.txt lock/gguf.txt lock/

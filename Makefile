@@ -1,6 +1,6 @@
 # make run    sets everything up and opens the Lab
 # make dev    the same, and the page follows a change of the code
-# make models brings a real model into models/, as make run does; with ALL=1 a second one, a decoder
+# make models brings a real model into models/, as make run does; with ALL=1 a decoder and one that reads pictures too
 # make quick  format, lint, and the tests that answer within half a minute: for every change
 # make test   sets everything up, the browser included, and runs the tests that find most faults in a minute
 # make test-all runs all tests, and takes each feature away in turn: before a release

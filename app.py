@@ -37,7 +37,7 @@ def maps() -> None:
     current = page.for_fragment()
     view, colors, pair = map(knob_state.current_value, ("view", "colors", PAIR.key))
     figures = lab_maps(current.trace, current.cell, view, colors, current.over_picture, pair)
-    steps = overview_steps(tuple(step.name for step in current.layer.steps))
+    steps = overview_steps(tuple(step.name for step in current.layer.steps), current.layer.keeps_maps)
     around = current.around(steps=True, line=True, overview=steps, follow=True)
     screen = explore.screen(current.trace, current.cell, type(current.source).__name__, around.live)
     screen["maskable"] = not knob_state.is_locked() and "mask" in {control["name"] for control in around.controls}
@@ -82,9 +82,10 @@ else:
             show.arithmetic(derived.explain(page.trace, cell))
             st.caption(plain(f"{derived.words} {derived.paper}. {shown_view.caution}"))
     st.markdown(f"## All numbers of `{cell.step}`")
+    rows, columns = page.layer.shape(cell.step)[-2:]
     show.table(
         lambda: tables.frame(page.trace, cell.step, cell.layer, cell.head),
-        page.layer.matrix(cell.step, cell.head).numel(),
+        rows * columns,
         f"{cell.step}.csv",
     )
     page.end()

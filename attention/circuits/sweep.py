@@ -328,6 +328,16 @@ class _GroupAblation:
 
         return median(self.random_changes) if self.random_changes else math.nan
 
+    def frame(self) -> pd.DataFrame:
+        """A row for the group, for each of its heads alone, and for each random group: what, layer, head (of one head), change."""
+        import pandas as pd
+
+        rows: list[tuple[str, int | None, int | None, float]] = [("together", None, None, self.change)]
+        rows += [("alone", *head, change) for head, change in zip(self.heads, self.individual_changes, strict=True)]
+        rows += [("random group", None, None, change) for change in self.random_changes]
+        table = pd.DataFrame(rows, columns=["what", "layer", "head", f"change of {self.quantity}, ablated"])
+        return table.astype({"layer": "Int64", "head": "Int64"})
+
     @property
     def description(self) -> str:
         """The result in words."""

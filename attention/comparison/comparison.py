@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from attention.base import cache
 from attention.base.errors import MissingError, ShapeError
 from attention.base.printed import Displayed, Printed, bracketed, format_number, number, with_fewest_digits
-from attention.base.tokens import isolated, label
+from attention.base.tokens import label
 from attention.explanation import tables
-from attention.explanation.alignment import Alignment, align, position_labels, position_names
+from attention.explanation.alignment import Alignment, align, position_labels, position_names, without_partner
 from attention.explanation.explanation import Explanation, Term, tolerance_of
 from attention.formula.names import WEIGHTS, Cell
 from attention.formula.steps import MAP_AXES, Step, find_step
@@ -106,7 +106,21 @@ class Difference(Displayed):
         place = f" of L{at.layer} H{at.head}" + (f" and L{other.layer} H{other.head}" if other != at else "")
         changes = [f"[{change.row}, {change.column}] {change.value:+.4g}" for change in self.largest_changes()]
         words = self.identity_words or f"largest changes {', '.join(changes)}"
-        return f"Difference({self.step.name}, B − A{place}; {rows} × {columns}; {words})"
+        notes = "".join(f"; {note}" for note in self.notes)
+        return f"Difference({self.step.name}, B − A{place}; {rows} × {columns}; {words}{notes})"
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on how the rows and columns were aligned, and which tokens match none of the other state; empty for equal tokens."""
+        sentences = []
+        for name, axis in zip(("Rows", "Columns"), self.axes, strict=True):
+            if not axis.alignment.description or axis.a is None or axis.b is None:
+                continue
+            lone = without_partner(axis.alignment, axis.a, axis.b)
+            without = f" Without a partner: {lone}." if lone else ""
+            sentences.append(f"{name}: {axis.alignment.description}.{without}")
+        same = len(sentences) == 2 and sentences[0].removeprefix("Rows") == sentences[1].removeprefix("Columns")
+        return [f"Rows and columns{sentences[0].removeprefix('Rows')}"] if same else sentences
 
     @cached_property
     def matrix(self) -> Tensor:
@@ -337,31 +351,6 @@ def explain_difference(difference: Difference, cell: Cell) -> Explanation | None
         step, replace(cell, step=name), value, "sum", (Term("B", value_b), Term("-A", -value_a)), lines, words,
         short=fitted.printed.text, sign="=" if fitted.agrees else "≈", tolerance=tolerance_of(difference.matrix),
     )  # fmt: skip
-
-
-def alignment_notes(difference: Difference) -> list[str]:
-    """Sentences on how the two axes were aligned, and which tokens have no partner."""
-    from attention.sources.repeated_run import MAX_NAMED
-
-    sentences = []
-    for name, axis in zip(("Rows", "Columns"), difference.axes, strict=True):
-        if not axis.alignment.description or axis.a is None or axis.b is None:
-            continue
-        parts = []
-        for state, side, tokens in (("A", "a", axis.a), ("B", "b", axis.b)):
-            lone = _unmatched_tokens(axis.alignment, side, tokens)
-            more = f" and {len(lone) - MAX_NAMED} more" if len(lone) > MAX_NAMED else ""
-            parts += [f"{', '.join(lone[:MAX_NAMED])}{more} in {state}"] if lone else []
-        without = f" Without a partner: {'; '.join(parts)}." if parts else ""
-        sentences.append(f"{name}: {axis.alignment.description}.{without}")
-    same = len(sentences) == 2 and sentences[0].removeprefix("Rows") == sentences[1].removeprefix("Columns")
-    return [f"Rows and columns{sentences[0].removeprefix('Rows')}"] if same else sentences
-
-
-def _unmatched_tokens(alignment: Alignment, side: str, tokens: tuple[str, ...]) -> list[str]:
-    """The tokens of a side without a partner, with their positions: "3 cat"."""
-    spans = [getattr(group, side) for group in alignment.groups if not group.has_partners]
-    return [f"{i} {isolated(label(tokens[i], 40, escape=False))}" for span in spans for i in range(*span)]
 
 
 class _LargestDifference(NamedTuple):

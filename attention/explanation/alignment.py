@@ -15,6 +15,8 @@ from attention.base.tokens import isolated, label
 
 _SPECIAL = re.compile(r"\[[A-Z]+\d*\]|<[/|]?[a-z_|▁]+[|]?>|<\|.*\|>", re.DOTALL)
 _MARKS = re.compile(r"^##|[·⏎⇥\s]")
+MAX_NAMED = 24
+"""How many tokens without a partner are listed by name."""
 _LONG = 400  # tokens; beyond that difflib skips frequent words, as it would take quadratic time otherwise
 
 
@@ -190,6 +192,19 @@ def position_labels(
         f"{i} {isolated(label(token, 40, escape))}{'' if alignment.is_identity else f' · {group.place}'}"
         for i, (group, token) in enumerate(named)
     )
+
+
+def without_partner(
+    alignment: Alignment, a: tuple[str, ...], b: tuple[str, ...], names: tuple[str, str] = ("A", "B")
+) -> str:
+    """The tokens of A and of B that match none of the other, with their positions: "3 cat in A; 4 dog in B"; empty if all match."""
+    parts = []
+    for name, side, tokens in zip(names, ("a", "b"), (a, b), strict=True):
+        spans = [getattr(group, side) for group in alignment.groups if not group.has_partners]
+        lone = [f"{i} {isolated(label(tokens[i], 40, escape=False))}" for span in spans for i in range(*span)]
+        more = f" and {len(lone) - MAX_NAMED} more" if len(lone) > MAX_NAMED else ""
+        parts += [f"{', '.join(lone[:MAX_NAMED])}{more} in {name}"] if lone else []
+    return "; ".join(parts)
 
 
 def _joined(tokens: tuple[str, ...]) -> str:

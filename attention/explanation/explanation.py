@@ -312,11 +312,15 @@ class ExplanationBuilder:
 
     def number_at(self, name: str, row: int, column: int) -> float:
         """A number of another step, in this cell's head."""
-        return float(self.layer.matrix(name, self.cell.head)[row, column])
+        return float(self.row_of(name, row)[column])
 
     def row_of(self, name: str, index: int) -> Tensor:
         """A row of another step or parameter, in this cell's head."""
-        return self.layer.matrix(name, self.cell.head)[index]
+        return (
+            self.layer.row(self.cell.head, index, name)
+            if is_step(name)
+            else self.layer.matrix(name, self.cell.head)[index]
+        )
 
     def column_of(self, name: str, index: int) -> Tensor:
         """A column of another step or parameter, in this cell's head."""
@@ -359,7 +363,7 @@ class ExplanationBuilder:
     def _tolerance(self) -> float:
         if not is_step(self.step.name):  # a derived map
             return _TOLERANCE
-        return tolerance_of(self.layer.matrix(self.step.name, self.cell.head))
+        return tolerance_of(self.row_of(self.step.name, self.cell.row))
 
     def _align(self, right_sides: Sequence[tuple[str, str]]) -> tuple[str, ...]:
         """Lines of LaTeX, the first with the symbol of the number in front."""
@@ -383,10 +387,11 @@ def explain(trace: Trace, step: str, layer: int = 0, head: int = 0, q: int = 0, 
         MissingError: the trace has no such layer, step, head or cell.
     """
     definition, source = find_step(step), trace.layer(layer)
-    matrix = source.matrix(step, head)
-    for axis, index, size in ((definition.row_axis, q, matrix.shape[0]), (definition.column_axis, k, matrix.shape[1])):
+    for axis, index, size in zip(
+        (definition.row_axis, definition.column_axis), (q, k), source.shape(step)[-2:], strict=True
+    ):
         check_index(f"{axis} of {step}", index, size, "counts")
-    value = float(matrix[q, k]) + 0.0  # −0 is 0
+    value = float(source.row(head, q, step)[k]) + 0.0  # −0 is 0
     work = ExplanationBuilder(
         source.for_head(head) if definition.per_head else source, definition, Cell(layer, step, head, q, k), value
     )

@@ -121,16 +121,21 @@ class MergedLayer(Layer):
         assert weights is not None
         return (self._aggregate(weights, spans),) * len(names)
 
-    def stats(self, name: str) -> StepStats:
-        """Statistics of the weights over all heads."""
+    @property
+    def keeps_maps(self) -> bool:
+        """A merged row is made of several, so that its matrix is kept, whatever its size."""
+        return True
+
+    def stats(self, name: str, head: int | None = None) -> StepStats:
+        """Statistics of the weights, over all heads or of one."""
         self._check(name)
-        step = find_step(name)
+        step, heads = find_step(name), range(self.n_heads) if head is None else [head]
 
         def compute() -> StepStats:
-            blocks = (self.blocks(name, heads=slice(head, head + 1))[0] for head in range(self.n_heads))
+            blocks = (self.blocks(name, heads=slice(each, each + 1))[0] for each in heads)
             return reduce(StepStats.merge, (StepStats.of(step, block) for block in blocks))
 
-        return cache.memoize(self.uid, ("facts", name), self.original.formula, compute)
+        return cache.memoize(self.uid, ("facts", name, head), self.original.formula, compute)
 
     def formula_of(self, step: Step) -> str:
         """A description of the merging, for the figure."""

@@ -30,7 +30,6 @@ from attention.formula.override import SOURCE_MASK
 from attention.formula.steps import HEAD_AXES, MAP_AXES, STEPS, Factor, Step, declared, find_step, is_step
 from attention.formula.steps_before_scores import Product
 from attention.pictures import scales
-from attention.pictures.downsample import MAX_SIDE
 from attention.pictures.heatmap import chosen_position, heatmap_json
 from attention.pictures.layout import HEIGHT, axis_noun, position_name
 from attention.pictures.live_inputs import live_inputs
@@ -42,6 +41,7 @@ from attention.pictures.view import FACTORS, HEAD, LAYER, OVERVIEW, clamp_cell, 
 from attention.sources import Source
 from attention.sources.layer_knobs import inline_knobs
 from attention.sources.registry import has_formula, source_kinds, source_of
+from attention.trace.large_map import MAX_SIDE
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 from attention.vision.over_picture import MapLine, TokenGrid, layout_images, over_picture_json
@@ -49,13 +49,13 @@ from attention.vision.over_picture import MapLine, TokenGrid, layout_images, ove
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MAX_BYTES = 1_000_000
-"""The default limit of the arrays of one output; layers and heads beyond it are left out, and the output says which."""
+MAX_BYTES = 105_000
+"""The default limit of the numbers of one output, which then takes about as many bytes of a notebook; what is beyond it is left out, and the output says what."""
 _HEADS = "heads"
 """The view with the weights of several heads side by side."""
 _OWN = "{own}"  # stands in a packed text for the name of the chosen query or key
 
-_FIGURE_BYTES = 1_000  # the labels and titles of a map
+_FIGURE_BYTES = 100  # the labels and titles of a map, compressed
 _MAX_STEP_BYTES = 250_000  # a step without heads, such as the input of a wide model
 _MAX_PARAMETER_BYTES = 250_000  # all matrices that a step is projected with
 _MAX_COMPUTED_TOKENS = 32  # above this, the page computes maps from Q and K instead of receiving them
@@ -100,7 +100,8 @@ def pack_trace(trace: Trace, cell: Cell | None = None, view: str = OVERVIEW, max
     cell = clamp_cell(cell, trace.layer(cell.layer))
     layers = _fitting_layers(trace, cell.layer, max_bytes)
     heads = {index: _fitting_heads(trace.layers[index], cell.head, max_bytes) for index in layers}
-    return _Packer(trace, heads).packed(cell, view)
+    left = max_bytes - sum(_layer_bytes(trace.layers[index], len(some)) for index, some in heads.items())
+    return _Packer(trace, heads, room=left).packed(cell, view)
 
 
 def source_and_trace(state: State) -> tuple[Source, Trace]:
@@ -138,29 +139,33 @@ def _fitting_heads(layer: Layer, first: int, max_bytes: int) -> tuple[int, ...]:
     return tuple(sorted(sorted(range(layer.n_heads), key=lambda head: abs(head - first))[:count]))
 
 
-def _layer_bytes(layer: Layer) -> int:
-    """The approximate bytes of a layer's numbers and figures for all heads."""
+def _layer_bytes(layer: Layer, n_heads: int | None = None) -> int:
+    """The approximate bytes of the numbers and figures of some heads of a layer, by default of all."""
+    n_heads = n_heads or layer.n_heads
     is_long = max(layer.sizes["query_pos"], layer.sizes["key_pos"]) > _MAX_COMPUTED_TOKENS
     steps = [step for step in layer.steps if step.per_head and not (is_long and step.axes == MAP_AXES)]
-    figures = layer.n_heads * len(layer.steps) * _FIGURE_BYTES
-    return figures + sum(4 * math.prod(layer.shape(step.name)) for step in steps)
-
-
-def _without_large_output(live: Live) -> Live:
-    """The same without W_O if it is large: the page then does not compute the output."""
-    if live["w_o"] is None or live["w_o"].nbytes <= _MAX_PARAMETER_BYTES:
-        return live
-    return {**live, "w_o": None, "computable": [name for name in live["computable"] if name != OUTPUT]}
+    of_head = sum(4 * math.prod(layer.shape(step.name)[-2:]) for step in steps)
+    return n_heads * (len(layer.steps) * _FIGURE_BYTES + of_head)
 
 
 class _Packer:
     """Layers of a trace with some of their heads, and what they share."""
 
-    def __init__(self, trace: Trace, heads: Mapping[int, tuple[int, ...]], state: State | None = None) -> None:
+    def __init__(
+        self, trace: Trace, heads: Mapping[int, tuple[int, ...]], state: State | None = None, room: float = math.inf
+    ) -> None:
         self.trace, self.heads, self.state = trace, heads, state
+        self._room = room  # bytes for what belongs to no head: inputs, outputs and parameters
         self.pool, self.over_pictures = ArrayPool(), _PictureFigures(trace)
         self.lines_left = math.inf if state else _MAX_LINES
         self.layers = {index: _LayerPacker(self, index) for index in heads}
+
+    def takes(self, nbytes: float, most: int) -> bool:
+        """Whether there is room for this, which is then taken."""
+        if nbytes > min(most, self._room):
+            return False
+        self._room -= nbytes
+        return True
 
     def packed(self, cell: Cell, view: str) -> bytes:
         layers = {str(index): layer.header(cell, view) for index, layer in sorted(self.layers.items())}
@@ -224,12 +229,18 @@ class _LayerPacker:
         if len(self.heads) == self.layer.n_heads:
             combined = live_inputs(self.layer, self.heads[0], max_bytes=10**9)
             if combined is None or len(combined["heads"]) == len(self.heads):
-                return combined if combined is None else _without_large_output(combined)
+                return combined if combined is None else self._without_large_output(combined)
         parts = [live_inputs(self.layer, head, max_bytes=0) for head in self.heads]
         if parts[0] is None:
             return None
         heads = {name: matrices for part in parts if part for name, matrices in part["heads"].items()}
         return {**parts[0], "heads": heads}
+
+    def _without_large_output(self, live: Live) -> Live:
+        """The same without W_O if it is large: the page then does not compute the output."""
+        if live["w_o"] is None or self.whole.takes(live["w_o"].nbytes, _MAX_PARAMETER_BYTES):
+            return live
+        return {**live, "w_o": None, "computable": [name for name in live["computable"] if name != OUTPUT]}
 
     def _knobs_of_layer(self) -> list[_Offer]:
         """The knobs after the scores that the page follows by itself; none if it cannot compute the weights."""
@@ -248,11 +259,9 @@ class _LayerPacker:
         rows, columns = self.layer.shape(step.name)[-2:]
         if self.state and step.name in self.state.skip:
             return False
-        if not step.per_head and 4 * rows * columns > _MAX_STEP_BYTES:
+        if self._is_stale(step) or (step.name == OUTPUT and len(self.heads) < self.layer.n_heads):
             return False
-        if step.name == OUTPUT and len(self.heads) < self.layer.n_heads:
-            return False
-        return not self._is_stale(step)
+        return step.per_head or self.whole.takes(4 * rows * columns, _MAX_STEP_BYTES)
 
     def _is_stale(self, step: Step) -> bool:
         """Whether the page offers knobs that change a step, but cannot compute it."""
@@ -266,14 +275,16 @@ class _LayerPacker:
             if is_step(name):
                 if name not in self.names:
                     return []
-            elif name != "mask" and (self.is_cut or self._parameter_bytes(name) > _MAX_PARAMETER_BYTES):
+            elif name != "mask" and (self.is_cut or not self._takes_parameter(name)):
                 return []
         return factors
 
-    def _parameter_bytes(self, name: str) -> float:
-        """The bytes of a parameter for the packed heads."""
+    def _takes_parameter(self, name: str) -> bool:
+        """Whether there is room for a parameter of the packed heads; W_O may be there already, for the page to compute with."""
+        if name == "w_o" and self.live and self.live["w_o"] is not None:
+            return True
         share = len(self.heads) / self.layer.n_heads if declared(name).axes[0] in HEAD_AXES else 1
-        return 4 * math.prod(self.layer.shape(name)) * share
+        return self.whole.takes(4 * math.prod(self.layer.shape(name)) * share, _MAX_PARAMETER_BYTES)
 
     def _is_explained(self, step: Step) -> bool:
         """Whether page/explain.js writes the arithmetic of a step."""
@@ -314,14 +325,15 @@ class _LayerPacker:
             every_head = [[figures.of_head(WEIGHTS, head) for head in self.heads]] * len(self.heads)
             views[f"{_HEADS} {WEIGHTS}"] = self._view(_HEADS, WEIGHTS, [(0, 1)] * len(self.heads), every_head)
         surroundings = Surroundings(live=self.live, controls=self._controls())
-        message = self.whole.pool.header(pack([_EMPTY_FIGURE, _EMPTY_FIGURE, *figures.specs], surroundings))
+        packed = pack([_EMPTY_FIGURE, _EMPTY_FIGURE, *figures.specs], surroundings)
+        message = self.whole.pool.header(packed, self._without_numbers)
         numbers = {name: self.whole.pool.matrices(layer, name, self.heads) for name in self._needed_numbers()}
         if OUTPUT in self.explained and layer.w_o is not None:
             numbers["w_o"] = [self.whole.pool.add(layer.w_o.flatten(0, 1).numpy())]
         step = next(name for name in (cell.step, WEIGHTS, *reversed(self.names)) if name in self.names)
         return {
             "views": views,
-            "figures": [self._without_numbers(figure) for figure in message["figures"][2:]],
+            "figures": message["figures"][2:],
             "labels": message["names"], "live": message["live"], "controls": message["controls"],
             "steps": {name: _describe_sides(layer, find_step(name)) for name in self.names},
             "lines": {name: _cell_lines(self.trace, self.index, find_step(name), self.heads) for name in self.line_names},
@@ -365,10 +377,9 @@ class _LayerPacker:
         """Whether the page computes a step of a long text itself, instead of receiving its numbers."""
         return self.is_long and name in self.computable and declared(name).axes == MAP_AXES
 
-    def _without_numbers(self, figure: Spec) -> Spec:
+    def _without_numbers(self, figure: Spec) -> None:
         if figure["data"][0].get("live") and self._is_computed_only(figure["layout"]["meta"]["step"]):
             figure["data"][0].pop("z", None)
-        return figure
 
     def _controls(self) -> list[Control]:
         """The row above the maps, in the order of the Lab."""
@@ -535,8 +546,8 @@ class ArrayPool:
         matrices = [layer.matrix(name, head).numpy() for head in own_heads]
         return [self.add(np.where(np.isfinite(matrix), matrix, np.nan).astype(matrix.dtype)) for matrix in matrices]
 
-    def header(self, message: bytes) -> Any:
-        """The header of a packed message, with its arrays moved into this pool."""
+    def header(self, message: bytes, prepare: Callable[[Spec], None] = lambda _: None) -> Any:
+        """The header of a packed message, with the arrays of its figures, once these are prepared, moved into this pool."""
         (size,) = struct.unpack_from("<I", message)
 
         def move_array(value: dict[str, Any]) -> Any:
@@ -546,7 +557,10 @@ class ArrayPool:
             raw = message[start : start + int(np.prod(shape)) * np.dtype(dtype).itemsize]
             return self._store(dtype, shape, raw)
 
-        return json.loads(message[4 : 4 + size], object_hook=move_array)
+        header = json.loads(message[4 : 4 + size])
+        for figure in header["figures"]:
+            prepare(figure)
+        return json.loads(json.dumps(header), object_hook=move_array)
 
     def _store(self, dtype: str, shape: tuple[int, ...], raw: bytes) -> dict[str, Any]:
         key = (dtype, shape, raw)
@@ -556,10 +570,13 @@ class ArrayPool:
         return {"array": {"dtype": dtype, "at": self._known[key], "shape": list(shape)}}
 
     def pack(self, header: Any) -> bytes:
-        """A header and the arrays, in the layout of `message.pack`."""
+        """A header and the arrays, as `unpackTrace` of page/packed.js reads them: like `message.pack`, but the first bytes of every four first, then the second ones, ….
+
+        Signs and exponents of neighbours are alike and the rest of a number is noise, so that they are compressed better apart.
+        """
         text = json.dumps(header, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
         text += b" " * (-(4 + len(text)) % 8)
-        return struct.pack("<I", len(text)) + text + bytes(self.raw)
+        return struct.pack("<I", len(text)) + text + np.frombuffer(self.raw, np.uint8).reshape(-1, 4).T.tobytes()
 
 
 class _PictureFigures:

@@ -129,8 +129,14 @@ class Mask:
         """Whether the rule needs tokens that are patches of a picture."""
         return self.kind in RULES and RULES[self.kind].of_patches is not None
 
-    def build(self, n_queries: int, n_keys: int, places: tuple[Tensor, Tensor] | None = None) -> Visible:
-        """The mask as a tensor: True = may attend.
+    def build(
+        self,
+        n_queries: int,
+        n_keys: int,
+        places: tuple[Tensor, Tensor] | None = None,
+        rows: slice = slice(None),
+    ) -> Visible:
+        """The mask as a tensor, of all queries or of some `rows`: True = may attend.
 
         Args:
             places: the places of the queries and of the keys, each as `patch_places` returns them, for a rule that needs patches.
@@ -144,17 +150,18 @@ class Mask:
 
         if rule := RULES.get(self.kind):
             query_pos, key_pos = mask_tensor.positions(n_queries, n_keys)
+            query_pos = query_pos[rows]
             visible = rule.visible(query_pos + self._offset, key_pos, **self._sizes)
             if rule.of_patches is not None:
                 if places is None or not all(bool((each >= 0).any()) for each in places):
                     raise ConfigError(
                         f"A {self.kind} needs queries and keys that are patches of a picture; this layer has none: choose another mask, or a layer that reads the picture."
                     )
-                visible = visible & rule.of_patches(places[0][:, None], places[1][None], self.window)
+                visible = visible & rule.of_patches(places[0][rows, None], places[1][None], self.window)
         elif self.kind == "custom":
-            visible = mask_tensor.custom(n_queries, n_keys, self.cells)
+            visible = mask_tensor.custom(n_queries, n_keys, self.cells)[rows]
         elif self.kind in ("none", "padding"):
-            visible = torch.ones(n_queries, n_keys, dtype=torch.bool)
+            visible = torch.ones(n_queries, n_keys, dtype=torch.bool)[rows]
         else:
             raise ConfigError(
                 f"a mask is one of none, {', '.join(RULES)}, padding, custom; got {self.kind[:20]!r}: choose one of them."

@@ -319,7 +319,7 @@ class _MaskedScores(_MapStep):
 
     def compute_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
         scores = require_previous(previous)
-        return hide_scores(scores, layer["mask"][rows]) if layer.hides_keys else scores
+        return hide_scores(scores, layer.mask_rows(rows)) if layer.hides_keys else scores
 
     def explain(self, work: StepContext[E_co]) -> E_co:
         row, column = work.cell.row, work.cell.column
@@ -380,7 +380,8 @@ def _hider_of(work: StepContext[E_co], key: int) -> str:
 
 def _hides(work: StepContext[E_co], key: int) -> bool:
     """Whether the mask hides a key from the query."""
-    return work.layer.has("mask") and not bool(work.layer["mask"][work.cell.row, key])
+    row = work.cell.row
+    return work.layer.has("mask") and not bool(work.layer.mask_rows(slice(row, row + 1))[0, key])
 
 
 @dataclass(frozen=True, repr=False)

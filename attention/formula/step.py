@@ -70,6 +70,10 @@ class LayerView(Tensors, Protocol):
         """Whether the query × key matrices are computed for all heads at once."""
 
     @property
+    def keeps_maps(self) -> bool:
+        """Whether the query × key matrix of one head is small enough to be kept."""
+
+    @property
     def patch_places(self) -> tuple[Tensor, Tensor]:
         """The places of the queries and of the keys as patches, each [pos 3]."""
 
@@ -84,6 +88,9 @@ class LayerView(Tensors, Protocol):
     @property
     def hides_keys(self) -> bool:
         """Whether the mask hides any key."""
+
+    def mask_rows(self, rows: slice, /) -> Tensor:
+        """The rows of the mask for some queries."""
 
     def has(self, name: str, /) -> bool:
         """Whether the layer has this step or parameter."""

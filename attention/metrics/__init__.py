@@ -20,6 +20,7 @@ from attention.formula.names import WEIGHTS
 from attention.metrics.find_rule import FindRule, find_heads
 from attention.metrics.metric import Metric, all_metrics, chips, find, measure, names_of
 from attention.metrics.patterns import CELLS_PER_SECOND
+from attention.metrics.sinks import sinks
 from attention.metrics.table import MetricsTable, similar_heads
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
@@ -38,6 +39,7 @@ __all__ = [
     "of",
     "of_layer",
     "similar_heads",
+    "sinks",
 ]
 
 

@@ -385,8 +385,7 @@ def iterate_patterns(layer: Layer) -> Iterator[tuple[slice, slice, Pattern]]:
             visible = masked != -math.inf
         else:
             (weights,) = layer.blocks(WEIGHTS, heads=heads, rows=rows)
-            mask = layer.mask
-            visible = torch.ones(1, len(positions), n_keys, dtype=torch.bool) if mask is None else mask[None, rows]
+            visible = layer.mask_rows(rows)[None]
             if causal:
                 visible = visible & (torch.arange(n_keys) <= positions[:, None])
         block_lengths = None if lengths is None else lengths[heads]

@@ -95,9 +95,8 @@ class ModelCall:
     ) -> Call:
         """The recorded call of a batch of one text, from the result of `run`; `x` and `memory` are the inputs of the module, [pos d_model]."""
         query, key, value = (in_float32(tensor[0]) for tensor in (self.query, self.key, self.value))
-        own, eager = self.attention, self.masks.eager(self.attention, self.query, self.key)
-        device, own_dtype = self.query.device, self.query.dtype
-        mask, mask_bias = self.masks.split(eager.mask, query.shape[-2], key.shape[-2])
+        own, device, own_dtype = self.attention, self.query.device, self.query.dtype
+        mask, mask_bias = self.masks.split(own, query.shape[-2], key.shape[-2])
         biases = [bias for bias in (own.kwargs.get("position_bias"), mask_bias) if bias is not None]
         biases = [in_float32(bias[0] if bias.ndim == 4 else bias) for bias in biases]
         # A bias of zeros would be a step that changes nothing.
@@ -115,7 +114,7 @@ class ModelCall:
         def attend_in(
             dtype: torch.dtype, query: Tensor, key: Tensor, value: Tensor, rows: slice
         ) -> tuple[Tensor | None, Tensor]:
-            attention = eager.in_dtype(dtype)
+            attention = self.masks.eager(own, self.query, self.key, rows).in_dtype(dtype)
             return _without_batch(*attention.run_eager_rows(*inputs(dtype, query, key, value), rows))
 
         recorded_weights, head_output = _without_batch(output, weights)
@@ -170,6 +169,13 @@ class OwnAttention:
         """The additive mask; for fused attention it may be boolean, or missing where a flag says the same."""
         mask: Tensor | None = self.args[0] if self.args else self.kwargs.get("attention_mask")
         return mask
+
+    def is_causal(self, n_queries: int) -> bool:
+        """Whether fused attention without a mask hides later keys: a flag says it."""
+        # As transformers' sdpa: a single query, of a text with cached keys, sees all of them whatever the flag says.
+        flag = self.kwargs.get("is_causal")
+        flag = getattr(self.module, "is_causal", True) if flag is None else flag
+        return bool(flag) and n_queries > 1
 
     @property
     def scaling(self) -> float | None:
@@ -288,36 +294,34 @@ class MaskCache:
 
     def __init__(self) -> None:
         self._split: dict[int, tuple[Tensor, Mask | Tensor | None, Tensor | None]] = {}
-        self._additive: dict[tuple[int, int, int], tuple[Tensor | None, Tensor]] = {}
+        self._additive: dict[tuple[int, int, int, str], tuple[Tensor | None, Tensor]] = {}
 
-    def eager(self, attention: OwnAttention, query: Tensor, key: Tensor) -> OwnAttention:
-        """Attention with the mask of eager attention: it is additive, also where that of fused attention is only a flag."""
+    def eager(self, attention: OwnAttention, query: Tensor, key: Tensor, rows: slice = slice(None)) -> OwnAttention:
+        """Attention with the mask of eager attention, for all queries or some: it is additive, also where that of fused attention is only a flag."""
         if not attention.is_fused:
             return attention
         mask, n_queries, n_keys = attention.mask, query.shape[-2], key.shape[-2]
-        is_causal = attention.kwargs.get("is_causal")
-        is_causal = getattr(attention.module, "is_causal", True) if is_causal is None else is_causal
-        # As transformers' sdpa: a single query, of a text with cached keys, sees all of them whatever the flag says.
-        if mask is None and (not is_causal or n_queries == 1):
+        if mask is None and not attention.is_causal(n_queries):
             return attention
-        place = id(mask), n_queries, n_keys
+        place = id(mask), n_queries, n_keys, str(rows)
         if place not in self._additive:
             hidden = torch.finfo(query.dtype).min
-            visible = mask
-            if visible is None:
-                visible = torch.ones(1, 1, n_queries, n_keys, dtype=torch.bool, device=query.device).tril()
+            if mask is None:
+                visible = Mask("causal").build(n_queries, n_keys, rows=rows).to(query.device)[None, None]
+            else:
+                visible = mask[..., rows, :] if mask.shape[-2] == n_queries else mask
             additive = visible
             if visible.dtype == torch.bool:
                 additive = torch.zeros_like(visible, dtype=query.dtype).masked_fill_(~visible, hidden)
             self._additive[place] = mask, additive
         return attention.with_mask(self._additive[place][1])
 
-    def split(
-        self, additive_mask: Tensor | None, n_queries: int, n_keys: int
-    ) -> tuple[Mask | Tensor | None, Tensor | None]:
-        """The mask (its rule, or its cells [query_pos key_pos]) and the bias [head query_pos key_pos] in an additive mask."""
+    def split(self, attention: OwnAttention, n_queries: int, n_keys: int) -> tuple[Mask | Tensor | None, Tensor | None]:
+        """The mask (its rule, or its cells [query_pos key_pos]) and the bias [head query_pos key_pos] of a call; a flag is not written out."""
+        additive_mask = attention.mask
         if additive_mask is None:
-            return None, None
+            is_causal = attention.is_fused and attention.is_causal(n_queries)
+            return Mask("causal") if is_causal else None, None
         if id(additive_mask) not in self._split:
             cells = additive_mask[0, :, :n_queries, :n_keys].to("cpu")
             if cells.dtype == torch.bool:  # True = may attend

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -81,16 +81,14 @@ def find_sites(loaded: LoadedModel) -> tuple[tuple[Site, ...], dict[str, str]]:
             named = _parameters(call, parent_of.get(key))
             if "w_o" in named and not (key in outputs and _makes_output(named, call, outputs[key])):
                 named = {name: tensor for name, tensor in named.items() if name not in ("w_o", "b_o")}
-            for tensor in named.values():  # a layer notices by it that the model was changed since
-                vars(tensor)["recorded_version"] = tensor.is_inference() or tensor._version
-            parameters_of[key] = named
+            parameters_of[key] = _with_versions(named)
     names, left_out = layer_names(loaded, visits, places)
     sites = tuple(
         Site(
             name,
             parameters_of[id(call.module)],
             _pure_projections(parameters_of[id(call.module)], call),
-            len(call.query),
+            _sizes(call),
             sum(tensor.shape[0] * tensor.shape[-1] for tensor in (call.query, call.key, call.value))
             + (d_model or _width(call)) * (1 + (call.memory is not None)),
             row_blocks[id(call.module)] or not call.has_own_weights,
@@ -100,6 +98,28 @@ def find_sites(loaded: LoadedModel) -> tuple[tuple[Site, ...], dict[str, str]]:
         for name, call in zip(names, calls, strict=True)
     )
     return sites, left_out
+
+
+def with_parameters(sites: Sequence[Site], names: Sequence[Iterable[str]], model: Any) -> tuple[Site, ...]:
+    """The sites of a model that was not changed since they were found, with the parameters of these names, which they had then."""
+    parent_of, parameters_of = parents(model), dict[str, dict[str, Tensor]]()
+    for site, own in zip(sites, names, strict=True):
+        if site.path not in parameters_of:
+            module = model.get_submodule(site.path)
+            known = _matrices(module, parent_of.get(id(module)), site.sizes)
+            parameters_of[site.path] = _with_versions({name: known[name] for name in own})
+    return tuple(replace(site, parameters=parameters_of[site.path]) for site in sites)
+
+
+def _with_versions(named: dict[str, Tensor]) -> dict[str, Tensor]:
+    for tensor in named.values():  # a layer notices by it that the model was changed since
+        vars(tensor)["recorded_version"] = tensor.is_inference() or tensor._version
+    return named
+
+
+def _sizes(call: Call) -> dict[str, tuple[int, int]]:
+    heads = {"q": call.query, "k": call.key, "v": call.value}
+    return {name: (tensor.shape[0], tensor.shape[-1]) for name, tensor in heads.items()}
 
 
 def _width(call: Call) -> int:
@@ -145,21 +165,25 @@ _Linear = tuple[Tensor, Tensor | None]
 
 
 def _parameters(call: Call, parent: Module | None) -> dict[str, Tensor]:
-    """W_Q, W_K, W_V, W_O and their biases, as views of the model's own; only those found under a known attribute name.
+    """The parameters that `_matrices` finds; those of the input only if they give the recorded value.
 
-    Matrices that do not give the recorded value or output are left out: their family orders them in an unknown way, or computes
-    something else in between.
+    Otherwise their family orders them in an unknown way, or computes something else in between.
     """
-    named = _input_projections(call)
+    named = _matrices(call.module, parent, _sizes(call))
     x2 = call.memory if call.memory is not None else call.input
-    if named and (x2 is None or not _is_projection(x2, named, "v", call.value, call.dtype)):
-        named = {}
-    linears = map(_linear, output_candidates(call.module, parent))
+    if "w_v" in named and (x2 is None or not _is_projection(x2, named, "v", call.value, call.dtype)):
+        named = {name: named[name] for name in ("w_o", "b_o") if name in named}
+    return named
+
+
+def _matrices(module: Module, parent: Module | None, sizes: Mapping[str, tuple[int, int]]) -> dict[str, Tensor]:
+    """W_Q, W_K, W_V, W_O and their biases, as views of the model's own; only those found under a known attribute name."""
+    named = _input_projections(module, sizes)
+    linears = map(_linear, output_candidates(module, parent))
     output = next((linear for linear in linears if linear is not None), None)
     if output is None:
         return named
-    weight, bias = output
-    n_heads, _, d_v = call.head_output.shape
+    (weight, bias), n_heads, d_v = output, sizes["q"][0], sizes["v"][1]
     if weight.shape[0] != n_heads * d_v:
         return named
     named["w_o"] = weight.reshape(n_heads, d_v, -1)
@@ -200,10 +224,8 @@ def output_candidates(module: Module, parent: Module | None) -> list[Module]:
     return [*children, *([sibling] if sibling is not None else [])]
 
 
-def _input_projections(call: Call) -> dict[str, Tensor]:
-    heads = {"q": call.query, "k": call.key, "v": call.value}
-    sizes = {name: tuple(tensor.shape[::2]) for name, tensor in heads.items()}
-    linears = _separate(call.module) or _fused(call.module, sizes)
+def _input_projections(module: Module, sizes: Mapping[str, tuple[int, int]]) -> dict[str, Tensor]:
+    linears = _separate(module) or _fused(module, sizes)
     named: dict[str, Tensor] = {}
     for name, (weight, bias) in linears.items():
         n_heads, d_head = sizes[name]
@@ -224,7 +246,7 @@ def _separate(module: Module) -> dict[str, _Linear]:
     return {}
 
 
-def _fused(module: Module, sizes: Mapping[str, tuple[int, ...]]) -> dict[str, _Linear]:
+def _fused(module: Module, sizes: Mapping[str, tuple[int, int]]) -> dict[str, _Linear]:
     """Q, K and V of one fused matrix, side by side or head by head; `sizes` are (n_heads, d_head) of each."""
     widths = [n_heads * d_head for n_heads, d_head in sizes.values()]
     for name in (*_FUSED_SIDE_BY_SIDE, *_FUSED_BY_HEAD):

@@ -19,7 +19,6 @@ from attention.formula.edit_kinds import LayerSize
 from attention.formula.formula import Formula
 from attention.formula.mask import Mask
 from attention.formula.names import INPUT, KEY, MEMORY, QUERY, VALUE, WEIGHTS
-from attention.formula.scores import BLOCK_ROWS
 from attention.models import lm_head, recorder, running
 from attention.models.attention_call import Call, in_float32
 from attention.models.followed_pass import FollowedLayer, following, has_followed_layers, no_weights_error, other_map
@@ -55,8 +54,8 @@ def run_recorded(
 ) -> tuple[list[Layer], Any, float | None]:
     """The layers of one forward pass, in the order of the trace, and the model's output with logits at these positions.
 
-    Also the largest difference between the weights of a user's model and those recomputed in float32; None if none were compared. A family that
-    does not call the recorder has layers with weights only.
+    Also the largest difference between the weights of a user's model and those recomputed in float32 (`_compare`); None if none were compared. A
+    family that does not call the recorder has layers with weights only.
 
     Raises:
         ModelError: no layer has weights from token to token.
@@ -74,8 +73,8 @@ def run_recorded(
             # Such as latents, or windows of a picture: there is no map from token to token.
             if shape != (len(queries), len(keys)):
                 return Layer(site.name, mixer=other_map(shape, len(queries), len(keys)))
-            layer = _build_layer(call, site, queries, keys)
-            if loaded.in_memory and (error := _max_weight_error(layer, call)) is not None:
+            layer, error = _build_layer(call, site, queries, keys)
+            if loaded.in_memory and error is not None:
                 weight_errors.append(error)
             return layer
 
@@ -133,7 +132,7 @@ def patched_head_output(forward: PatchedForward, index: int, call: Call, site: S
     if not forward.affects(index):
         return None
     tokens, keys = (("",) * tensor.shape[-2] for tensor in (call.query, call.key))
-    return forward.run_layer(index, call, lambda call: _build_layer(call, site, tokens, keys))[1]
+    return forward.run_layer(index, call, lambda call: _build_layer(call, site, tokens, keys)[0])[1]
 
 
 # -- the layer of a call -------------------------------------------------------------------------------
@@ -145,14 +144,17 @@ _PROVENANCE = {
     QUERY: "The query as it enters the product: what the model does to it before, such as rotary position, is not recorded.",
     KEY: "The key as it enters the product: what the model does to it before, such as rotary position, is not recorded.",
 }
+_COMPARED_QUERIES = (
+    16  # of a text, in every head: their weights cost as much as they are long, those of all queries its square
+)
 _WEIGHTS_TOLERANCE = 1e-4  # how far weights may be from those of eager attention and still count as equal
 MAPS_PER_HEAD = 4  # scores, scaled, masked, weights: about as many are computed for every head
 
 
-def _build_layer(call: Call, site: Site, tokens: tuple[str, ...], keys: tuple[str, ...]) -> Layer:
-    """The layer of one call: its recorded tensors, and the formula that computes the other steps.
+def _build_layer(call: Call, site: Site, tokens: tuple[str, ...], keys: tuple[str, ...]) -> tuple[Layer, float | None]:
+    """The layer of one call: its recorded tensors, and the formula that computes the other steps; and the difference that `_compare` finds.
 
-    Without a formula, and with recorded weights and head outputs, where the formula does not give the model's weights.
+    Without a formula and a difference, and with recorded weights and head outputs, where the formula does not give the model's weights.
     """
     tensors: dict[str, Any] = {name: getattr(call, name) for name in (INPUT, MEMORY, QUERY, KEY, VALUE)}
     tensors |= {**site.parameters, "bias": call.bias, "sinks": call.sinks, "lambdas": _lambdas(call)}
@@ -177,11 +179,12 @@ def _build_layer(call: Call, site: Site, tokens: tuple[str, ...], keys: tuple[st
         provenance |= dict.fromkeys(site.pure_projections, rounded)
     shared = frozenset(site.parameters)
     layer = Layer(site.name, tokens, keys, recorded, formula, whole, shared_with_model=shared, provenance=provenance)
-    if _has_model_weights(layer, call):
-        return layer
+    has_model_weights, error = _compare(layer, call)
+    if has_model_weights:
+        return layer, error
     # The family computes something that is not known here: its tensors are shown, and nothing is recomputed.
     weights = call.attend_rows(slice(None), call.dtype)[0] if call.weights is None else call.weights
-    return replace(layer.with_tensors(weights=weights, head_output=call.head_output), formula=None)
+    return replace(layer.with_tensors(weights=weights, head_output=call.head_output), formula=None), None
 
 
 def _lambdas(call: Call) -> Tensor | None:
@@ -195,52 +198,35 @@ def _lambdas(call: Call) -> Tensor | None:
     return value.expand(len(call.query)).clone()
 
 
-def _has_model_weights(layer: Layer, call: Call) -> bool:
-    """Whether the formula gives the model's weights in the first, middle and last row of every head.
+def _compare(layer: Layer, call: Call) -> tuple[bool, float | None]:
+    """Whether the formula gives the model's weights; and how far these, in the model's dtype, are at most from those in float32, if it has any.
 
-    Where the model gives no weights (fused attention), whether it gives the model's head outputs. A model in half precision is
-    computed again in float32 for this, since its own numbers are too coarse to tell one formula from another.
+    In some queries of every head: the last, and others at equal distances; in all of a text of at most `_COMPARED_QUERIES` tokens. All of
+    a long text would take several times as long as its pass.
+
+    Where the model gives no weights (fused attention), the formula has to give the model's head outputs, and the difference is that from
+    its family's eager attention. A model in half precision is computed again in float32, since its own numbers are too coarse to tell
+    one formula from another.
     """
-    last, heads = call.query.shape[1] - 1, slice(0, len(call.query))
-    is_exact, outputs, value = call.dtype == torch.float32, call.head_output, call.value
+    n_heads, n_queries = call.query.shape[:2]
+    step = -(-n_queries // _COMPARED_QUERIES)
+    rows = slice((n_queries - 1) % step, n_queries, step)
+    actual = compute_blocks(layer, (WEIGHTS,), slice(0, n_heads), rows)[0]
+    own = call.attend_rows(rows, call.dtype)[0] if call.weights is None else call.weights[:, rows]
+    error = None if own is None else float((actual - own).abs().max())
+    is_exact, expected, tolerance = call.dtype == torch.float32, own, _WEIGHTS_TOLERANCE
     if not call.has_own_weights:
-        value = value.repeat_interleave(len(call.query) // len(value), dim=0)
+        value = call.value.repeat_interleave(n_heads // len(call.value), dim=0)
+        outputs = call.head_output
         if not is_exact:
             outputs = call.rerun_in(torch.float32, call.query, call.key, call.value)[1]
-    # Three rows tell formulas from each other; all of them would cost as much as the pass.
-    for query in {0, last // 2, last}:
-        rows = slice(query, query + 1)
-        actual = compute_blocks(layer, (WEIGHTS,), heads, rows)[0]
-        expected, tolerance = None, _WEIGHTS_TOLERANCE
-        if not call.has_own_weights:
-            actual, expected = actual @ value, outputs[:, rows]
-            # An output is as far off as its weights, times the values.
-            tolerance *= max(1.0, float(value.abs().max()))
-        elif is_exact and call.weights is not None:
-            expected = call.weights[:, rows]
-        else:
-            expected = call.attend_rows(rows)[0]
-        if expected is not None and bool((actual - expected).abs().max() > tolerance):
-            return False
-    return True
-
-
-def _max_weight_error(layer: Layer, call: Call) -> float | None:
-    """The largest difference between the weights that the formula gives in float32 and those of the model, in its dtype; None without a formula.
-
-    The weights of fused attention, which gives none, are those of its family's eager attention.
-    """
-    if layer.formula is None:
-        return None
-    errors, n_queries = [0.0], call.query.shape[1]
-    # The maps of all heads at once would take gigabytes of a long text.
-    for start in range(0, n_queries, BLOCK_ROWS):
-        rows = slice(start, min(start + BLOCK_ROWS, n_queries))
-        weights = call.attend_rows(rows, call.dtype)[0] if call.weights is None else call.weights[:, rows]
-        if weights is None:
-            return None
-        errors.append(float((layer.blocks(WEIGHTS, rows=rows)[0] - weights).abs().max()))
-    return max(errors)
+        actual, expected = actual @ value, outputs[:, rows]
+        # An output is as far off as its weights, times the values.
+        tolerance *= max(1.0, float(value.abs().max()))
+    elif not is_exact:
+        expected = call.attend_rows(rows)[0]
+    differs = expected is not None and bool((actual - expected).abs().max() > tolerance)
+    return not differs, error
 
 
 # -- before a pass: its time, and whether the model has what interventions change ----------------------

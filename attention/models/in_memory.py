@@ -8,19 +8,21 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from inspect import signature
 from os import PathLike, fspath
 from threading import Lock
-from typing import Any, Literal
-from weakref import WeakValueDictionary
+from typing import Any, Literal, NamedTuple
+from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 import torch
 from torch.nn import Module
 
+from attention.base import cache
 from attention.base.errors import ModelError
 from attention.models import recorder, running
 from attention.models.attention_call import IMPLEMENTATION, SDPA_IMPLEMENTATION
-from attention.models.attention_sites import find_sites
+from attention.models.attention_sites import find_sites, with_parameters
 from attention.models.followed_pass import count_maps
 from attention.models.loaded import FairLock, LoadedModel
 from attention.models.loading import max_length
@@ -29,6 +31,18 @@ from attention.vision.reader import PictureReader, check_size
 
 _HANDLES: WeakValueDictionary[tuple[int, int, int], ModelHandle] = WeakValueDictionary()
 _GUARD = Lock()
+
+
+class _Found(NamedTuple):
+    """What was found in a model, without the model and its tensors: it neither keeps them alive, nor weights that the model no longer has."""
+
+    state: object
+    loaded: LoadedModel
+    parameters: tuple[tuple[str, ...], ...]  # of each site, the names
+
+
+# As long as the model lives, so that `Model.of` in a loop looks for its attention once.
+_FOUND: WeakKeyDictionary[Module, _Found] = WeakKeyDictionary()
 
 
 class ModelHandle:
@@ -56,16 +70,34 @@ class ModelHandle:
         return type(self.model).__name__ + (f" ({origin.rpartition('/')[2]})" if origin else "")
 
     def load(self) -> LoadedModel:
-        """The model ready to be recorded; tried anew where its weights or modules changed, as by training.
+        """The model ready to be recorded; tried anew where what `_state` reads has changed, as by training.
 
         Raises:
             ModelError: it cannot read text, or returns no attention.
         """
         with self._lock.hold():
-            state = _state(self.model), self._attachment.implementation
+            state = _state(self.model, self.processor)
             if self._loaded is None or self._loaded[0] != state:
-                self._loaded = state, self._probe()
+                found = _FOUND.get(self.model)
+                if found is not None and found.state == state:
+                    self._loaded = state, self._restored(found)
+                else:
+                    loaded = self._probe()
+                    sites = tuple(replace(site, parameters={}) for site in loaded.sites)
+                    bare = loaded.replace(model=None, tokenizer=None, pictures=None, attachment=None, sites=sites)
+                    _FOUND[self.model] = _Found(state, bare, tuple(tuple(site.parameters) for site in loaded.sites))
+                    self._loaded = state, loaded
             return self._loaded[1]
+
+    def _restored(self, found: _Found) -> LoadedModel:
+        model, attachment = self.model, self._attachment
+        sites = with_parameters(found.loaded.sites, found.parameters, model)
+        attachment.mode = "recorded" if sites else "eager"
+        attachment.modules = [model.get_submodule(path) for path in dict.fromkeys(site.path for site in sites)]
+        return found.loaded.replace(
+            model=model, tokenizer=self.tokenizer, pictures=self.pictures, attachment=attachment, sites=sites,
+            lock=self._lock, uid=cache.new_uid(),
+        )  # fmt: skip
 
     def _probe(self) -> LoadedModel:
         recorder.register()
@@ -156,7 +188,7 @@ def _unwrapped(model: Any) -> Any:
         model = inner
     if not isinstance(model, PreTrainedModel):
         raise ModelError(f"Model.of reads a loaded transformers model; got {_kind(outermost)}: {_way_of(outermost)}.")
-    if any(parameter.is_meta for parameter in model.parameters()):
+    if model not in _FOUND and any(parameter.is_meta for parameter in model.parameters()):
         raise ModelError(
             f"Model.of reads a model whose weights are in memory; some of {type(model).__name__} are on the meta device: "
             "load them on the CPU or a GPU, without device_map to disk and without init_empty_weights."
@@ -218,11 +250,32 @@ def _kind(value: Any) -> str:
     return f"{'an' if type(value).__name__[0] in 'AEIOU' else 'a'} {type(value).__name__}"
 
 
-def _state(model: Any) -> object:
-    """What changes with the weights and the modules of a model: an optimizer's step, an adapter, another device."""
-    tensors = (*model.parameters(), *model.buffers())
-    versions = tuple((tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors)
-    return versions, sum(1 for _ in model.modules())
+def _state(model: Any, processor: Any) -> object:
+    """What could change the answer of a probe, as a value that keeps nothing alive.
+
+    The modules themselves, since an adapter (LoRA), quantization and surgery replace some; their methods `forward`, which other libraries
+    replace; their hooks, which may change what they give; their tensors, by place and version, which an optimizer's step, another device and
+    another dtype change; the configs, with the name of the attention; and the tokenizer or processor, which made the input of the probe.
+    """
+    state = list[object]()
+    for module in _modules(model):
+        own = vars(module)
+        tensors = [each for each in (*own["_parameters"].values(), *own["_buffers"].values()) if each is not None]
+        versions = [(each.data_ptr(), 0 if each.is_inference() else each._version) for each in tensors]
+        hooks = *own["_forward_pre_hooks"], *own["_forward_hooks"]  # their numbers, of which torch gives none twice
+        state.append((ref(module), type(module).forward, id(own.get("forward")), hooks, versions))
+    return state, [(_implementation(config), config.to_dict()) for config in _configs(model)], ref(processor)
+
+
+def _modules(model: Module) -> list[Module]:
+    """Every module of a model, once: five times as fast as `modules()`, which also names them."""
+    found, waiting = dict[Module, None](), [model]
+    while waiting:
+        module = waiting.pop()
+        if module not in found:
+            found[module] = None
+            waiting += module.children()
+    return [*found]
 
 
 _RECORDED = {"sdpa": SDPA_IMPLEMENTATION}
@@ -277,12 +330,13 @@ class Attachment:
             self._own_implementation = self.implementation
             _replace(stack, vars(self), "_is_open", True)
             _keep_process_state(stack, self.model)
-            for module in self.model.modules():
+            modules = _modules(self.model)
+            for module in modules:
                 # `eval()` may do more than this: some adapters merge their weights into the model's.
                 _replace(stack, vars(module), "training", False)
                 if vars(module).get("_compiled_call_impl") is not None:
                     _replace(stack, vars(module), "_compiled_call_impl", None)
-            if any(hasattr(module, "_orig_mod") for module in self.model.modules()):
+            if any("_orig_mod" in vars(module)["_modules"] for module in modules):
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             for config in _configs(self.model):
                 own = _implementation(config)
@@ -320,7 +374,7 @@ def _configs(model: Any) -> list[Any]:
     """Every config of a model and of its parts, once; an encoder may have a config of its own."""
     from transformers import PreTrainedConfig
 
-    waiting = [getattr(module, "config", None) for module in model.modules()]
+    waiting = [vars(module).get("config") for module in _modules(model)]
     configs: dict[int, Any] = {}
     while waiting:
         config = waiting.pop()

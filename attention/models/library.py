@@ -38,7 +38,11 @@ _ABOUT_FILE = "lab.json"
 """A file in a model's folder, {"about": a note that is shown with the model}."""
 
 _HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
-_FETCH_COMMANDS = {"all-MiniLM-L6-v2": "make models", "SmolLM2-135M-Instruct": "make models ALL=1"}
+_FETCH_COMMANDS = {
+    "all-MiniLM-L6-v2": "make models",
+    "SmolLM2-135M-Instruct": "make models ALL=1",
+    "dinov2-small": "make models ALL=1",
+}
 """The models that `.ci/get_models.py` fetches, and the command for each."""
 
 # transformers 5.23 patches torch.nn.init and its own classes while it loads; two loads at once would leave the patches in place.

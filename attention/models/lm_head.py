@@ -23,6 +23,7 @@ from attention.models.token_pieces import readable_tokens, vocabulary_names
 from attention.trace.trace import TOP_K, Prediction
 from attention.vision.picture_inputs import PictureInputs
 
+_MOST_LOGITS = 2**27  # of a user's model: half a gigabyte; of SmolLM2 those of 2,730 tokens
 _MAX_POSITIONS = 40  # with logits: each has one for every token of the vocabulary
 _CLASSIFIER = "ForImageClassification"  # in the names of the classes of transformers
 _POSITIONS: ContextVar[tuple[int, ...] | None] = ContextVar("positions", default=None)
@@ -31,11 +32,28 @@ _POSITIONS: ContextVar[tuple[int, ...] | None] = ContextVar("positions", default
 def limit_logits(model: Any) -> None:
     """From now on, compute logits only at the positions of the context `logits_at`: those of all positions take too much memory.
 
-    A user's model keeps computing all of them: fewer rows in a product can change the last bits of each.
+    A user's model keeps computing all of them, except of a long text (`with_few_logits`): fewer rows in a product can change the last bits of each.
     """
     head = _language_model_head(model)
     if head is not None:
         head.register_forward_pre_hook(_select_positions)
+
+
+def computes_few(loaded: LoadedModel, n_tokens: int) -> bool:
+    """Whether logits are computed only at the positions of `logits_at`: by a model that the Lab loaded, and of a long text by a user's, too."""
+    return not loaded.in_memory or n_tokens * vocabulary_size(loaded) > _MOST_LOGITS
+
+
+@contextmanager
+def with_few_logits(loaded: LoadedModel, n_tokens: int) -> Iterator[None]:
+    """A context in which a user's model computes few logits of a long text, which would take more memory than everything that is recorded."""
+    head = _language_model_head(loaded.model) if loaded.in_memory and computes_few(loaded, n_tokens) else None
+    hook = None if head is None else head.register_forward_pre_hook(_select_positions)
+    try:
+        yield
+    finally:
+        if hook is not None:
+            hook.remove()
 
 
 @contextmanager
@@ -118,7 +136,8 @@ def count_numbers(
     if not vocabulary_size(loaded):
         return len(predicted_text_ids(model_inputs)) * int(getattr(loaded.model.config, "hidden_size", 0) or 0)
     n_positions = len(wanted) or len(prediction_positions(loaded, model_inputs, ())) + max_new_tokens
-    n_all = len(predicted_text_ids(model_inputs)) + max_new_tokens if loaded.in_memory else 0  # see `limit_logits`
+    n_all = len(predicted_text_ids(model_inputs)) + max_new_tokens
+    n_all = 0 if computes_few(loaded, n_all) else n_all
     return (n_positions * 3 + n_all) * vocabulary_size(loaded)
 
 
@@ -135,8 +154,8 @@ def read_predictions(
     if not logit_positions or logits is None:
         return ()
     ids = predicted_text_ids(model_inputs)
-    # A user's model computes all logits, as do families that do not call their head as a module.
-    are_selected = not loaded.in_memory and logits.shape[0] == len(logit_positions)
+    # A user's model computes all logits of a short text, as do families that do not call their head as a module.
+    are_selected = computes_few(loaded, len(ids)) and logits.shape[0] == len(logit_positions)
     rows = (logits if are_selected else logits[list(logit_positions)]).to("cpu", torch.float32)
     likeliest = rows.topk(min(TOP_K, rows.shape[-1])).indices.tolist()
     token_ids = sorted({*(ids[i] for i in logit_positions), *(token_id for top in likeliest for token_id in top)})

@@ -32,11 +32,16 @@ class Site:
     name: str
     parameters: dict[str, Tensor]  # W_Q, W_K, … by the names of the glossary, where they are known
     pure_projections: frozenset[str]  # which of query, key and value are exactly their projection of the input
-    n_heads: int  # number of query heads
+    sizes: Mapping[str, tuple[int, int]]  # the number of heads and their width, of "q", "k" and "v"
     width: int  # how many numbers are recorded for each token
     supports_row_blocks: bool = False  # whether its attention can be computed for some of the queries at a time
     path: str = ""  # the name of its attention module in the model
     is_causal: bool = False  # whether no query sees a later key
+
+    @property
+    def n_heads(self) -> int:
+        """The number of query heads."""
+        return self.sizes["q"][0]
 
 
 class _Preparable(Protocol):

@@ -15,6 +15,7 @@ from torch import Tensor
 from attention.base.cache import CACHE
 from attention.base.errors import AttentionError, ModelError
 from attention.base.progress import current_callback
+from attention.models.lm_head import predicted_text_ids, with_few_logits
 from attention.models.loaded import LoadedModel
 from attention.models.text_inputs import (
     BESIDE,
@@ -125,7 +126,8 @@ def run(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], *, gradients: b
     sequences: AbstractContextManager[None] = nullcontext()
     if isinstance(model_inputs, PictureInputs):
         sequences = packed(loaded.model, len(model_inputs[PICTURES]), model_inputs.pictures.lengths)
-    with torch.set_grad_enabled(gradients), loaded.session(), _frozen_weights(loaded.model), sequences:
+    few_logits = with_few_logits(loaded, len(predicted_text_ids(model_inputs)))
+    with torch.set_grad_enabled(gradients), loaded.session(), _frozen_weights(loaded.model), sequences, few_logits:
         silence_warnings()
         if hasattr(loaded.model.config, "use_cache"):
             kwargs["use_cache"] = False

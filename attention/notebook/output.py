@@ -20,6 +20,10 @@ from attention.export.packing import compress
 from attention.pictures.message import CONTAINERS_HTML, SCRIPTS_DIR
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+_FIRST_STYLE = (  # what is needed before the scripts bring the others
+    "html{background:var(--st-background-color)}body{font:12px/1.4 sans-serif}:root[data-theme=dark] #waiting{color:#eee}#waiting p{white-space:pre-wrap;margin:4px}figure{display:flex;flex-wrap:wrap;gap:4px 8px;margin:4px}"
+    "figcaption{width:100%}figure div{text-align:right}figure img{image-rendering:pixelated}"
+)
 _numbers = itertools.count()
 PAGE_DIR = Path(__file__).parent / "page"
 
@@ -54,7 +58,7 @@ def bring_scripts() -> None:
     _CARRIER.key, _CARRIER.label, _CARRIER.chosen = "", "", False
 
 
-def frame(kind: str, data: bytes, text: str, height: int, standalone: bool | None = None) -> str:
+def frame(kind: str, data: bytes, text: str, height: int, standalone: bool | None = None, picture: str = "") -> str:
     """The HTML of an output: a frame without access to the network, and its plain text where frames and styles are removed.
 
     Args:
@@ -63,9 +67,10 @@ def frame(kind: str, data: bytes, text: str, height: int, standalone: bool | Non
         text: the plain text, for viewers that remove frames, such as GitHub's.
         height: of the frame in pixels, until it knows its own.
         standalone: whether the output carries the scripts; by default one output of a notebook does, see `_Carrier`.
+        picture: HTML that is seen until the scripts are there.
     """
     carries = _CARRIER.carries() if standalone is None else standalone
-    page = document(kind, data, carries)
+    page = document(kind, data, carries, picture)
     name = f"attention-{os.getpid()}-{next(_numbers)}"
     return (
         f'<div class="attention-output" id="{name}"><style>#{name} > pre {{ display: none }}</style>'
@@ -75,17 +80,22 @@ def frame(kind: str, data: bytes, text: str, height: int, standalone: bool | Non
     )
 
 
-def document(kind: str, data: bytes, carries: bool, name: str = "") -> str:
-    """The page in the frame: its styles, its data, perhaps the scripts, and the script that starts it."""
+def document(kind: str, data: bytes, carries: bool | None = None, picture: str = "") -> str:
+    """The page in the frame: its data, perhaps the scripts, and the script that starts it.
+
+    By default it has the scripts as long as no output has: a live view alone is then drawn from what a notebook saves of it, without a
+    kernel. It does not count as the output that carries them for the others, since a notebook may save none of its widgets.
+    """
+    carries = not _CARRIER.chosen if carries is None else carries
     settings: dict[str, Any] = {
-        "hash": scripts_hash(), "kind": kind, "alphabet": _ALPHABET, "id": name, "missing": _missing_text(),
+        "hash": scripts_hash(), "kind": kind, "alphabet": _ALPHABET, "missing": _missing_text(),
     }  # fmt: skip
     carried = f'<script type="text/plain" id="scripts">{_scripts_text()}</script>' if carries else ""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"><title>Attention Lab</title>'
-        f"<style>{styles(PAGE_DIR / 'output.css')}</style></head><body>"
-        f'<div id="lab"><div id="waiting">…</div>{CONTAINERS_HTML}<div class="about"></div></div>'
+        f"<style>{_FIRST_STYLE}</style></head><body>"
+        f'<div id="lab"><div id="waiting"><p></p>{picture}</div>{CONTAINERS_HTML}<div class="about"></div></div>'
         f'<script type="application/json" id="settings">{json.dumps(settings).replace("<", chr(92) + "u003c")}</script>'
         f'<script type="text/plain" id="data">{_as_text(compress(data))}</script>{carried}'
         f"<script>{_loader()}</script></body></html>"
@@ -120,9 +130,10 @@ def _running_cell() -> tuple[str, str, list[str]]:
 
 @cache
 def packed_scripts() -> bytes:
-    """Plotly's script and the page's, compressed: about 540 kB."""
+    """Plotly's script, the page's and its styles, compressed: about 550 kB."""
     plotly = (SCRIPTS_DIR / "vendor" / "plotly-cartesian.min.js").read_text(encoding="utf-8")
-    return compress(f"{plotly}\n;{bundle('notebook_output', PAGE_DIR)}".encode())
+    style = f"document.head.append(Object.assign(document.createElement('style'), {{ textContent: {json.dumps(styles(PAGE_DIR / 'output.css'))} }}));"
+    return compress(f"{plotly}\n;{style}\n{bundle('notebook_output', PAGE_DIR)}".encode())
 
 
 @cache

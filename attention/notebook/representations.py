@@ -15,6 +15,7 @@ from attention.export.packing import MAX_BYTES, pack_trace
 from attention.features import features
 from attention.formula.names import WEIGHTS, Cell
 from attention.metrics import MetricsTable, all_metrics
+from attention.notebook.first_picture import first_picture
 from attention.notebook.output import frame
 from attention.pictures.charts import LAYER, head_scatter_json
 from attention.pictures.marks import Spec
@@ -56,7 +57,9 @@ def html(displayed: object) -> str | None:
 def _trace_html(
     trace: Trace, text: str, cell: Cell | None = None, view: str = OVERVIEW, max_bytes: int = MAX_BYTES, standalone: bool | None = None
 ) -> str:  # fmt: skip
-    return frame("trace", pack_trace(trace, cell, view, max_bytes), text, _TRACE_HEIGHT, standalone)
+    packed = pack_trace(trace, cell, view, max_bytes)
+    picture = first_picture(trace, cell or Cell(trace.attention_layers[0], WEIGHTS, 0, 0, 0))
+    return frame("trace", packed, text, _TRACE_HEIGHT, standalone, picture)
 
 
 def _heads_html(heads: AllHeads) -> str:

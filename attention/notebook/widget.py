@@ -12,6 +12,7 @@ from attention.explanation.explanation import Explanation, explain
 from attention.export.packing import MAX_BYTES, pack_trace
 from attention.formula.names import WEIGHTS, Cell
 from attention.formula.override import SOURCE_MASK, Override
+from attention.notebook.first_picture import first_picture
 from attention.notebook.output import PAGE_DIR, document, packed_scripts, scripts_hash
 from attention.pictures.view import OVERVIEW, clamp_cell
 from attention.trace.trace import Trace
@@ -41,7 +42,7 @@ def view(
     first = trace.layer(layer)
     first.matrix(step, head)
     cell = Cell(layer, step, head, 0, 0)
-    page = document("trace", pack_trace(trace, cell, OVERVIEW, int(max_mb * 1e6)), carries=False)
+    page = document("trace", pack_trace(trace, cell, OVERVIEW, int(max_mb * 1e6)), picture=first_picture(trace, cell))
     widget = _widget_class()(document=page, layer=layer, head=head, step=step, temperature=first.temperature)
     widget.start(trace)
     return widget

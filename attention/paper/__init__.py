@@ -1,6 +1,6 @@
 """Figures as files: a picture for a paper (PNG, SVG or PDF; the latter two contain shapes, text, and what a model saw), or a web page.
 
-matplotlib draws them; it is imported with the first picture. The content is read from the Plotly figure itself,
+matplotlib draws them; it is imported with the first picture. The content is read from the marks of the figure itself,
 so a picture and the screen cannot disagree:
 
     figure ──▶ layout ──▶ axes, cells, marks, notes ──▶ page ──▶ bytes
@@ -18,6 +18,7 @@ from attention.paper.markup import plain, specs_of
 from attention.paper.web import html
 
 if TYPE_CHECKING:
+    from attention.paper.heads_figure import ONE_COLUMN, TEXT_WIDTH, HeadsFigure, figure
     from attention.paper.markup import Figures
 
 __all__ = ["KINDS", "NARROWEST", "ONE_COLUMN", "TEXT_WIDTH", "WIDEST", "HeadsFigure", "figure", "html", "picture"]
@@ -65,5 +66,10 @@ def drawing() -> Iterator[None]:
             yield
 
 
-# Here, because it draws by what stands above.
-from attention.paper.heads_figure import ONE_COLUMN, TEXT_WIDTH, HeadsFigure, figure  # noqa: E402
+def __getattr__(name: str) -> object:
+    """A figure of heads draws maps, and imports what draws them at first use."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from attention.paper import heads_figure
+
+    return getattr(heads_figure, name)

@@ -29,8 +29,6 @@ from attention.formula.steps import find_step
 from attention.paper import KINDS, NARROWEST, WIDEST, drawing
 from attention.paper.marks import colors_of, visible_cells, wrap, write_line
 from attention.pictures import scales
-from attention.pictures.drawing import Drawn
-from attention.pictures.heatmap import drawn_map_json
 from attention.pictures.layout import axis_noun
 from attention.pictures.look import LIGHT
 from attention.pictures.marks import Spec
@@ -111,6 +109,9 @@ def figure(
         MissingError: the trace has no such layer, head or step.
         ConfigError: there are no such colours.
     """
+    from attention.pictures.drawing import Drawn
+    from attention.pictures.heatmap import drawn_map_json  # imports Plotly
+
     heads = [heads] if heads and isinstance(heads[0], int) else list(heads)
     traces = [trace] * len(heads) if isinstance(trace, Trace) else list(trace)
     declaration = find_step(step)

@@ -14,9 +14,9 @@ import numpy as np
 
 from attention.base.errors import PictureError
 from attention.paper import markup
-from attention.pictures.downsample import pool_blocks
 from attention.pictures.look import LIGHT, text_color_on
 from attention.pictures.marks import Mark, Spec
+from attention.trace.large_map import pool_blocks
 
 if TYPE_CHECKING:
     from numpy import uint8

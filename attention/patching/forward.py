@@ -418,17 +418,23 @@ def check_other_state(source: str, other: _T | None, problem: str) -> _T:
     return other
 
 
-def check_lengths(lengths: Sequence[int], other_lengths: Sequence[int], suggest: Callable[[], str] = str) -> None:
+def check_lengths(
+    lengths: Sequence[int],
+    other_lengths: Sequence[int],
+    suggest: Callable[[], str] = str,
+    unmatched: Callable[[], str] = str,
+) -> None:
     """Raises an error if the texts of the other state have another number of tokens.
 
     Raises:
-        ConfigError: the lengths differ; the message suggests the text of `suggest`, unless that is empty.
+        ConfigError: the lengths differ; the message suggests the text of `suggest`, and names the tokens of `unmatched`, unless these are empty.
     """
     if list(other_lengths) == list(lengths):
         return
     text = suggest()
     suggestion = f"such as “{text}”" if 0 < len(text) <= _LONGEST_SUGGESTION else "a text with as many tokens"
+    words = f" (without a partner: {lone})" if (lone := unmatched()) else ""
     raise ConfigError(
         f"Patching needs the same number of tokens in both states; the other has {' and '.join(map(str, other_lengths))}, "
-        f"this one {' and '.join(map(str, lengths))}: give the other state {suggestion}."
+        f"this one {' and '.join(map(str, lengths))}{words}: give the other state {suggestion}."
     )

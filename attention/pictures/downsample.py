@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attention.pictures.message_contract import Meta
+from attention.trace.large_map import MAX_SIDE, bands_of, maxima_of, pool_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-MAX_SIDE = 256  # rows or columns of a map on the screen
+_OVERVIEW = 64  # rows or columns of the overview beside a part of a map
 MAX_SENT_BLOCKS = 8_192  # per pooled map: 40 kB with their offsets
 
 
@@ -24,7 +26,7 @@ def pool_for_screen(
     """Returns a map of one matrix pooled to block maxima where it has more than `MAX_SIDE` rows or columns.
 
     ``layout.meta["blocks"]`` then has the size of the blocks and where they begin; ``layout.meta["offsets"]`` has the offset of
-    each number in its block. Other figures, {"data": …, "layout": …} as JSON, are returned unchanged.
+    each number in its block, and beside a part ``layout.meta["overview"]`` the largest numbers of the whole map. Other figures, {"data": …, "layout": …} as JSON, are returned unchanged.
 
     Args:
         figure: a map of `heatmap`, as JSON.
@@ -39,26 +41,37 @@ def pool_for_screen(
     rows, columns = matrix.shape
     top, bottom, left, right = window or (0, rows, 0, columns)
     part = np.s_[max(0, top) : min(rows, bottom), max(0, left) : min(columns, right)]
-    top, left, (rows, columns) = part[0].start, part[1].start, matrix[part].shape
+    top, left, (rows, columns) = (
+        part[0].start,
+        part[1].start,
+        (len(range(n)[s]) for n, s in zip(matrix.shape, part, strict=True)),
+    )
     if not rows * columns:
         return pool_for_screen(figure, None, max_blocks)
-    across = -(-columns // MAX_SIDE)
-    blocks_across = -(-columns // across)
-    down = max(-(-rows // MAX_SIDE), -(-rows * blocks_across // max_blocks) if rows > MAX_SIDE else 1)
+    down, across = (-(-side // MAX_SIDE) for side in (rows, columns))
+    if rows > MAX_SIDE:
+        joined = next(by for by in count(1) if -(-rows // (by * down)) * -(-columns // (by * across)) <= max_blocks)
+        down, across = joined * down, joined * across
+    maxima = maxima_of(matrix, part, down, across)
     position = {"x0": left + (across - 1) / 2, "dx": across, "y0": top + (down - 1) / 2, "dy": down}
-    data = [{**heat, **position, "z": _gaps(pool_blocks(matrix[part], down, across))}]
+    data = [{**heat, **position, "z": _gaps(maxima.numbers)}]
     for trace in figure["data"][1:]:
         if trace["type"] != "heatmap":  # the trace of the colour bar
             data.append(trace)
             continue
-        hidden_blocks = ~pool_blocks(np.isnan(trace["z"][part]), down, across)
-        data.append({**trace, **position, "z": np.where(hidden_blocks, np.float32(1), np.float32(np.nan))})
+        visible = [pool_blocks(np.isnan(band), down, across) for band in bands_of(trace["z"], part, down)]
+        data.append({**trace, **position, "z": np.where(np.concatenate(visible), np.float32(np.nan), np.float32(1))})
     meta: Meta = layout["meta"].copy()
     sent_window = [top, top + rows, left, left + columns]
     meta["blocks"] = {"down": down, "across": across, "top": top, "left": left, "window": sent_window}
+    if (rows, columns) != matrix.shape:
+        whole = maxima_of(
+            matrix, np.s_[0 : matrix.shape[0], 0 : matrix.shape[1]], *(-(-n // _OVERVIEW) for n in matrix.shape)
+        )
+        meta["overview"] = _gaps(whole.numbers)
     title = layout["title"]
     if down * across > 1:
-        meta["offsets"] = block_offsets(matrix[part], down, across)
+        meta["offsets"] = maxima.offsets
         facts = f"{title['subtitle']['text']} · each cell the largest of {down} × {across}"
         title = {**title, "subtitle": {**title["subtitle"], "text": facts}}
     return {"data": data, "layout": {**layout, "meta": meta, "title": title}}
@@ -75,38 +88,6 @@ def keep_only_gaps(figure: dict[str, Any], sent: Sequence[dict[str, Any]]) -> di
             return figure
     heatmap, *others = figure["data"]
     return {**figure, "data": [{**heatmap, "z": {"gaps": np.packbits(gaps, bitorder="little")}}, *others]}
-
-
-def pool_blocks(matrix: NDArray[Any], down: int, across: int) -> NDArray[Any]:
-    """Returns the number of largest magnitude in each block of `down` rows and `across` columns; for booleans, whether any is True.
-
-    A block without a finite number has none in the result. Blocks at the right and lower edge may be smaller.
-    """
-    if down == across == 1:
-        return matrix
-    blocks = _blocks(matrix, down, across)
-    if matrix.dtype == bool:
-        return np.asarray(blocks.any(axis=-1))
-    return np.take_along_axis(blocks, _largest(blocks)[..., None], axis=-1)[..., 0]
-
-
-def block_offsets(matrix: NDArray[Any], down: int, across: int) -> NDArray[Any]:
-    """Returns the offset in its block, counted row by row, of each number that `pool_blocks` returns."""
-    offsets = _largest(_blocks(matrix, down, across))
-    return offsets.astype(np.min_scalar_type(down * across - 1))
-
-
-def _blocks(matrix: NDArray[Any], down: int, across: int) -> NDArray[Any]:
-    rows, columns = -(-matrix.shape[0] // down), -(-matrix.shape[1] // across)
-    padding = False if matrix.dtype == bool else -np.inf
-    padded = np.full((rows * down, columns * across), padding, dtype=matrix.dtype)
-    padded[: matrix.shape[0], : matrix.shape[1]] = matrix
-    return padded.reshape(rows, down, columns, across).transpose(0, 2, 1, 3).reshape(rows, columns, -1)
-
-
-def _largest(blocks: NDArray[Any]) -> NDArray[Any]:
-    index: NDArray[Any] = np.where(np.isfinite(blocks), np.abs(blocks), -1).argmax(axis=-1)
-    return index
 
 
 def _gaps(matrix: NDArray[Any]) -> NDArray[Any]:

@@ -17,6 +17,7 @@ from attention.pictures.layout import axis_title, map_layout, short_axis_name
 from attention.pictures.look import TYPE
 from attention.pictures.marks import Mark, Panel, Spec, cells, draw, ground
 from attention.pictures.message_contract import Meta
+from attention.trace.large_map import RowsOnDemand
 from attention.trace.layer import Layer
 from attention.trace.stats import StepStats, finite_range
 from attention.trace.trace import Trace
@@ -56,7 +57,7 @@ class Drawn:
         Raises:
             MissingError: the trace has no such layer, step or head.
         """
-        panel = Panel(head, 0, 0, *trace.layer(layer).matrix(step, head).shape)
+        panel = Panel(head, 0, 0, *head_map(trace.layer(layer), step, head).shape)
         return cls(trace, find_step(step), layer, [panel], colors, span=span)
 
     @property
@@ -101,19 +102,27 @@ class Drawn:
         """The alternative text, with what is said about the colours."""
         (formula, where, shape, *_), step = self.words(n_blind), self.step
         layer = self.trace.layer(self.layer)
-        span = layer.finite_range(step.name) if self.tensor is None else finite_range(self.tensor)
+        stats = (
+            layer.stats(step.name, None if self.is_many or layer.keeps_maps else self.panels[0].head)
+            if self.tensor is None
+            else StepStats()
+        )
+        span = stats.finite_range if self.tensor is None else finite_range(self.tensor)
         parts = [axis_title(step.row_axis) + " by " + axis_title(step.column_axis), describe_range(span)]
         parts += describe_blind_queries(n_blind, "row sees", "rows see")
         if self.tensor is None and step.kind == "probability" and not n_blind:
-            sums = layer.stats(step.name)
-            sum_to_1 = 0.999 < (sums.min_row_sum or 0) <= (sums.max_row_sum or 0) < 1.001 and not sums.zero_rows
+            sum_to_1 = 0.999 < (stats.min_row_sum or 0) <= (stats.max_row_sum or 0) < 1.001 and not stats.zero_rows
             parts += ["every row sums to 1"] * sum_to_1
         parts += [colors] * bool(colors)
         return f"Heatmap of {step.name} ({step.symbol} = {formula}), {where}, {shape}: {', '.join(parts)}."
 
 
 def build_map(
-    drawn: Drawn, matrix: NDArray[Any], hidden: NDArray[np.bool_] | None, *marks: Mark, numbers: bool = False
+    drawn: Drawn,
+    matrix: NDArray[Any] | RowsOnDemand,
+    hidden: NDArray[np.bool_] | RowsOnDemand | None,
+    *marks: Mark,
+    numbers: bool = False,
 ) -> Spec:
     """Returns a map of `matrix` [row column] with titles, colours, hover texts and alternative text, and further `marks` on it.
 
@@ -131,8 +140,8 @@ def build_map(
         heads["customdata"] = head_of_cell = np.zeros(matrix.shape, dtype=np.uint16)
         for panel in panels:
             head_of_cell[panel.area] = panel.head
-    mask = drawn.of_layer.mask
-    n_blind = int((~mask.any(dim=1)).sum()) if mask is not None and hidden is not None else 0
+    n_blind = 0 if hidden is None else drawn.of_layer.n_blind_queries
+    is_hiding = drawn.of_layer.hides_keys if isinstance(hidden, RowsOnDemand) else hidden is not None and hidden.any()
     file_heads = "-heads" if drawn.is_many else f"-H{panels[0].head}" if step.per_head else ""
     meta: Meta = {
         "alt": drawn.alt(n_blind, scales.describe_colors(step, low, high, colors)),
@@ -148,7 +157,7 @@ def build_map(
     return draw(
         map_layout(layer, (step.row_axis, step.column_axis), heading, facts, meta, matrix.shape),
         cells(matrix, f"{drawn.hover}<b>%{{z:.9g}}</b>", color_keys, **heads, **(numbers_in_cells(matrix.shape) if numbers else {})),
-        None if hidden is None or not hidden.any() else hidden_ground(step, drawn.hover, hidden, **heads),
+        None if hidden is None or not is_hiding else hidden_ground(step, drawn.hover, hidden, **heads),
         *extra_marks, *marks, *scales.scale_note(step, high, colors, drawn.is_many, largest),
     )  # fmt: skip
 
@@ -160,10 +169,32 @@ def numbers_in_cells(shape: tuple[int, ...]) -> dict[str, Any]:
     return {"texttemplate": "%{z:.2f}", "textfont": {"size": TYPE["axis"]}}
 
 
-def hidden_ground(step: Step, hover: str, hidden: NDArray[np.bool_] | None = None, **more: Any) -> Mark:
+def hidden_ground(step: Step, hover: str, hidden: NDArray[np.bool_] | RowsOnDemand | None = None, **more: Any) -> Mark:
     """Returns the ground of hidden cells, whose text under the pointer ends with the number that a step has there; without `hidden`, the page fills in which."""
     number = "0" if step.kind == "probability" else "−∞"
     return ground(hidden, f"{hover}<b>{number}</b>, hidden by the mask", **more)
+
+
+def head_map(layer: Layer, step: str, head: int) -> NDArray[Any] | RowsOnDemand:
+    """Returns the matrix of a step of one head; of a map that is not kept, its rows on demand."""
+    if layer.keeps_maps or step in layer.available or find_step(step).axes != MAP_AXES:
+        return layer.matrix(step, head).numpy()
+    dtype = layer.row(head, 0, step).numpy().dtype
+    return RowsOnDemand(
+        (layer.sizes["query_pos"], layer.sizes["key_pos"]),
+        dtype,
+        lambda rows: layer.blocks(step, heads=slice(head, head + 1), rows=rows)[0][0].numpy(),
+        lambda: layer.block_maxima(head, step),
+    )
+
+
+def hidden_map(trace: Trace, step: Step, layer: int, head: int) -> NDArray[np.bool_] | RowsOnDemand | None:
+    """Returns `hidden_cells` of one head; beside a map that is not kept, its rows on demand."""
+    drawn_layer = trace.layer(layer)
+    if drawn_layer.keeps_maps or not step.masked:
+        return hidden_cells(trace, step, layer, head)
+    sizes = len(drawn_layer.tokens), len(drawn_layer.key_tokens)
+    return RowsOnDemand(sizes, np.dtype(bool), lambda rows: ~drawn_layer.visible_cells(head, rows).numpy())
 
 
 def hidden_cells(trace: Trace, step: Step, layer: int, head: int | None = None) -> NDArray[np.bool_] | None:
@@ -183,10 +214,10 @@ def hidden_cells(trace: Trace, step: Step, layer: int, head: int | None = None) 
 
 def why_hidden(trace: Trace, cell: Cell) -> str:
     """Returns what hides the key of a cell from its query, in words; empty if the query sees it, or the step has no mask."""
-    hidden = hidden_cells(trace, find_step(cell.step), cell.layer, cell.head)
-    if hidden is None or not hidden[cell.row, cell.column]:
+    layer, row = trace.layer(cell.layer).for_head(cell.head), slice(cell.row, cell.row + 1)
+    if not find_step(cell.step).masked or bool(layer.mask_rows(row)[0, cell.column]):
         return ""
-    formula = trace.layer(cell.layer).for_head(cell.head).formula
+    formula = layer.formula
     return formula.mask.why_hidden(cell.row, cell.column) if formula and formula.mask else "the mask"
 
 

@@ -15,9 +15,9 @@ from attention.explanation.explanation import explain
 from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, SCORES, VALUE, WEIGHTS, Cell
 from attention.formula.steps import MAP_AXES, Step, find_step
 from attention.pictures import scales
-from attention.pictures.downsample import block_offsets, pool_blocks
-from attention.pictures.drawing import hidden_cells, why_hidden
+from attention.pictures.drawing import head_map, hidden_cells, why_hidden
 from attention.pictures.message_contract import Screen, Sentence, Term
+from attention.trace.large_map import RowsOnDemand, maxima_of, pool_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +90,7 @@ def first_screen(
     steps = _term_steps(layer)
     query, key = (min(at, len(tokens) - 1) for at, tokens in zip(pair, (layer.tokens, layer.key_tokens), strict=True))
     few = max(len(layer.tokens), len(layer.key_tokens)) <= _FEW
-    hidden = hidden_cells(trace, find_step(WEIGHTS), cell.layer, head) if layer.has(WEIGHTS) else None
+    hidden = hidden_cells(trace, find_step(WEIGHTS), cell.layer, head) if few and layer.has(WEIGHTS) else None
     chosen = {term: Cell(cell.layer, step, head, query, key) for term, step in steps.items()}
     column = cell.column if cell.step == HEAD_OUTPUT else 0
     if "collect" in chosen:
@@ -115,7 +115,7 @@ def first_screen(
         "show": show,
         "terms": [_term(trace, layer, term, chosen[term], few, chosen[term].step in computable) for term in steps],
         "vectors": _vectors(layer, head, query, key, few),
-        "hidden": hidden.astype(np.uint8) if hidden is not None and hidden.any() and few else None,
+        "hidden": np.asarray(hidden, np.uint8) if hidden is not None and np.any(hidden) else None,
         "hides": why_hidden(trace, Cell(cell.layer, WEIGHTS, head, query, key)) if layer.has(WEIGHTS) else "",
         "score": formula.score if formula else "",
         "normalizer": formula.normalizer if formula else "",
@@ -142,9 +142,9 @@ def _term(trace: Trace, layer: Layer, name: str, cell: Cell, few: bool, is_compu
     explanation = explain(trace, cell.step, cell.layer, cell.head, cell.row, cell.column)
     if is_computable and not few:
         term = _said(name, cell, explanation)
-        term["block"] = _block(declaration, len(layer.tokens), len(layer.key_tokens))
+        term["block"] = _block(declaration, layer.shape(cell.step)[-2:])
         return term
-    matrix = layer.matrix(cell.step, cell.head).numpy()
+    matrix = head_map(layer, cell.step, cell.head)
     _, high = scales.scale_range(declaration, scales.drawn_span(layer, cell.step, cell.head), "fixed")
     return make_term(name, cell, matrix, float(high), explanation, few)
 
@@ -152,22 +152,27 @@ def _term(trace: Trace, layer: Layer, name: str, cell: Cell, few: bool, is_compu
 def make_term(
     name: str,
     cell: Cell,
-    matrix: NDArray[Any],
+    matrix: NDArray[Any] | RowsOnDemand,
     limit: float,
     explanation: Explanation | None,
     few: bool,
 ) -> Term:
     """A term of the formula: a matrix of its step, whole if the tokens are `few`, and what is said of its number at a cell; nothing if there is no explanation."""
-    finite = np.where(np.isfinite(matrix), matrix, np.nan).astype(matrix.dtype)
-    term = _said(name, cell, explanation)
-    term |= {"limit": limit, "z": finite}
-    if not few:
-        down, across = term["block"] = _block(find_step(cell.step), *matrix.shape)
-        z = pool_blocks(matrix, down, across)
-        term["z"] = np.where(np.isfinite(z), z, np.nan).astype(matrix.dtype)
-        term["offsets"] = block_offsets(matrix, down, across)
-        term["row"] = finite[cell.row]
+    term = _said(name, cell, explanation) | {"limit": limit}
+    if few:
+        term["z"] = _finite(np.asarray(matrix))
+        return term
+    whole = slice(None), slice(None)
+    down, across = term["block"] = _block(find_step(cell.step), matrix.shape)
+    maxima = maxima_of(matrix, whole, down, across)
+    term["z"], term["offsets"] = _finite(maxima.numbers), maxima.offsets
+    term["row"] = _finite(matrix[slice(cell.row, cell.row + 1), whole[1]][0])
     return term
+
+
+def _finite(numbers: NDArray[Any]) -> NDArray[Any]:
+    """The numbers, NaN where they are not finite."""
+    return np.where(np.isfinite(numbers), numbers, np.nan).astype(numbers.dtype)
 
 
 def _said(name: str, cell: Cell, explanation: Explanation | None) -> Term:
@@ -181,8 +186,9 @@ def _said(name: str, cell: Cell, explanation: Explanation | None) -> Term:
     }
 
 
-def _block(step: Step, rows: int, columns: int) -> list[int]:
-    """The rows and columns of a matrix that are one block of its map; an output has all its numbers."""
+def _block(step: Step, shape: tuple[int, ...]) -> list[int]:
+    """The rows and columns of a matrix of this shape that are one block of its map; an output has all its numbers."""
+    rows, columns = shape
     return [-(-rows // _BLOCKS), -(-columns // _BLOCKS) if step.column_axis == "key_pos" else 1]
 
 
@@ -190,7 +196,7 @@ def _vectors(layer: Layer, head: int, query: int, key: int, few: bool) -> dict[s
     """The vectors of all tokens that the scores and the output are computed from; of many tokens a strip of blocks, and those that one row needs."""
     needed = {QUERY: [query], KEY: [key], VALUE: [key]}
     if layer.has(WEIGHTS):
-        needed[VALUE] += layer.matrix(WEIGHTS, head)[query].topk(min(4, len(layer.key_tokens))).indices.tolist()
+        needed[VALUE] += layer.top(head, query, 4).keys.tolist()
     used = {name: used_vector(layer, name) for name in needed}
     return {
         name: make_strip(layer.matrix(step, head).numpy(), None if few else needed[name])

@@ -15,7 +15,15 @@ import numpy as np
 from attention.explanation.derived import DerivedMap
 from attention.formula.names import OUTPUT, WEIGHTS, Cell
 from attention.formula.steps import Step, find_step
-from attention.pictures.drawing import MAX_SIDE_WITH_NUMBERS, Drawn, build_map, describe_blind_queries, hidden_cells
+from attention.pictures.drawing import (
+    MAX_SIDE_WITH_NUMBERS,
+    Drawn,
+    build_map,
+    describe_blind_queries,
+    head_map,
+    hidden_cells,
+    hidden_map,
+)
 from attention.pictures.layout import AXIS_TITLES, map_layout
 from attention.pictures.look import LIGHT
 from attention.pictures.marks import HIDDEN_COLOR, Mark, Panel, Spec, cells, draw, note, outline
@@ -56,15 +64,16 @@ def heatmap_json(
 def drawn_map_json(drawn: Drawn, chosen: Cell | None = None) -> Spec:
     """Returns the map of `heatmap_json`; maps that share a colour scale have the same `Drawn.span`."""
     (panel,), step = drawn.panels, drawn.step
-    matrix = drawn.trace.layer(drawn.layer).matrix(step.name, panel.head)
+    layer = drawn.trace.layer(drawn.layer)
+    matrix = head_map(layer, step.name, panel.head)
     rows, columns = matrix.shape
-    hidden = hidden_cells(drawn.trace, step, drawn.layer, panel.head)
+    hidden = hidden_map(drawn.trace, step, drawn.layer, panel.head)
     row, column = chosen_position(step, chosen)
-    sees_none = [False] * rows if hidden is None else [bool(row.all()) for row in hidden]
     has_sums = step.kind == "probability" and rows <= MAX_SIDE_WITH_NUMBERS
-    sums = _row_sums(matrix.sum(dim=-1).tolist(), sees_none) if has_sums else []
+    sees_none = [bool(row.all()) for row in np.asarray(hidden)] if has_sums and hidden is not None else [False] * rows
+    sums = _row_sums(layer.matrix(step.name, panel.head).sum(dim=-1).tolist(), sees_none) if has_sums else []
     outlines = cell_outlines(rows, columns, row, column)
-    figure = build_map(drawn, matrix.numpy(), hidden, *outlines, *sums, numbers=True)
+    figure = build_map(drawn, matrix, hidden, *outlines, *sums, numbers=True)
     if has_sums:
         figure["layout"]["margin"]["r"] = 40 if any(sees_none) else 32
     return with_chosen_cell(figure, row, column)

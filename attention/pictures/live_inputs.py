@@ -31,7 +31,7 @@ _LIVE_STEPS = tuple(step.name for step in STEPS if step.in_page)
 
 
 def live_inputs(layer: Layer, head: int, max_bytes: int = _MAX_LIVE_BYTES) -> Live | None:
-    """Returns the data from which a page computes steps; None where its arithmetic does not support this formula.
+    """Returns the data from which a page computes steps; None where its arithmetic does not support this formula, or a map is too large for it.
 
     Each matrix is sent as rows, as distinct rows with an index, or as input times projection.
     Small layers send all heads with values and `w_o`, so that the page can compute the output; others send only
@@ -39,7 +39,7 @@ def live_inputs(layer: Layer, head: int, max_bytes: int = _MAX_LIVE_BYTES) -> Li
     and the `computable` steps are always sent.
     """
     formula = layer.formula
-    if formula is None or not _is_computable_in_page(layer):
+    if formula is None or not layer.keeps_maps or not _is_computable_in_page(layer):
         return None
     # Only the server computes further steps after the weights.
     all_heads = not any(step.axes == MAP_AXES and not step.in_page for step in layer.steps)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attention.pictures.look import LIGHT, TYPE
+from attention.trace.large_map import RowsOnDemand
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -97,16 +98,29 @@ def axis(
     }  # fmt: skip
 
 
-def cells(numbers: NDArray[Any], hover: str, colors: Mapping[str, Any], gap: int = 0, **more: Any) -> Mark:
+def cells(
+    numbers: NDArray[Any] | RowsOnDemand, hover: str, colors: Mapping[str, Any], gap: int = 0, **more: Any
+) -> Mark:
     """A cell for each number [row column], a gap where it is not finite; `colors` are of `scales`, `hover` is the text under the pointer, with %{x}, %{y} and %{z}."""
-    finite, gaps = np.isfinite(numbers), {"xgap": gap, "ygap": gap} if gap else {}
-    z = numbers if finite.all() else np.where(finite, numbers, np.nan).astype(numbers.dtype)
+    gaps, z = {"xgap": gap, "ygap": gap} if gap else {}, numbers
+    if not isinstance(numbers, RowsOnDemand) and not (finite := np.isfinite(numbers)).all():
+        z = np.where(finite, numbers, np.nan).astype(numbers.dtype)
     return {"type": "heatmap", "z": z, **colors, **gaps, "hoverongaps": False, **_hover(hover, "none"), **more}
 
 
-def ground(where: NDArray[np.bool_] | None = None, hover: str = "", color: str = HIDDEN_COLOR, **more: Any) -> Mark:
+def ground(
+    where: NDArray[np.bool_] | RowsOnDemand | None = None, hover: str = "", color: str = HIDDEN_COLOR, **more: Any
+) -> Mark:
     """Cells of one colour `where` it is true, such as those that a mask hides; without `where`, the page fills in which."""
-    z = {} if where is None else {"z": np.where(where, np.float32(1), np.float32(np.nan))}
+
+    def numbers(where: NDArray[np.bool_]) -> NDArray[np.float32]:
+        return np.where(where, np.float32(1), np.float32(np.nan))
+
+    z: dict[str, Any] = {}
+    if isinstance(where, RowsOnDemand):
+        z = {"z": RowsOnDemand(where.shape, np.dtype(np.float32), lambda rows: numbers(where.rows(rows)))}
+    elif where is not None:
+        z = {"z": numbers(where)}
     scale = {"colorscale": [[0, color], [1, color]], "showscale": False}
     return {"type": "heatmap", **scale, "hoverongaps": False, **_hover(hover, "none"), **z, **more}
 

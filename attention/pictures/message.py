@@ -12,10 +12,11 @@ from typing import Any, ParamSpec
 
 import plotly.graph_objects as go
 
-from attention.pictures.downsample import MAX_SENT_BLOCKS, MAX_SIDE, keep_only_gaps, pool_for_screen
+from attention.pictures.downsample import MAX_SENT_BLOCKS, keep_only_gaps, pool_for_screen
 from attention.pictures.look import PROJECTED, TYPE
 from attention.pictures.marks import CHOSEN_COLOR, Spec
 from attention.pictures.message_contract import Control, Line, Live, Message, OverrideNote, Screen, StepTab
+from attention.trace.large_map import MAX_SIDE
 
 SCRIPTS_DIR = Path(__file__).parent / "figure"
 """The folder of the scripts that draw a message, their styles (``figure.css``) and Plotly's script (``vendor/``)."""

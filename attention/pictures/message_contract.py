@@ -74,6 +74,7 @@ class Meta(TypedDict):
         hidden_trace: the trace that the page draws for hidden cells while the mask changes.
         blocks: the pooling of a map that was reduced for the screen.
         offsets: the offset of each number in its block, counted row by row.
+        overview: the block maxima of the whole map, where a part of it is sent.
         rows: the labels of single rows, where each cell of a mosaic is a block.
         columns: the same for columns.
         design_width: the width in pixels for which its height was chosen; a narrower figure is lower and shortens the panels' names.
@@ -92,6 +93,7 @@ class Meta(TypedDict):
     hidden_trace: NotRequired[dict[str, Any]]
     blocks: NotRequired[Blocks]
     offsets: NotRequired[NDArray[Any]]
+    overview: NotRequired[NDArray[Any]]
     rows: NotRequired[_AxisNames]
     columns: NotRequired[_AxisNames]
     design_width: NotRequired[int]

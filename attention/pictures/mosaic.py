@@ -18,13 +18,13 @@ from attention.formula.names import QUERY, Cell
 from attention.formula.steps import MAP_AXES, Step, find_step
 from attention.metrics.patterns import BLOCK_CELLS
 from attention.pictures import scales
-from attention.pictures.downsample import MAX_SIDE, block_offsets, pool_blocks
 from attention.pictures.drawing import Drawn, build_map, describe_range, hidden_cells, layer_label
 from attention.pictures.layout import AXIS_TITLES, base_layout, hover_labels, panel_ticks
 from attention.pictures.look import TYPE
 from attention.pictures.marks import Mark, Panel, Spec, cells, draw, ground, note, outline, panel_label
 from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import NO_TOKEN, Meta
+from attention.trace.large_map import MAX_SIDE, block_offsets, pool_blocks
 from attention.trace.layer import Layer
 from attention.trace.stats import StepStats
 from attention.trace.trace import Trace
@@ -354,6 +354,9 @@ def head_matrices(layer: Layer, step: str) -> Iterator[Tensor]:
         yield from (layer.matrix(step, head) for head in range(layer.n_heads if declaration.per_head else 1))
         return
     n_heads, rows, columns = layer.shape(step)
+    if not layer.keeps_maps:
+        yield from (layer.matrix(step, head) for head in range(n_heads))
+        return
     n_heads_at_once = max(1, BLOCK_CELLS // (rows * columns))
     for head in range(0, n_heads, n_heads_at_once):
         (matrices,) = layer.blocks(step, heads=slice(head, min(n_heads, head + n_heads_at_once)))

@@ -41,11 +41,12 @@ _SMALLEST = 1e-45  # below the smallest positive float32
 
 
 def drawn_stats(layer: Layer, step: str, head: int | None = None) -> StepStats:
-    """Returns the statistics of a step: of weights those of one head, since another head's peak would leave it dark; otherwise of all heads."""
-    declaration = find_step(step)
-    if head is None or declaration.kind != "probability":
-        return layer.stats(step)
-    return StepStats.of(declaration, layer.matrix(step, head))
+    """Returns the statistics of a step: of weights those of one head, since another head's peak would leave it dark; otherwise of all heads.
+
+    Of maps that are not kept, those of one head too, since each head takes seconds.
+    """
+    of_all = find_step(step).kind != "probability" and layer.keeps_maps
+    return layer.stats(step, None if of_all else head)
 
 
 def drawn_span(layer: Layer, step: str, head: int | None = None) -> tuple[float, float] | None:

@@ -63,7 +63,7 @@ def lab_maps(
         shown = None
     derived = shown[1] if shown else None
     layer = trace.layer(cell.layer)
-    steps = overview_steps(tuple(step.name for step in layer.steps))
+    steps = overview_steps(tuple(step.name for step in layer.steps), layer.keeps_maps)
     if view == OVERVIEW and cell.step in steps:
         maps = [heatmap_json(trace, step, cell.layer, cell.head, cell, colors) for step in steps]
     elif derived is not None:
@@ -231,9 +231,9 @@ def derived_view(trace: Trace, cell: Cell, view: str) -> tuple[DerivedView, Deri
 
 
 def step_strip(
-    layer: Layer, chosen: str, view: str, overview: tuple[str, ...], derived: Sequence[str] = ()
+    layer: Layer, chosen: str, view: str, overview: tuple[str, ...], derived: Sequence[str] = (), head: int = 0
 ) -> list[StepTab]:
-    """Returns a tab for each step of a layer with its symbol and shape.
+    """Returns a tab for each step of a layer with its symbol and shape; the sums of a map that is not kept are of one `head`.
 
     Before them stands a tab for the `overview` of the most important steps, if there is one; after them one for each `derived` view.
     """
@@ -254,7 +254,7 @@ def step_strip(
             "chosen": step.name == chosen and not is_overview and not is_derived,
         }  # fmt: skip
         if step.kind == "probability":
-            tab["sums"] = tables.row_sums(layer.stats(step.name))
+            tab["sums"] = tables.row_sums(layer.stats(step.name, None if layer.keeps_maps else head))
         tabs.append({**tab, "view": FACTORS} if overview else tab)
     for name in derived:  # no steps of the formula, therefore last
         shown = derived_views()[name]

@@ -62,9 +62,14 @@ DISTRACTOR = Knob(
     "against", "", NameOrText(40), "Compare with", "A second token: the panel then shows the difference of the two logits.")  # fmt: skip
 
 
-def overview_steps(steps: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns which of a layer's `steps` the overview shows side by side; `head_output` replaces the output of a source without W_O."""
-    shown_steps = [step for step in _OVERVIEW_STEPS if step in steps] or list(steps[-1:])
+def overview_steps(steps: tuple[str, ...], keeps_maps: bool = True) -> tuple[str, ...]:
+    """Returns which of a layer's `steps` the overview shows side by side.
+
+    `head_output` replaces the output of a source without W_O, and of a layer whose maps are not kept: the output needs every head.
+    """
+    shown_steps = [step for step in _OVERVIEW_STEPS if step in steps and (keeps_maps or step != OUTPUT)] or list(
+        steps[-1:]
+    )
     if shown_steps[-1] != OUTPUT and HEAD_OUTPUT in steps:
         shown_steps.append(HEAD_OUTPUT)
     return tuple(shown_steps)

@@ -196,8 +196,12 @@ class Model(ModelOptions, Intervenable):
             source = replace(source, text=rendered)
         return source
 
-    def trace(self) -> Trace:
+    def trace(self, requires_grad: bool = False) -> Trace:
         """One layer for each attention module of the model: the encoder's, the decoder's, then cross-attention.
+
+        Args:
+            requires_grad: whether queries, keys, values and all steps after them can be differentiated with respect to `trace.embeddings`,
+                which takes a second pass: `layer.weights[h, q, k].backward()`. The weights of the model get no gradient.
 
         Raises:
             ModelError: the model does not exist, or cannot be loaded or recorded.
@@ -207,8 +211,38 @@ class Model(ModelOptions, Intervenable):
         loaded, notes = self.load(), list[str]()
         texts = self._texts(loaded, notes)
         forward = self.patched_forward(loaded, texts.inputs)
+        if requires_grad and (self.interventions or self.words or self.special != "show"):
+            raise ConfigError(
+                "requires_grad=True is for a run without interventions, by the model's own tokens: leave out interventions, words and special, "
+                "or use run_with_hooks."
+            )
         with loaded.lock.hold():  # one trace of a model at a time, since several may not fit into memory
-            return self._trace(loaded, texts, forward, notes)
+            trace = self._trace(loaded, texts, forward, notes)
+            if not requires_grad:
+                return trace
+            from attention.models.step_gradients import with_gradients
+
+            return with_gradients(loaded, texts.inputs, trace)
+
+    def run_with_hooks(self, hooks: Mapping[str, Callable[[Tensor], Tensor | None]]) -> Tensor:
+        """The logits [query_pos vocabulary] of a run in which your functions read and replace steps by their names; nothing is recorded.
+
+        Names are `layers.3.weights`, and `query`, `key` and `value` [head pos width] as they enter the product, `head_output`
+        [head query_pos d_v], "mlp_output" and "resid_post" [query_pos d_model], the residual stream after the layer. `weights`
+        [head query_pos key_pos] are those of the family's eager attention. Those of TransformerLens work as well: `blocks.3.attn.hook_pattern`.
+        A function that returns None leaves its tensor as it is. The interventions of the model come before. The run is differentiable with
+        respect to what a function returns, as in `pattern.requires_grad_()`; weights of the model get no gradient.
+
+        Args:
+            hooks: a function for each name.
+
+        Raises:
+            ConfigError: there is no such step, or a function returns a tensor of another shape.
+        """
+        from attention.models.run_hooks import run_with_hooks
+
+        loaded, inputs = self.load_inputs()
+        return run_with_hooks(loaded, inputs, self.patched_forward(loaded, inputs), hooks)
 
     def prepare(self) -> None:
         """Loads the model and generates its tokens, and those of the unchanged model; other requests can run between two tokens."""
@@ -357,11 +391,18 @@ class Model(ModelOptions, Intervenable):
         other_inputs = other._texts(loaded, []).inputs
         other_lengths = [ids.shape[-1] for ids in other_inputs.values()]
         is_aligned = self.align and lengths != other_lengths
+
+        def unmatched() -> str:
+            return repeated_run.unmatched_words(loaded, inputs, other_inputs)
+
         if is_aligned:
-            repeated_run.check_alignment(lengths, other_lengths, with_weights)
+            repeated_run.check_alignment(lengths, other_lengths, with_weights, unmatched)
         else:
             check_lengths(
-                lengths, other_lengths, lambda: forward_pass.match_length(loaded, other.text, self.text, lengths[0])
+                lengths,
+                other_lengths,
+                lambda: forward_pass.match_length(loaded, other.text, self.text, lengths[0]),
+                unmatched,
             )
         return other, other_inputs, is_aligned
 

@@ -21,7 +21,7 @@ from attention.base.errors import ConfigError, ModelError, TextError
 from attention.files.picture import Picture
 from attention.formula.override import Override
 from attention.patching.intervention import Intervention, as_interventions
-from attention.trace.cost import ALLOW_MORE
+from attention.trace.cost import ALLOW_MORE, MOST_KEPT_CELLS
 from attention.trace.trace import MAX_NEW_TOKENS
 
 if TYPE_CHECKING:
@@ -219,12 +219,15 @@ def count_bytes(model: ModelOptions, loaded: LoadedModel, inputs: dict[str, Tens
     longest = max(*(ids.shape[-1] for ids in inputs.values()), len(lm_head.predicted_text_ids(inputs)) + n_generated)
     recorded = sum(site.width for site in loaded.sites) * longest + loaded.n_maps * longest * longest
     recorded += forward_pass.count_numbers(loaded, model.interventions, model.frozen, longest)
-    # The maps of one head and the mask. A few rows of all heads are computed at a time, unless there are interventions.
+    # The maps of one head, if they are kept, and the mask. A few rows of all heads are computed at a time, unless there are interventions.
     rows = {
         site.n_heads * attention_call.rows_at_once(site, longest, keep_weights=bool(model.interventions))
         for site in loaded.sites
     }
-    temporary = MAPS_PER_HEAD * (max(rows, default=loaded.n_maps * longest) + longest) * longest
+    temporary = MAPS_PER_HEAD * (
+        max(rows, default=loaded.n_maps * longest) * longest + min(longest**2, MOST_KEPT_CELLS)
+    )
+    temporary += longest**2 if longest**2 > MOST_KEPT_CELLS else 0  # the mask as the model has it
     recorded += lm_head.count_numbers(loaded, inputs, model.predict, n_generated)
     nbytes = (recorded + temporary) * BYTES_PER_NUMBER
     if nbytes > model.max_bytes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from attention.base import cache
 from attention.base.errors import ConfigError, MissingError, SizeError
 from attention.base.tokens import isolated, label
-from attention.explanation.alignment import align
+from attention.explanation.alignment import MAX_NAMED, align, without_partner
 from attention.patching.forward import Activations, AlignedPositions, PatchedForward
 from attention.trace.cost import ALLOW_MORE
 
@@ -108,6 +108,7 @@ class TransformerRun:
     def parts(self) -> RunParts:
         """The same run, whose parts can be read and replaced."""
         from attention.models import forward_pass, lm_head, residual_stream
+        from attention.models.forward_pass import ReadableTexts
         from attention.trace.parts import RunParts
 
         source, loaded = self.source, self.loaded
@@ -140,6 +141,7 @@ class TransformerRun:
             model=loaded.name,
             text=source.text,
             lengths=tuple(ids.shape[-1] for ids in self.inputs.values()),
+            tokens=ReadableTexts(loaded, self.inputs, 0).texts[-1],
             n_heads=n_heads,
             n_kv_heads=tuple(
                 len(sites[layer].parameters.get("w_k", range(count))) if count else 0
@@ -239,12 +241,18 @@ def refuse_sites(what: str, interventions: Sequence[Intervention]) -> None:
             raise ConfigError(f"{what} knows interventions on heads; got {change.label}: remove it here.")
 
 
-MAX_NAMED = 24
-"""How many tokens without a partner are listed by name."""
+def unmatched_words(loaded: LoadedModel, inputs: TextInputs, other_inputs: TextInputs) -> str:
+    """The tokens of two runs that match none of the other, in words."""
+    from attention.models.forward_pass import ReadableTexts
+
+    here, there = (ReadableTexts(loaded, ids, 0).texts[-1] for ids in (inputs, other_inputs))
+    return without_partner(align(here, there), here, there, ("this one", "the other"))
 
 
-def check_alignment(lengths: Sequence[int], other_lengths: Sequence[int], with_weights: bool) -> None:
-    """Checks that runs of these lengths can be aligned.
+def check_alignment(
+    lengths: Sequence[int], other_lengths: Sequence[int], with_weights: bool, unmatched: Callable[[], str]
+) -> None:
+    """Checks that runs of these lengths can be aligned; `unmatched` names the tokens that match none of the other.
 
     Raises:
         ConfigError: weights are patched, or one run has a second text and the other none.
@@ -252,8 +260,8 @@ def check_alignment(lengths: Sequence[int], other_lengths: Sequence[int], with_w
     if with_weights:
         raise ConfigError(
             "Weights have a row and a column for each token, and are patched only between texts of the same number of tokens; "
-            f"the other has {' and '.join(map(str, other_lengths))}, this one {' and '.join(map(str, lengths))}: "
-            "patch the query, key, value or head output instead."
+            f"the other has {' and '.join(map(str, other_lengths))}, this one {' and '.join(map(str, lengths))} "
+            f"(without a partner: {unmatched()}): patch the query, key, value or head output instead."
         )
     if len(lengths) != len(other_lengths):
         raise ConfigError(

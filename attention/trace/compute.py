@@ -13,7 +13,8 @@ from attention.formula.names import KEY, QUERY, SCORES, VALUE
 from attention.formula.score_steps import ALL, formula_of, maps_of, repeat_kv, require_previous
 from attention.formula.scores import BIASES, BLOCK_ROWS
 from attention.formula.steps import find_step
-from attention.trace.stats import LayerStats, StepStats
+from attention.trace.large_map import MAX_SIDE, BlockMaxima
+from attention.trace.stats import HeadSurvey, StepStats
 
 if TYPE_CHECKING:
     from attention.formula.step import LayerView
@@ -33,22 +34,26 @@ def compute_step(layer: LayerView, name: str, head: int | None) -> Tensor:
     return find_step(name).compute(layer, head)
 
 
-def compute_stats(layer: LayerView) -> LayerStats:
-    """Statistics of all maps over all heads, and the head outputs; computed in blocks of queries that are not cached."""
-    maps, value = maps_of(layer), layer[VALUE]
+def survey(layer: LayerView, head: int) -> HeadSurvey:
+    """One pass over the rows of a head, of which no map is kept."""
+    maps, value, heads = maps_of(layer), repeat_kv(layer, layer[VALUE], slice(head, head + 1)), slice(head, head + 1)
+    n_queries, n_keys = layer.sizes["query_pos"], layer.sizes["key_pos"]
+    down, across = -(-n_queries // MAX_SIDE), -(-n_keys // MAX_SIDE)
+    n_rows = max(1, BLOCK_ROWS // down) * down  # whole blocks
     facts: dict[str, StepStats] = {}
+    maxima: dict[str, list[BlockMaxima]] = {step.name: [] for step in maps}
     outputs = []
-    for head in range(layer.n_heads):
-        heads, rows = slice(head, head + 1), []
-        for start in range(0, layer.sizes["query_pos"], BLOCK_ROWS):
-            block = None
-            for step in maps:
-                block = step.resolve_block(layer, block, heads, slice(start, start + BLOCK_ROWS))
-                block_facts = StepStats.of(step, block)
-                facts[step.name] = facts[step.name].merge(block_facts) if step.name in facts else block_facts
-            rows.append(mix_values(require_previous(block), repeat_kv(layer, value, heads))[0])
-        outputs.append(torch.cat(rows))
-    return LayerStats(facts, torch.stack(outputs))
+    for start in range(0, n_queries, n_rows):
+        rows, block = slice(start, start + n_rows), None
+        for step in maps:
+            block = step.resolve_block(layer, block, heads, rows)
+            block_facts = StepStats.of(step, block)
+            facts[step.name] = facts[step.name].merge(block_facts) if step.name in facts else block_facts
+            if not layer.keeps_maps:
+                maxima[step.name].append(BlockMaxima.of(block[0].numpy(), down, across))
+        outputs.append(mix_values(require_previous(block), value)[0])
+    joined = {name: BlockMaxima.stacked(parts) for name, parts in maxima.items() if parts}
+    return HeadSurvey(facts, joined, torch.cat(outputs))
 
 
 def compute_blocks(layer: LayerView, names: tuple[str, ...], heads: slice, rows: slice) -> tuple[Scores, ...]:
@@ -69,7 +74,7 @@ def scaling_overflows(layer: LayerView, formula: Formula) -> bool:
     divisor, temperature = formula.divisor or 1.0, formula.temperature
     if temperature == 0 or divisor * temperature >= 1:
         return False  # dividing by at least 1 cannot overflow
-    if layer.materialize_all_heads or not layer.has(QUERY):
+    if (layer.materialize_all_heads and layer.keeps_maps) or not layer.has(QUERY):
         scores = layer[SCORES]
     else:  # Cauchy-Schwarz: no score is larger than the product of the norms of its query and key
         scores = (layer[QUERY].norm(dim=-1).amax() * layer[KEY].norm(dim=-1).amax()).flatten()

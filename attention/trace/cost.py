@@ -9,6 +9,7 @@ from attention.formula.config import HeadSizes
 from attention.formula.scores import BLOCK_ROWS
 
 MAX_TANHS = 2**28  # a few seconds of one core
+MOST_KEPT_CELLS = 2**23  # of one query × key matrix: 2,896 × 2,896 numbers take 32 MB; larger ones are read row by row
 ALLOW_MORE = "or allow more (in Python max_bytes; LAB_MAX_TRACE_MB for a server)"
 _DOUBLE = 8  # bytes; products are summed in double precision
 
@@ -51,7 +52,8 @@ class Cost:
     def nbytes(self) -> int:
         """Bytes of all cached tensors of the layer, plus the largest temporary allocation."""
         n_heads, d_k, d_v = self.sizes
-        queries, keys, cells = n_heads * self.n_queries, self.kv_heads * self.n_keys, self.n_queries * self.n_keys
+        queries, keys = n_heads * self.n_queries, self.kv_heads * self.n_keys
+        cells = min(self.n_queries * self.n_keys, MOST_KEPT_CELLS)  # larger maps are not kept
         weights, shared_weights = (heads * self.d_model * self.projected for heads in (n_heads, self.kv_heads))
         steps = (self.inputs + self.projected) * self.n_queries + self.memory * self.n_keys  # with the output
         numbers = steps * self.d_model + (weights + shared_weights) * (d_k + d_v)

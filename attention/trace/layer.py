@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from attention.base import cache
@@ -20,9 +20,10 @@ from attention.base.errors import MissingError, ShapeError, check_index
 from attention.base.printed import Displayed
 from attention.base.tokens import patch_places
 from attention.formula.formula import Formula
-from attention.formula.mask import SIZES
+from attention.formula.mask import SIZES, Mask
 from attention.formula.names import HEAD_OUTPUT, OUTPUT, PATCHED_OUTPUT, QUERY, SCORES, WEIGHTS
 from attention.formula.override import Override
+from attention.formula.scores import BLOCK_ROWS
 from attention.formula.steps import (
     DECLARED,
     HEAD_AXES,
@@ -36,13 +37,15 @@ from attention.formula.steps import (
     meant_by,
     our_name,
 )
-from attention.trace.stats import LayerStats, StepStats
+from attention.trace.cost import MOST_KEPT_CELLS
+from attention.trace.stats import HeadSurvey, StepStats, Top
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from attention.formula.config import AttentionConfig
     from attention.formula.step import LayerView
+    from attention.trace.large_map import BlockMaxima
 
 
 class _TensorOf:
@@ -137,7 +140,7 @@ class Layer(_Attributes, Displayed):
         recorded: tensors by the name of their step or parameter.
         formula: computes the steps that are not recorded; None: there are no other steps.
         materialize_all_heads: whether the query × key matrices are computed and cached for all heads at once;
-            for a long text they are computed head by head.
+            for a long text they are computed head by head, and above 2,896 tokens row by row (`keeps_maps`).
         base_formula: the formula of the source, if a knob or an override changed it; None: `formula` is the source's.
         shared_with_model: names of recorded tensors that belong to a loaded model; `nbytes` does not count them.
         provenance: explanations of recorded steps that no formula computes, by step; the default is `Step.unknown`.
@@ -278,12 +281,21 @@ class Layer(_Attributes, Displayed):
             self, formula=self.formula.for_head(head), base_formula=self.base_formula or self.formula, parent=self
         )
 
-    def visible_cells(self, head: int) -> Tensor:
-        """The cells of a head that the mask does not hide, boolean [query_pos key_pos]; all of them if there is no mask."""
+    def visible_cells(self, head: int, rows: slice = slice(None)) -> Tensor:
+        """The cells of a head that the mask does not hide, boolean [query_pos key_pos], for all queries or some; all of them if there is no mask."""
+        return self.for_head(head).mask_rows(rows)
+
+    def mask_rows(self, rows: slice) -> Tensor:
+        """The rows of the mask for some queries, boolean [query_pos key_pos]; a rule is not written out for the others."""
         import torch
 
-        mask = self.for_head(head).mask
-        return torch.ones(len(self.tokens), len(self.key_tokens), dtype=torch.bool) if mask is None else mask
+        if "mask" in self.available or self.keeps_maps:
+            mask = self.mask
+            n_queries = len(range(self.sizes["query_pos"])[rows])
+            return torch.ones(n_queries, self.sizes["key_pos"], dtype=torch.bool) if mask is None else mask[rows]
+        rule = (self.formula and self.formula.mask) or Mask()
+        places = self.patch_places if rule.needs_patches else None
+        return rule.build(self.sizes["query_pos"], self.sizes["key_pos"], places, rows)
 
     def toggle_cell(self, head: int, query_pos: int, key_pos: int) -> str:
         """The mask of a head with one cell hidden that was visible, or visible that was hidden, in the encoding of `attention.formula.mask_tensor.encode`."""
@@ -368,6 +380,15 @@ class Layer(_Attributes, Displayed):
         """The tokens along an axis, or None for an axis without tokens (d_model, head, …)."""
         return {"query_pos": self.tokens, "key_pos": self.key_tokens}.get(axis) or None
 
+    @property
+    def keeps_maps(self) -> bool:
+        """Whether a query × key matrix of one head is small enough to be kept; others are read by `row`, `top`, `blocks` and `block_maxima`."""
+        return self.sizes.get("query_pos", 0) * self.sizes.get("key_pos", 0) <= MOST_KEPT_CELLS
+
+    @property
+    def _computes_all_heads(self) -> bool:
+        return self.materialize_all_heads and self.keeps_maps
+
     # -- the numbers --------------------------------------------------------------------------
 
     def matrix(self, name: str, head: int = 0) -> Tensor:
@@ -386,9 +407,54 @@ class Layer(_Attributes, Displayed):
         if axes[0] not in HEAD_AXES:
             return self._tensor(name)
         check_index("heads", head, self.n_heads)
-        if name in self.available or self.materialize_all_heads or axes != MAP_AXES:
+        is_by_head = axes == MAP_AXES or name == HEAD_OUTPUT
+        if name in self.available or self._computes_all_heads or not is_by_head:
             return self._tensor(name)[head // (self.n_heads // self.sizes[axes[0]])]
         return self._compute(name, head)
+
+    def row(self, head: int, query: int, name: str = WEIGHTS) -> Tensor:
+        """The numbers of one query in a step of one head, [column_axis]: of the weights, [key_pos]. No other row is computed.
+
+        Raises:
+            MissingError: there is no such step, head or query.
+        """
+        if self.parent is not None:
+            return self.parent.row(head, query, name)
+        name = self._check(name)
+        check_index(f"rows of {name}", query, self.shape(name)[-2])
+        if name in self.available or self._computes_all_heads or DECLARED[name].axes != MAP_AXES:
+            return self.matrix(name, head)[query]
+        check_index("heads", head, self.n_heads)
+        return self.blocks(name, heads=slice(head, head + 1), rows=slice(query, query + 1))[0][0, 0]
+
+    def top(self, head: int, query: int, k: int, name: str = WEIGHTS) -> Top:
+        """The `k` keys with the largest weights of one query, or with the largest numbers of another step; all keys if there are fewer.
+
+        Raises:
+            MissingError: as for `row`.
+        """
+        numbers = self.row(head, query, name)
+        keys = numbers.argsort(descending=True, stable=True)[:k]
+        return Top(keys, numbers[keys])
+
+    def block_maxima(self, head: int, name: str = WEIGHTS) -> BlockMaxima:
+        """The largest number in each block of a query × key matrix, at most 256 blocks in each direction, and where it stands.
+
+        A matrix that is not kept is computed row by row, once for all its steps.
+
+        Raises:
+            MissingError: there is no such step or head, or it has no axes [query_pos key_pos].
+        """
+        from attention.trace.large_map import MAX_SIDE, BlockMaxima
+
+        name = self._check(name)
+        if DECLARED[name].axes != MAP_AXES:
+            raise MissingError(f"block maxima are of a query × key matrix; {name} is none: read it with matrix().")
+        if name in self.available or self.keeps_maps:
+            matrix = self.matrix(name, head).numpy()
+            return BlockMaxima.of(matrix, *(-(-side // MAX_SIDE) for side in matrix.shape))
+        check_index("heads", head, self.n_heads)
+        return self._survey(head).maxima[name]
 
     def blocks(self, *names: str, heads: slice = slice(None), rows: slice = slice(None)) -> tuple[Tensor, ...]:
         """Blocks of query × key matrices, each [head query_pos key_pos], computed without the cache (streaming access).
@@ -400,17 +466,20 @@ class Layer(_Attributes, Displayed):
 
         return compute.compute_blocks(self, tuple(map(self._check, names)), heads, rows)
 
-    def stats(self, name: str) -> StepStats:
-        """Statistics of a step over all heads: its range, and the row sums of a probability.
+    def stats(self, name: str, head: int | None = None) -> StepStats:
+        """Statistics of a step, over all heads or of one: its range, and the row sums of a probability.
 
         Raises:
             MissingError: as for ``layer[name]``.
         """
         name = self._check(name)
         step = find_step(name)
-        if self.materialize_all_heads or name in self.available or step.axes != MAP_AXES:
+        if self._computes_all_heads or name in self.available or step.axes != MAP_AXES:
+            if head is not None:
+                return StepStats.of(step, self.matrix(name, head))
             return self._cached(("facts", name), step, lambda: StepStats.of(step, self._tensor(name)))
-        return self._streamed_stats().stats[name]
+        heads = range(self.n_heads) if head is None else [head]
+        return reduce(StepStats.merge, (self._survey(each).stats[name] for each in heads))
 
     def finite_range(self, name: str) -> tuple[float, float] | None:
         """The smallest and the largest finite number of a step over all heads; None if it has none.
@@ -439,10 +508,19 @@ class Layer(_Attributes, Displayed):
         """The numbers of the formula by their names in exported files; neutral values if there is no formula."""
         return (self.formula or Formula()).settings | {"temperature": self.temperature}
 
-    @property
+    @cached_property
     def hides_keys(self) -> bool:
         """Whether the mask hides any key."""
-        return self.has("mask") and not bool(self["mask"].all())
+        if not self.has("mask"):
+            return False
+        starts = range(0, self.sizes["query_pos"], BLOCK_ROWS)
+        return any(not bool(self.mask_rows(slice(start, start + BLOCK_ROWS)).all()) for start in starts)
+
+    @cached_property
+    def n_blind_queries(self) -> int:
+        """The number of queries that see no key."""
+        starts = range(0, self.sizes["query_pos"], BLOCK_ROWS) if self.has("mask") else ()
+        return sum(int((~self.mask_rows(slice(start, start + BLOCK_ROWS)).any(dim=1)).sum()) for start in starts)
 
     def _check(self, name: str) -> str:
         """Our name of a step or parameter that the layer has, from any of its names."""
@@ -479,6 +557,8 @@ class Layer(_Attributes, Displayed):
 
     def _compute(self, name: str, head: int | None) -> Tensor:
         """A step that is not recorded, computed from earlier steps: for one head [row column], or for all."""
+        import torch
+
         from attention.trace import compute
 
         assert self.formula is not None  # `has` is true only with a formula
@@ -492,14 +572,20 @@ class Layer(_Attributes, Displayed):
             knobs = getattr(self.formula, name)
             return cache.memoize(self.uid, (name, head), knobs, lambda: compute.compute_step(self, name, head))
         step = find_step(name)
-        if name == HEAD_OUTPUT and not self.materialize_all_heads:
-            return self._streamed_stats().head_output
+        if name == HEAD_OUTPUT and not self._computes_all_heads:
+            outputs = [self._survey(each).head_output for each in (range(self.n_heads) if head is None else [head])]
+            return torch.stack(outputs) if head is None else outputs[0]
+        if step.axes == MAP_AXES and not self.keeps_maps:
+            heads = slice(None) if head is None else slice(head, head + 1)
+            bands = [slice(start, start + BLOCK_ROWS) for start in range(0, self.sizes["query_pos"], BLOCK_ROWS)]
+            tensor = torch.cat([self.blocks(name, heads=heads, rows=rows)[0] for rows in bands], dim=1)
+            return tensor if head is None else tensor[0]
         return self._cached((name, head), step, lambda: compute.compute_step(self, name, head))
 
-    def _streamed_stats(self) -> LayerStats:
+    def _survey(self, head: int) -> HeadSurvey:
         from attention.trace import compute
 
-        return self._cached("survey", find_step(HEAD_OUTPUT), lambda: compute.compute_stats(self))
+        return self._cached(("survey", head), find_step(HEAD_OUTPUT), lambda: compute.survey(self, head))
 
     @property
     def uid(self) -> int:

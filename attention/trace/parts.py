@@ -64,6 +64,7 @@ class RunParts:
         model: the name of the model.
         text: its input, in a form that can be typed.
         lengths: the numbers of tokens of its texts.
+        tokens: those of the text with the prediction.
         n_heads: the number of query heads in each layer; 0 where it has no attention.
         n_kv_heads: the number of heads of keys and values in each layer, as far as it is known before a run.
         seconds: the estimated time of one run in a batch.
@@ -78,6 +79,7 @@ class RunParts:
     model: str
     text: str
     lengths: tuple[int, ...]
+    tokens: tuple[str, ...]
     n_heads: tuple[int, ...]
     n_kv_heads: tuple[int, ...]
     seconds: float

@@ -1,4 +1,4 @@
-"""Statistics of a step over all heads, computed without keeping its numbers."""
+"""Statistics of a step, computed without keeping its numbers: of a tensor, or of a head row by row."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from attention.formula.steps import MAP_AXES, Step
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from attention.trace.large_map import BlockMaxima
+
 
 _FEW_KEYS = 24  # a map of so few has its numbers in its cells
 _OUTLIER = 4  # times the typical magnitude; normally distributed numbers reach 1.6 times
 
 
 class StepStats(NamedTuple):
-    """Statistics of a step over all heads: its range and, for a probability, the sums of its rows.
+    """Statistics of a step: its range and, for a probability, the sums of its rows.
 
     Attributes:
         low: the smallest finite number; `high` the largest; both None if no number is finite.
@@ -78,16 +80,35 @@ class StepStats(NamedTuple):
         return cls(low, high, smallest, largest, len(sums) - len(nonzero), _brightest(tensor))
 
 
-class LayerStats(NamedTuple):
-    """One streaming pass over all heads: the statistics of every map by its name, and Z [head query_pos d_v]."""
+class HeadSurvey(NamedTuple):
+    """What one pass over the rows of a head keeps of its maps.
+
+    Attributes:
+        stats: the statistics of every map, by its name.
+        maxima: the block maxima of every map, by its name, at most `large_map.MAX_SIDE` in each direction; of maps that are not kept.
+        head_output: Z [query_pos d_v].
+    """
 
     stats: dict[str, StepStats]
+    maxima: dict[str, BlockMaxima]
     head_output: Tensor
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensor."""
-        return self.head_output.nbytes
+        """Bytes of the arrays."""
+        return self.head_output.nbytes + sum(each.nbytes for each in self.maxima.values())
+
+
+class Top(NamedTuple):
+    """The keys with the largest numbers of a query, in the order of their numbers; of equal ones, the first key first.
+
+    Attributes:
+        keys: their positions, [rank].
+        values: their numbers, [rank].
+    """
+
+    keys: Tensor
+    values: Tensor
 
 
 def _brightest(weights: Tensor) -> float | None:

@@ -85,12 +85,13 @@ class Trace(ModelTensors, Displayed):
         predictions: the model's predictions at the requested positions.
         no_prediction_reason: a sentence, if the model predicts no tokens; otherwise empty.
         vectors: the last hidden states of a model that predicts no tokens, [query_pos d_model].
+        embeddings: those of the tokens [query_pos d_model], the leaf of gradients; None unless the trace was made with requires_grad=True.
         input_tokens: the tokens that the model reads and predicts in: subword pieces, with special tokens.
         continuation: the tokens with which the model continues, if the text is shown without them.
         changes: a sentence for each intervention inside the model; empty without interventions.
         caption: a line to show beside the numbers, such as that the model is a 4-bit version.
-        max_weight_error: of a model in memory, the largest difference between its own attention weights, in its dtype, and those
-            computed here in float32 from its Q and K; None for other sources, and where the model gives weights only.
+        max_weight_error: of a model in memory, the largest difference, in at most 16 queries of each head, between its own attention weights, in its
+            dtype, and those computed here in float32 from its Q and K; None for other sources, and where the model gives weights only.
         pictures: what the model saw of each picture that it read; the `picture` of a `Patch` is an index of it.
         model_run: the run of the model, which `attention.circuits` repeats; None if the source has no model.
         spans: named stretches of the tokens, such as the messages of a chat, in the order of the tokens; no token is in two of them.
@@ -107,6 +108,7 @@ class Trace(ModelTensors, Displayed):
     predictions: tuple[Prediction, ...] = ()
     no_prediction_reason: str = ""
     vectors: Tensor | None = None
+    embeddings: Tensor | None = None
     input_tokens: tuple[str, ...] = ()
     continuation: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()

@@ -142,6 +142,7 @@ class TrainedRun:
             model=f"{source.task} (seed {source.seed}, step {source.step})",
             text=source.input_text,
             lengths=tuple(len(tokens) for tokens in (example.memory, example.tokens) if tokens),
+            tokens=example.tokens,
             n_heads=n_heads,
             n_kv_heads=n_heads,
             seconds=_SECONDS,

@@ -15,7 +15,6 @@ from attention.base.tokens import any_patch
 from attention.formula.names import KEY, Cell
 from attention.formula.steps import find_step
 from attention.pictures import scales
-from attention.pictures.downsample import block_offsets, pool_blocks
 from attention.pictures.drawing import describe_range, hidden_cells, layer_label
 from attention.pictures.layout import base_layout, hover_labels, panel_ticks
 from attention.pictures.marks import Mark, Panel, Spec, draw, outline
@@ -35,6 +34,7 @@ from attention.pictures.mosaic import (
     places_of_heads,
     seconds_of_heads,
 )
+from attention.trace.large_map import block_offsets, pool_blocks
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 from attention.vision.over_picture import EDGE, MapLine, TokenGrid, fitted_colors, layout_images, span_of

@@ -156,6 +156,10 @@ def test_a_function_of_the_trace_sees_the_changed_run() -> None:
     assert sweep.change[2, 1] == 0  # a head does not change where it looks itself
     assert "of a trace" in sweep.no_estimate_reason
     joint = circuits.together(a, [(0, 1), (1, 2)], metric=looks)
+    table = joint.frame()
+    assert [*table.columns] == ["what", "layer", "head", "change of looks, ablated"]
+    assert [*table["what"][:3]] == ["together", "alone", "alone"]
+    assert table.iloc[0, 3] == pytest.approx(joint.change)
     assert joint.individual_changes == pytest.approx([sweep.change[0, 1], sweep.change[1, 2]], abs=1e-6)
 
 

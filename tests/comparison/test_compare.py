@@ -9,7 +9,6 @@ from attention import AttentionConfig, Cell, Layer, MissingError, ShapeError, Tr
 from attention.comparison import figures
 from attention.comparison.comparison import (
     HeadIndex,
-    alignment_notes,
     color_limit,
     compare,
     describe_change,
@@ -62,7 +61,7 @@ def test_pieces_sum_over_keys_average_over_queries_and_leave_gaps():
     assert torch.allclose(comparison.a[1:, 1:], torch.tensor([[(0.3 + 0.5) / 2, 0.2], [0.5, 0.25]]))
     expected = torch.tensor([[NAN, NAN, NAN], [NAN, 0.5 - 0.4, 0.5 - 0.2], [NAN, 0.1 - 0.5, 0.9 - 0.25]])
     assert torch.allclose(comparison.matrix, expected, equal_nan=True)
-    (notes,) = alignment_notes(comparison)
+    (notes,) = comparison.notes
     assert notes.endswith("Without a partner: 0 [CLS] in A.")
 
 

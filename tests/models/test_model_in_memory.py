@@ -123,6 +123,35 @@ def test_every_text_has_the_trace_of_its_own_pass(tiny: TinyModels, tokenizer: A
         check_equal(trace, Model.of(model, tokenizer, text, special="hide").trace())
 
 
+def test_a_model_is_probed_once_until_something_changes(tiny: TinyModels, tokenizer: Any) -> None:
+    model, passes = load(tiny, "BERT", "sdpa"), list[int]()
+    model.register_forward_pre_hook(lambda *_: passes.append(1))
+    values = model.get_submodule("bert" if hasattr(model, "bert") else "").encoder.layer[0].attention.self.value
+
+    def trace() -> tuple[Trace, int]:
+        passes.clear()
+        return Model.of(model, tokenizer, OWL).trace(), len(passes)
+
+    first, n_passes = trace()
+    assert n_passes == 5
+    again, n_passes = trace()
+    assert n_passes == 1
+    check_equal(again, first)
+    hook = values.register_forward_hook(lambda *args: args[-1] / 2)
+    changed, n_passes = trace()
+    assert n_passes == 5
+    assert [layer.has("w_v") for layer in changed.layers[:2]] == [False, True]
+    hook.remove()
+    assert trace()[1] == 5
+    model.set_attn_implementation("eager")
+    assert [trace()[1], trace()[1]] == [5, 1]
+    with torch.no_grad():
+        values.weight.mul_(2)
+    assert trace()[1] == 5
+    kept, _ = trace()
+    assert kept.layers[0]["w_v"].data_ptr() == values.weight.data_ptr()
+
+
 def interventions(kind: str) -> tuple[Intervention, ...]:
     return {
         "ablate": (Intervention(0, 1, ablate="zero"), Intervention(1, 2, ablate="mean")),

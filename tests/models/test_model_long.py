@@ -14,7 +14,7 @@ from tiny_models import TinyModels
 
 from attention import ConfigError, Intervention, Model
 from attention.formula.mask import detect_mask
-from attention.models import attention_call, attention_sites
+from attention.models import attention_call, attention_sites, forward_pass
 from attention.models.library import LIBRARY, Settings
 
 
@@ -31,6 +31,7 @@ def every_text_is_long(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     query_counts: list[int] = []
     monkeypatch.setattr(attention_call, "_MAX_WEIGHT_BYTES", 0)
     monkeypatch.setattr(attention_call, "BLOCK_ROWS", 2)
+    monkeypatch.setattr(forward_pass, "_COMPARED_QUERIES", 2)
     eager = attention_call._eager_attention
 
     def counted(module: Any) -> attention_call._EagerAttention:

@@ -8,11 +8,13 @@ import random
 import re
 import struct
 import threading
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from html import unescape
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,12 +23,14 @@ import numpy as np
 import pytest
 import torch
 from conftest import chosen_cell_line
+from PIL import Image
 from playwright.sync_api import Error, Frame, Page, Position
 from test_record_contract import BATCH, LENGTH, rows
 from test_record_multihead import WIDTH, make
+from tiny_models import FAMILIES, TinyModels
 
 import attention
-from attention import AttentionConfig, Cell, File, MissingError, Trace, TypedText, explain, metrics
+from attention import AttentionConfig, Cell, File, MissingError, Model, Trace, TypedText, explain, metrics
 from attention.comparison import compare
 from attention.demo.site import write
 from attention.export.packing import pack_state, pack_trace
@@ -34,6 +38,8 @@ from attention.export.states import State
 from attention.formula.config import TEMPERATURE
 from attention.formula.override import Override
 from attention.notebook import bring_scripts, open_in_lab, output, show
+from attention.notebook.first_picture import first_picture
+from attention.pictures.look import LIGHT
 from attention.pictures.steps_view import lab_maps
 from attention.tutorials import NOTEBOOKS, Notebook
 
@@ -80,6 +86,51 @@ def test_first_output_of_a_session_alone_carries_the_scripts(causal: Trace) -> N
     assert max(map(len, outputs[1:])) < 200_000
     assert output._scripts_text() in unescape(show(causal, standalone=True)._repr_html_())
     assert output._scripts_text() not in unescape(show(causal, standalone=False)._repr_html_())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [1, 7, 20])
+@pytest.mark.parametrize("family", ["BERT", "Llama"])
+def test_output_of_a_model_takes_about_a_tenth_of_a_megabyte(
+    tiny: TinyModels, tmp_path: Path, family: str, length: int
+) -> None:
+    """With the sizes of all-MiniLM-L6-v2 and of SmolLM2; other layers and heads are named, none of the shown numbers changes."""
+    sizes = {
+        "BERT": {"hidden_size": 384, "num_hidden_layers": 2, "num_attention_heads": 12},
+        "Llama": {"hidden_size": 576, "num_hidden_layers": 2, "num_attention_heads": 9, "num_key_value_heads": 3},
+    }[family]
+    config, model, knobs = FAMILIES[family]
+    tiny.save(tmp_path / "model", config, model, knobs | sizes)
+    text = show(Model(str(tmp_path / "model"), " ".join([OWL] * length)).trace(), standalone=False)._repr_html_()
+    assert len(text) < 125_000
+    assert len(output._loader()) < 7_000
+
+
+def test_arrays_of_an_output_are_the_numbers_of_torch(causal: Trace) -> None:
+    content = pack_trace(causal)
+    (size,) = struct.unpack_from("<I", content)
+    raw = np.frombuffer(content[4 + size :], np.uint8).reshape(4, -1).T.tobytes()
+    numbers = unpacked(content)["layers"]["0"]["numbers"]
+    for step in ("query", "key", "scores", "weights"):
+        for head, reference in enumerate(numbers[step]):
+            at, shape = reference["array"]["at"], reference["array"]["shape"]
+            read = np.frombuffer(raw, "<f4", int(np.prod(shape)), at).reshape(shape)
+            matrix = causal.layers[0].matrix(step, head).numpy()
+            assert np.array_equal(read, np.where(np.isfinite(matrix), matrix, np.nan), equal_nan=True)
+
+
+def test_first_picture_has_the_weights_as_colours(causal: Trace) -> None:
+    html = first_picture(causal, Cell(0, "weights", 2, 0, 0))
+    picture = Image.open(BytesIO(b64decode(re.findall(r"base64,([^\"]+)", html)[0])))
+    assert re.findall("<div>(.*?)</div>", html.split('px">')[1]) == OWL.split()
+    shares = np.asarray(picture) / 255
+    np.testing.assert_allclose(shares, causal.layers[0].matrix("weights", 2).numpy(), atol=0.5 / 255 + 1e-6)
+    zero, full = (np.array(picture.getpalette()[at : at + 3]) for at in (0, 765))
+    assert ["#" + bytes(map(int, color)).hex() for color in (zero, full)] == [LIGHT["zero"], LIGHT["weight"]]
+    assert len(html) < 3_000
+    assert first_picture(causal, Cell(0, "weights", 2, 0, 0)) != first_picture(causal, Cell(0, "weights", 1, 0, 0))
+    long = TypedText(" ".join(map(str, range(600)))).trace()
+    assert len(first_picture(long, Cell(0, "weights", 0, 0, 0))) < 60_000
 
 
 @pytest.mark.parametrize("has_ids", [True, False])
@@ -502,6 +553,7 @@ def test_output_without_the_scripts_says_where_they_are(
     page = open_page(f"{served[1]}/later.html", figure=False, bypass_csp=False)
     waiting = page.frames[1].locator("#waiting")
     waiting.filter(has_text="bring_scripts").wait_for()
+    assert waiting.locator("img").evaluate("(img) => img.naturalWidth") == 9, "the weights are seen all the same"
     assert not page.frames[1].evaluate("Boolean(window.attentionLab)")
 
 
@@ -566,6 +618,30 @@ def test_live_view_exchanges_clicks_and_knobs_with_its_host(
     assert is_close(painted(frame, 1), turned.layers[0].matrix("weights", 3))
     assert line_of(frame) == python_line(turned, "weights", 0, 3, 6, 4)
     page.evaluate("leave()")
+
+
+@pytest.mark.browser
+def test_saved_live_view_shows_its_last_state_without_a_kernel(
+    open_page: Any, served: tuple[Path, str], causal: Trace
+) -> None:
+    """What a notebook saves of a widget is its values; nobody answers its messages."""
+    folder, address = served
+    (folder / "widget.js").write_bytes((output.PAGE_DIR / "widget.js").read_bytes())
+    (folder / "saved.html").write_text("<!doctype html><link rel=icon href=data:,><body></body>")
+    page = open_page(f"{address}/saved.html", figure=False, bypass_csp=False)
+    values = {
+        "document": output.document("trace", pack_trace(causal)), "height": 600, "arithmetic": {},
+        "layer": 0, "head": 3, "step": "weights", "q": 6, "k": 4, "view": "overview", "mask": "none", "window": 3, "prefix": 1, "temperature": 0.5,
+    }  # fmt: skip
+    page.evaluate(HOST, [f"{address}/widget.js", values])
+    page.wait_for_function("() => document.querySelector('iframe').contentWindow.attentionOutput?.knobs.head === '3'")
+    frame = page.frames[1]
+    settled(frame)
+    turned = causal.with_config(Override(mask="none", temperature=0.5 / causal.layers[0].temperature))
+    assert is_close(painted(frame, 1), turned.layers[0].matrix("weights", 3))
+    assert line_of(frame) == python_line(turned, "weights", 0, 3, 6, 4)
+    causal._repr_html_()
+    assert output._scripts_text() not in output.document("trace", b""), "an output has them now"
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")

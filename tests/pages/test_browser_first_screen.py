@@ -12,8 +12,8 @@ from playwright.sync_api import Page, expect
 
 from attention import AttentionConfig, TypedText, explain
 from attention.base.printed import format_number
-from attention.pictures.downsample import pool_blocks
 from attention.sources.registry import opening_source
+from attention.trace.large_map import pool_blocks
 
 pytestmark = pytest.mark.browser
 Open = Callable[..., Page]

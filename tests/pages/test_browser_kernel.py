@@ -220,7 +220,7 @@ def test_kernel_scores_equal_the_backend_to_the_bit(kernel: Page) -> None:
 
 @pytest.mark.parametrize("block", [1, 2, 3, 8])
 def test_kernel_blocks_pool_the_largest_magnitude_like_the_backend(kernel: Page, block: int) -> None:
-    from attention.pictures.downsample import pool_blocks
+    from attention.trace.large_map import pool_blocks
 
     matrix = torch.randn(20, 20, generator=torch.Generator().manual_seed(1))
     rows = kernel.evaluate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,6 +15,7 @@ from test_browser_controls import at_once, click, drag, follow, temperature
 
 from attention import AttentionConfig, TypedText
 from attention.pictures.heatmap import heatmap_json
+from attention.trace.large_map import pool_blocks
 
 pytestmark = pytest.mark.browser
 LONG = " ".join(f"w{i}" for i in range(300))
@@ -117,3 +119,72 @@ def test_python_pooled_maps_zoom_together(open_page: Open, server: str) -> None:
     for axis in (*mask, *masked, *weights):
         check_ticks(axis, minimum=10)
     assert [axis["range"] for axis in mask] == [axis["range"] for axis in masked] == [axis["range"] for axis in weights]
+
+
+def test_the_overview_of_a_large_map_moves_what_its_neighbours_show_too(open_page: Open, server: str) -> None:
+    knobs = {"text": LONG, "mask": "causal"}
+    page = open_page(f"{server}/?{urlencode(knobs)}")
+    overviews = page.locator(".figures .overview")
+    expect(overviews).to_have_count(3)
+    weights = overviews.nth(1)
+    weights.scroll_into_view_if_needed()
+    expect(weights).to_have_attribute("aria-label", "Overview of weights. Shown: all of 300 by 300.")
+    # Its pixels are block maxima of the matrix that Python has: 75 × 75 blocks of 4 × 4.
+    assert weights.locator("canvas").evaluate("canvas => [canvas.width, canvas.height]") == [75, 75]
+    box = weights.bounding_box()
+    assert box is not None
+    # A drag draws the shown part.
+    x, y, side = box["x"], box["y"], box["width"]
+    page.mouse.move(x + 0.5 * side, y + 0.5 * side)
+    page.mouse.down()
+    page.mouse.move(x + 0.9 * side, y + 0.7 * side, steps=4)
+    page.mouse.up()
+    shown = re.compile(r"Shown: query 1\d\d to 2\d\d of 300, key 1\d\d to 2\d\d of 300\.")
+    expect(weights).to_have_attribute("aria-label", shown)
+    wait_until_settled(page)
+    scores, ours, _ = axes_of_maps(page)[:3]
+    assert [axis["range"] for axis in scores] == [axis["range"] for axis in ours]
+    assert ours[0]["range"][0] == pytest.approx(149.5, abs=4)
+    assert ours[1]["range"][1] == pytest.approx(209.5, abs=4)
+    # Keys move it by a quarter of what is shown, change its size, and show all again.
+    before = ours[0]["range"]
+    weights.focus()
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_function(
+        f"document.querySelectorAll('.figures .js-plotly-plot')[1]._fullLayout.xaxis.range[0] < {before[0] - 10}"
+    )
+    wait_until_settled(page)
+    after = axes_of_maps(page)[1][0]["range"]
+    assert after[1] - after[0] == pytest.approx(before[1] - before[0], abs=1)
+    page.keyboard.press("Home")
+    expect(weights).to_have_attribute("aria-label", "Overview of weights. Shown: all of 300 by 300.")
+    # A click shows single cells around it.
+    weights.click(position={"x": 0.5 * side, "y": 0.5 * side})
+    expect(weights).to_have_attribute(
+        "aria-label", re.compile(r"Shown: query 2\d to 2\d\d of 300, key 2\d to 2\d\d of 300")
+    )
+
+
+def test_a_map_that_is_not_kept_has_its_overview_from_python(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{urlencode({'text': LONG, 'mask': 'causal', 'positions': 'alibi'})}")
+    weights = page.locator(".figures .overview").nth(1)
+    weights.scroll_into_view_if_needed()
+    weights.focus()
+    page.keyboard.press("+")
+    page.wait_for_function("document.querySelectorAll('.figures .js-plotly-plot')[1].data[0].dx === 1")
+    wait_until_settled(page)
+    expect(weights).to_have_attribute("aria-label", re.compile("Shown: query 75 to 224 of 300, key 75 to 224 of 300"))
+    trace = TypedText(LONG, AttentionConfig(mask="causal", positions="alibi")).trace()
+    np.testing.assert_allclose(painted_numbers(page, 1), trace.layers[0].weights[0][75:225, 75:225], atol=1e-6)
+    overview = page.evaluate(
+        "() => document.querySelector('.figures').figureState.pictures[1].meta.overview.map((row) => Array.from(row))"
+    )
+    np.testing.assert_allclose(overview, pool_blocks(trace.layers[0].weights[0].numpy(), 5, 5), atol=1e-6)
+    # Until Python has sent another part, the map shows the overview.
+    page.evaluate(
+        """() => { const { figureState: state } = document.querySelector('.figures'); const [, { brush }] = state.pictures;
+            return brush.show({ down: [0, 40], across: [0, 40] }, false); }"""
+    )
+    np.testing.assert_allclose(painted_numbers(page, 1), overview, atol=1e-6)
+    page.keyboard.press("Home")
+    expect(weights).to_have_attribute("aria-label", "Overview of weights. Shown: all of 300 by 300.")

@@ -242,7 +242,9 @@ def test_own_font_is_used_and_inside_the_pdf() -> None:
         (HEADS, {"cross": (14, 0)}, r"from 0; got \(14, 0\)"),
     ],
 )
-def test_bad_input_is_refused_in_one_sentence(heads: list[tuple[int, int]], more: dict[str, object], words: str) -> None:
+def test_bad_input_is_refused_in_one_sentence(
+    heads: list[tuple[int, int]], more: dict[str, object], words: str
+) -> None:
     with pytest.raises(PictureError, match=words):
         figure(heads, TRACE, **more)  # type: ignore[arg-type]
 

@@ -31,7 +31,6 @@ from attention.paper.marks import (
 from attention.paper.markup import specs_of
 from attention.pictures import heatmap
 from attention.pictures.charts import POINT_COLOR
-from attention.pictures.downsample import pool_blocks
 from attention.pictures.heatmap import _ALLOWED_COLOR as ALLOWED_COLOR
 from attention.pictures.look import _contrast, text_color_on
 from attention.pictures.marks import CHOSEN_COLOR as CROSS
@@ -39,6 +38,7 @@ from attention.pictures.marks import HIDDEN_COLOR, axis, draw, frame, joined
 from attention.pictures.message import to_plotly as as_plotly
 from attention.pictures.message import without_outlines
 from attention.pictures.scales import PROBABILITY, SIGNED, _log_colorscale
+from attention.trace.large_map import pool_blocks
 
 CAT = "the cat sat on the mat"
 ODD = ("<b>", "</b>", "&amp;", "$x$", "$\\frac{1}{2}$", "</text>", "]]>", "<svg onload=x>", '"', "日本", "🦉", "👩‍👩‍👧", "", " ", "\n", "é")  # fmt: skip

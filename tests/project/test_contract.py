@@ -41,7 +41,7 @@ from attention.formula import edit_kinds, names, steps
 from attention.formula.config import MASKS
 from attention.formula.edit_kinds import KINDS, InterventionKind
 from attention.formula.explainer import E_co
-from attention.formula.formula import _CHECKS, Formula
+from attention.formula.formula import _CHECKS, Ablation, Formula
 from attention.formula.normalizers import NORMALIZERS, Normalizer, _Softmax
 from attention.formula.positions import POSITIONS
 from attention.formula.score_steps import CAPPED_SCORES, _MapStep
@@ -420,17 +420,17 @@ class Doubling(InterventionKind):
         return "twice its output"
 
     def edit_formula(self, formula: Formula, intervention: Any) -> Formula:
-        return replace(formula, head_edits=replace(formula.head_edits, ablation="double", strength=0.0))
+        return replace(formula, head_edits=replace(formula.head_edits, ablations=(Ablation("double", 0.0),)))
 
     def output(self, hand: Any, z: Tensor, taken: Tensor | None) -> Tensor:
-        return 2 * z if hand.ablation == "double" else z
+        return 2 * z if hand.ablations else z
 
 
 class Written(Doubling):
     """The same, with its program."""
 
     def output_python(self, hand: Any, z: str) -> str:
-        return f"2 * {z}" if hand.ablation == "double" else z
+        return f"2 * {z}" if hand.ablations else z
 
 
 def with_kind(monkeypatch: pytest.MonkeyPatch, kind: InterventionKind) -> list[str]:

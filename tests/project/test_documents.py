@@ -24,8 +24,8 @@ DOCUMENTS = [
     ROOT / "deploy" / "README.md",
     ROOT / "benchmarks" / "README.md",
 ]
-PAGE_KEYS = {"lock", "present", "embed", "ask", "uploaded", "lesson"}
-"""Link keys that are not knobs."""
+PAGE_KEYS = {"lock", "present", "embed", "ask", "uploaded", "lesson", "heads_layers", "heads_drawn"}
+"""Link keys that are not knobs, or those of one page."""
 
 
 @cache

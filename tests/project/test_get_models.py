@@ -10,6 +10,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import ROOT
 
@@ -128,3 +129,31 @@ def test_lab_runs_without_a_model(tmp_path: Path) -> None:
         command = ["make", "--silent", f"VENV={tmp_path}", "run"]
         run = subprocess.run(command, cwd=ROOT, env=env | more, capture_output=True, text=True, check=False)
         assert (run.returncode, run.stdout.splitlines(), run.stderr) == (0, lines, "")
+
+
+def test_reader_of_onnx_files_finds_what_onnx_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    from onnx import TensorProto, helper, numpy_helper
+
+    monkeypatch.syspath_prepend(str(ROOT / ".ci"))
+    from get_models import fields
+
+    arrays = {
+        name: np.random.default_rng(0).random(shape, np.float32)
+        for name, shape in (("a", (2, 3)), ("long" * 50, (300, 1)))
+    }
+    nodes = [
+        helper.make_node("MatMul", [name, "x"], ["y"], name=f"/{name}/MatMul", alpha=0.5, axis=-1) for name in arrays
+    ]
+    (x,) = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, None])]
+    graph = helper.make_graph(
+        nodes, "graph", [x], [x], [numpy_helper.from_array(each, name) for name, each in arrays.items()]
+    )
+    read = fields(fields(memoryview(helper.make_model(graph).SerializeToString()))[7][0])
+    for node, written in zip(map(fields, read[1]), nodes, strict=True):
+        assert (bytes(node[3][0]).decode(), [bytes(name).decode() for name in node[1]]) == (
+            written.name,
+            list(written.input),
+        )
+    for tensor, (name, array) in zip(map(fields, read[5]), arrays.items(), strict=True):
+        assert bytes(tensor[8][0]).decode() == name
+        np.testing.assert_array_equal(np.frombuffer(tensor[9][0], "<f4").reshape(tensor[1]), array)

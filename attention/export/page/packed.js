@@ -1,9 +1,13 @@
 // A packed trace: the length of a header, the header, and the arrays that all its figures share (attention/export/packing.py).
 
-/** Its header, and its arrays as `arrays`. */
+/** Its header, and its arrays as `arrays`, whose bytes come in four parts: the first ones of every four, then the second ones, …. */
 export function unpackTrace(bytes) {
   const size = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
-  return { ...JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size))), arrays: bytes.slice(4 + size) };
+  const parts = bytes.subarray(4 + size);
+  const count = parts.length / 4;
+  const arrays = new Uint8Array(parts.length);
+  for (let i = 0; i < arrays.length; i += 1) arrays[i] = parts[(i & 3) * count + (i >> 2)];
+  return { ...JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size))), arrays };
 }
 
 /** Packs a message for the figure: its header, and the arrays. */

@@ -5,7 +5,7 @@
 // messages. A frame runs only scripts whose SHA-256 it knows from Python.
 (() => {
   const settings = JSON.parse(document.getElementById("settings").textContent);
-  const { hash, kind, carrier } = settings;
+  const { hash, kind } = settings;
   const ALPHABET = settings.alphabet;
   const PATIENCE = 4000; // milliseconds until the output says that the scripts are missing
   let packed = null; // the compressed scripts
@@ -96,10 +96,10 @@
     followTheme();
     document.getElementById("waiting").remove();
     const data = await inflate(decode(textOf("data")));
-    const tell = (knobs) => window.parent.postMessage({ attentionLab: "changed", id: settings.id, knobs }, "*");
+    const tell = (knobs) => window.parent.postMessage({ attentionLab: "changed", knobs }, "*");
     output = window.attentionLab.open(document.getElementById("lab"), kind, data, tell);
     window.attentionOutput = output;
-    window.parent.postMessage({ attentionLab: "open", id: settings.id }, "*");
+    window.parent.postMessage({ attentionLab: "open" }, "*");
     followSize();
   }
 
@@ -117,7 +117,7 @@
     size = new ResizeObserver(() => {
       const height = Math.ceil(document.getElementById("lab").getBoundingClientRect().bottom + 4);
       if (frame) frame.style.height = `${height}px`;
-      else window.parent.postMessage({ attentionLab: "height", id: settings.id, height }, "*");
+      else window.parent.postMessage({ attentionLab: "height", height }, "*");
     });
     size.observe(document.getElementById("lab"));
     body.dataset.ready = "true";
@@ -166,10 +166,13 @@
 
   applyTheme();
   const own = textOf("scripts");
-  if (own) start(decode(own));
-  else broadcast({ attentionLab: "need", hash });
+  if (own) {
+    // Reading them takes a while: the first picture is painted before. A frame out of sight has no animation frames.
+    const begin = setTimeout(() => start(decode(own)), 200);
+    requestAnimationFrame(() => setTimeout(() => { clearTimeout(begin); if (!packed) start(decode(own)); }));
+  } else broadcast({ attentionLab: "need", hash });
   setTimeout(() => {
-    const waiting = document.getElementById("waiting");
+    const waiting = document.querySelector("#waiting p");
     if (waiting) waiting.textContent = settings.missing;
   }, PATIENCE);
 })();

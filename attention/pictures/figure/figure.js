@@ -85,13 +85,13 @@ function listen(state, picture, send) {
     picture.tip.hidden = true;
     hideLinked(state);
   });
-  element.on("plotly_relayout", async () => {
-    if (!recordZoom(state, picture)) return;
+  picture.zoomed = async (isEnded) => {
     const drawn = state.pictures.filter(({ figure }) => figure);
     await Promise.all(drawn.map((other) => paint(state, other)));
-    requestWindows(state, send);
+    if (isEnded) requestWindows(state, send);
     drawn.forEach(placeCursor);
-  });
+  };
+  element.on("plotly_relayout", () => { if (recordZoom(state, picture)) picture.zoomed(true); });
   picture.resizeObserver = new ResizeObserver(async () => {
     const { layout } = picture.figure;
     if (!element.clientWidth || figureWidth(layout, element) === element._fullLayout.width) return;

@@ -19,6 +19,9 @@ export class Picture {
   /** The button that enlarges it, once there was a reason to. @type {?HTMLElement} */
   enlarger = null;
   wasEnlarged = false;
+  /** The overview of a large map, see brush.js, and what paints the maps after the shown part has changed. */
+  brush = null;
+  zoomed = null;
   /** The tooltip of the block under the pointer. */
   tip = null;
   /** The outlines of what stands at the pointer in another figure, see linked_cells.js. @type {?HTMLElement[]} */

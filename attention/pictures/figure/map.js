@@ -1,6 +1,7 @@
 // Draws one map: its theme, its texts, and the part that is visible at the current zoom.
 
-import { MOST_CELLS } from "./pooling.js";
+import { MOST_CELLS, clipRange } from "./pooling.js";
+import { drawOverview } from "./brush.js";
 import { colorNumbers, repaint, setText } from "./cells.js";
 import { gridTraces, showShares } from "./picture_grid.js";
 import { css, lookOf } from "./screen_look.js";
@@ -15,6 +16,7 @@ const SUBTITLE_SIZE = 12; // that for which `SUBTITLE` is
 const PICTURE_HEIGHTS = { low: 260, high: 560 }; // pixels of a figure over a picture
 const LABEL_WIDTHS = { full: 36, short: 18 }; // the pixels that the panel labels "L2 H11" and "2.11" need
 const ABOVE_TILES = 210; // pixels of the page above the tiles of all heads
+const OVERVIEW = 64; // rows or columns of the overview that Python sends beside a part of a map, as in attention/pictures/downsample.py
 const LABEL_SPACE = 6; // pixels between labels side by side
 const SUBTITLE = { line: 16, edge: 6 }; // pixels: the height of a line, and the space beside it
 
@@ -198,6 +200,19 @@ function liveTraces({ figure, view }, liveLayer) {
   return [...data, ...others.filter(({ type }) => type !== "heatmap")]; // the trace of the colour bar
 }
 
+// The traces of a map of which Python sent another part: the overview, until Python answers.
+function overviewTraces(state, figure) {
+  const { data: [heat, ...others], layout: { meta: { blocks, overview, panels: [panel] } } } = figure;
+  if (!overview) return null;
+  const [top, bottom, left, right] = blocks.window;
+  const [columns, rows] = AXES.map((axis) => visibleRange(state, figure, axis));
+  const isSent = clipRange(rows, panel.rows).every((row) => row >= top && row <= bottom) && clipRange(columns, panel.columns).every((column) => column >= left && column <= right);
+  if (isSent) return null;
+  const [down, across] = [panel.rows, panel.columns].map((size) => Math.ceil(size / OVERVIEW));
+  const coarse = { ...heat, z: overview, x0: (across - 1) / 2, dx: across, y0: (down - 1) / 2, dy: down, hoverinfo: "skip", hovertemplate: undefined };
+  return [coarse, ...others.filter(({ type }) => type !== "heatmap")];
+}
+
 // The note beside the bar of colours that end at the largest number, as `scale_note` in attention/pictures/scales.py.
 function withFullColor(layout, { meta, zmax }) {
   if (meta?.colors !== "stretched") return layout;
@@ -232,6 +247,8 @@ function currentPlot(state, picture) {
     data = liveTraces(picture, liveLayer);
     layout = withFullColor(layout, data[0]);
     layout = addBlockSubtitle(layout, picture.view);
+  } else if (data[0].z) {
+    data = overviewTraces(state, figure) ?? data;
   }
   data = lookOf(state.root).themed(data);
   layout = shortenLabels(fitMargins(state, wrapSubtitle(state, picture.element, layout)), picture.element);
@@ -244,7 +261,7 @@ function currentPlot(state, picture) {
   // As many digits as the line of the chosen cell; files have all of them.
   if (data[0].hovertemplate) overrides.hovertemplate = data[0].hovertemplate.replace("%{z:.9g}", "%{z:.4~g}");
   // If a cell is a block, `showTip` shows which of its cells the number belongs to.
-  const isPooled = picture.view?.block > 1 || picture.meta.offsets;
+  const isPooled = data[0].hoverinfo !== "skip" && (picture.view?.block > 1 || picture.meta.offsets);
   if (isPooled) Object.assign(overrides, { hoverinfo: "none", hovertemplate: undefined });
   return { data: [{ ...data[0], ...overrides }, ...data.slice(1)], layout };
 }
@@ -292,6 +309,7 @@ function writeFullColor(element, { annotations = [] }) {
 export async function paint(state, picture) {
   await paintPlot(state, picture);
   if (picture.meta.grid) showShares(picture, picture.layerOf(state));
+  drawOverview(state, picture);
 }
 
 async function paintPlot(state, picture) {

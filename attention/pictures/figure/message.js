@@ -41,6 +41,7 @@
  * @property {object} [hidden_trace] the trace of hidden cells
  * @property {Blocks} [blocks] the pooling of a map that Python reduced to a window
  * @property {number[][]} [offsets] the offset of each number in its block
+ * @property {number[][]} [overview] the block maxima of the whole map, where a part of it is sent
  * @property {{labelalias: Object<string, string>}} [rows] the labels of rows, where each cell of a mosaic is a block
  * @property {{labelalias: Object<string, string>}} [columns]
  * @property {PanelGrid} [panel_grid] where tokens lie in each panel, if the panels are heads over a picture

@@ -21,6 +21,14 @@ export function visibleRange(state, figure, axis) {
   return range[0] < range[1] ? zoom : [...zoom].reverse();
 }
 
+// Shows a range of an axis in all maps that share it; null shows all of it.
+export function setZoom(state, figure, axis, range) {
+  const key = axisKey(figure, axis);
+  const [low, high] = [...figure.layout[axis].range].sort((a, b) => a - b);
+  if (!range || (range[0] <= low && range[1] >= high)) state.zooms.delete(key);
+  else state.zooms.set(key, range);
+}
+
 // Drops zooms of axes that no map has any more.
 export function dropUnusedZooms(state) {
   const maps = state.figures.filter(({ layout }) => layout.meta.panels.length);

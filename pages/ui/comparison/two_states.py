@@ -17,7 +17,6 @@ from attention.comparison import compared_screen, figures
 from attention.comparison.comparison import (
     Difference,
     HeadIndex,
-    alignment_notes,
     color_limit,
     compare,
     describe_change,
@@ -282,7 +281,7 @@ def summary(two: Both) -> None:
     else:
         words = (describe_change(two.difference, change) for change in two.difference.largest_changes())
         st.markdown(f"**Largest differences:** {' · '.join(words)}")
-    for sentence in alignment_notes(two.difference) if two.difference else ():
+    for sentence in two.difference.notes if two.difference else ():
         st.caption(plain(sentence))
 
 

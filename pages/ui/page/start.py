@@ -83,7 +83,9 @@ class Page:
             override=control_row.override_line(
                 layer, scope if len(self.trace.layers) > 1 else "", interventions.mark(cell)
             ),
-            strip=step_strip(layer, cell.step, knob_state.current_value("view"), overview, views) if steps else None,
+            strip=step_strip(layer, cell.step, knob_state.current_value("view"), overview, views, cell.head)
+            if steps
+            else None,
             line=cell_line(self.trace, cell) if line else None,
             defaults=control_row.defaults(),
             large=knob_state.is_presented(),

@@ -176,7 +176,7 @@ def _limit(name: str, default: int, low: int, high: int, other: str = "") -> int
     return number
 
 
-MAX_TOKENS = _limit("MAX_TOKENS", 2048, 1, 4096)  # of a text; a longer one is cut, and the page says so
+MAX_TOKENS = _limit("MAX_TOKENS", 2048, 1, 8192)  # of a text; a longer one is cut, and the page says so
 _MAX_CHARACTERS = _limit("MAX_CHARACTERS", 20_000, 10, 200_000)  # of a text
 MAX_D_MODEL = _limit("MAX_D_MODEL", 1024, 1, 4096)  # and of d_k and d_v
 MAX_HEADS = _limit("MAX_HEADS", 32, 1, 128)

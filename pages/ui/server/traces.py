@@ -23,6 +23,7 @@ from attention.base import jobs
 from attention.base.cache import CACHE
 from attention.base.errors import BusyError, SizeError
 from attention.base.progress import watching
+from attention.formula.names import HEAD_OUTPUT
 from attention.models.library import LIBRARY, PARTS, Settings
 from attention.sources import Intervenable, Source
 from attention.sources.model import Model
@@ -187,6 +188,11 @@ def compute_head(layer: Layer, head: int) -> None:
         return
 
     def everything() -> bool:
+        if not layer.keeps_maps:
+            layer.matrix(
+                HEAD_OUTPUT if layer.has(HEAD_OUTPUT) else layer.steps[-1].name, head
+            )  # and all that is drawn of its maps
+            return True
         for step in layer.steps:
             layer.matrix(step.name, head)
             layer.stats(step.name)

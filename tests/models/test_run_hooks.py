@@ -1,0 +1,138 @@
+"""Hooks by the names of steps, against hooks of plain torch on the same model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import formula_models as reference
+import pytest
+import torch
+from torch import Tensor
+
+from attention import ConfigError, Intervention, Model
+from attention.patching.intervention import parse_codes
+
+IDS = reference.BASE_IDS
+
+
+def models(name: str, implementation: str = "eager") -> tuple[Any, Model]:
+    network = reference.model(name)
+    network.set_attn_implementation(implementation)
+    return network, Model.of(network, reference.tokenizer(), reference.text(IDS))
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("name", [*reference.MODELS])
+def test_every_step_is_read_and_replaced_by_name(name: str, implementation: str) -> None:
+    network, model = models(name, implementation)
+    trace, seen = model.trace(), dict[str, Tensor]()
+
+    def keep(step: str) -> Any:
+        return lambda x: seen.__setitem__(step, x.detach().clone())
+
+    steps = ("query", "key", "value", "weights", "head_output")
+    hooks = {f"layers.1.{step}": keep(step) for step in (*steps, "mlp_output", "resid_post")}
+    logits = model.run_with_hooks(hooks)
+    with torch.no_grad():
+        plain = network(torch.tensor([IDS]), output_hidden_states=True)
+    torch.testing.assert_close(logits, plain.logits[0], rtol=1e-5, atol=1e-6)
+    assert not logits.requires_grad
+    for step in steps:
+        torch.testing.assert_close(seen[step], trace.layers[1][step], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(seen["resid_post"], plain.hidden_states[2][0], rtol=1e-5, atol=1e-6)
+    # A replaced head output is that of an ablation, and the same by the weights that give it.
+    ablated = replace(model, interventions=(Intervention(1, 2, "zero"),)).trace().logits
+    for name_of_step in (
+        "layers.1.weights",
+        "blocks.1.attn.hook_pattern",
+        "layers.1.head_output",
+        "blocks.1.attn.hook_z",
+    ):
+
+        def zero(x: Tensor) -> Tensor:
+            x = x.clone()
+            x[2] = 0
+            return x
+
+        torch.testing.assert_close(model.run_with_hooks({name_of_step: zero}), ablated, rtol=1e-4, atol=1e-5)
+    no_mlp = replace(model, interventions=parse_codes("1.mlp.zero"))
+    torch.testing.assert_close(
+        model.run_with_hooks({"blocks.1.hook_mlp_out": torch.zeros_like}), no_mlp.trace().logits, rtol=1e-4, atol=1e-5
+    )
+    both = no_mlp.run_with_hooks({"layers.1.head_output": lambda z: z * 0})
+    expected = replace(model, interventions=parse_codes("1.mlp.zero;1.*.zero")).trace().logits
+    torch.testing.assert_close(both, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_reach_what_a_hook_returns() -> None:
+    network, model = models("GPT-2")
+    kept: list[Tensor] = []
+
+    def keep(pattern: Tensor) -> Tensor:
+        kept.append(pattern.detach().clone().requires_grad_())
+        return kept[-1]
+
+    logits = model.run_with_hooks({"layers.2.weights": keep})
+    logits[-1, 11].backward()
+    assert kept[0].grad is not None
+    # ∂ logit / ∂ A by finite differences of the same model.
+    step = 1e-2
+    for head, query, key in ((0, 6, 2), (3, 6, 5)):
+
+        def moved(sign: int, head: int = head, query: int = query, key: int = key) -> float:
+            def change(pattern: Tensor) -> Tensor:
+                pattern = pattern.clone()
+                pattern[head, query, key] += sign * step
+                return pattern
+
+            with torch.no_grad():
+                return float(model.run_with_hooks({"layers.2.weights": change})[-1, 11])
+
+        assert float(kept[0].grad[head, query, key]) == pytest.approx((moved(1) - moved(-1)) / (2 * step), abs=2e-3)
+    assert all(parameter.grad is None for parameter in network.parameters())
+    assert all(parameter.requires_grad for parameter in network.parameters())
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("name", [*reference.MODELS])
+def test_steps_of_a_trace_have_the_gradients_of_the_models_own_weights(name: str, implementation: str) -> None:
+    network, model = models(name, implementation)
+    plain, trace = model.trace(), model.trace(requires_grad=True)
+    assert trace.embeddings is not None
+    for layer, expected in zip(trace.layers, plain.layers, strict=True):
+        torch.testing.assert_close(layer.weights.detach(), expected.weights, rtol=0, atol=1e-6)
+        assert layer.weights.requires_grad
+        assert not expected.weights.requires_grad
+    assert plain.embeddings is None
+    trace.layers[2].weights[1, 6, 3].backward()
+    # The same by the model itself, from its own embeddings.
+    network.set_attn_implementation("eager")
+    embeddings = network.get_input_embeddings()(torch.tensor([IDS])).detach().requires_grad_()
+    network(inputs_embeds=embeddings, output_attentions=True).attentions[2][0, 1, 6, 3].backward()
+    assert embeddings.grad is not None
+    assert embeddings.grad.abs().max() > 1e-6
+    torch.testing.assert_close(trace.embeddings.grad, embeddings.grad[0], rtol=1e-3, atol=1e-6)
+    scores = trace.layers[1]["scores"]
+    (of_query,) = torch.autograd.grad(scores[0, 5, 2], trace.layers[1]["query"], retain_graph=True)
+    keys = plain.layers[1]["key"]
+    torch.testing.assert_close(of_query[0, 5], keys[0, 2], rtol=1e-5, atol=1e-6)
+    with pytest.raises(ConfigError, match="run without interventions"):
+        replace(model, interventions=(Intervention(0, 0, "zero"),)).trace(requires_grad=True)
+
+
+def test_bad_hooks_get_one_sentence() -> None:
+    _, model = models("Llama")
+    for name, hook, message in (
+        ("layers.1.scores", torch.zeros_like, "got 'layers.1.scores': choose one of these"),
+        ("weights", torch.zeros_like, "A hook is of layers.3.weights"),
+        ("layers.7.weights", torch.zeros_like, "count from 0 to 2; got 7"),
+        (
+            "layers.1.weights",
+            lambda x: x[0],
+            r"returns a tensor \\[4, 7, 7\\], or None to leave it; got a tensor \\[7, 7\\]",
+        ),
+        ("layers.1.mlp_output", lambda x: 0, "got 0: return one"),
+    ):
+        with pytest.raises(ConfigError, match=message.replace("\\\\", "\\")):
+            model.run_with_hooks({name: hook})
