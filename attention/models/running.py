@@ -17,6 +17,7 @@ from attention.base.errors import AttentionError, ModelError
 from attention.base.progress import current_callback
 from attention.models.lm_head import predicted_text_ids, with_few_logits
 from attention.models.loaded import LoadedModel
+from attention.models.packed_sequences import packed
 from attention.models.text_inputs import (
     BESIDE,
     POSITIONS,
@@ -30,7 +31,6 @@ from attention.models.text_inputs import (
     split_at_separators,
 )
 from attention.vision.families import PICTURES, no_family_error, no_text_error
-from attention.vision.packed_sequences import packed
 from attention.vision.picture_inputs import PictureInputs, picture_inputs
 
 _PROBE = "a b c d"  # every model is tried with it: several words, since a rotation does not change position 0

@@ -20,9 +20,9 @@ from attention.pictures.downsample import pool_for_screen
 from attention.pictures.live_inputs import live_inputs
 from attention.pictures.marks import Panel
 from attention.pictures.message import Surroundings, pack
+from attention.pictures.over_picture import MapLine, over_picture_json
 from attention.sources.registry import source_kinds
 from attention.vision.heads_over_picture import heads_over_picture_json
-from attention.vision.over_picture import MapLine, over_picture_json
 
 SCRIPT = (ROOT / "attention" / "pictures" / "figure" / "message.js").read_text()
 DECLARED = (

@@ -17,10 +17,10 @@ from attention.circuits.sweep import sweep_heads
 from attention.files.picture import Picture
 from attention.patching.intervention import Intervention
 from attention.pictures.message_contract import NO_TOKEN
+from attention.pictures.over_picture import MapLine, TokenGrid, over_picture_json
 from attention.sources.model_input import _MAX_PICTURES
 from attention.trace.trace import Trace
 from attention.vision.examples import EXAMPLES, example_picture
-from attention.vision.over_picture import MapLine, TokenGrid, over_picture_json
 from attention.vision.picture_inputs import PictureInputs
 
 TEXT = "the owl asked the moon"
