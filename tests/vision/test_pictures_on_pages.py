@@ -23,6 +23,7 @@ from attention.base.progress import Watcher
 from attention.circuits.sweep import sweep_heads
 from attention.explanation import tables
 from attention.files.picture import Picture
+from attention.media import media
 from attention.models.folder import TEXT_ALONE
 from attention.models.library import LIBRARY
 from attention.sources.registry import all_knobs, source_of
@@ -314,7 +315,7 @@ def test_config_alone_says_what_a_model_reads(models: NamedModels, of_texts: str
         assert LIBRARY.inputs(str(folder)).text is ("vit" not in text)
     for architecture, reads_text in (("CLIPModel", True), ("CLIPForImageClassification", False)):
         (folder / "config.json").write_text(f'{{"model_type": "clip", "architectures": ["{architecture}"]}}')
-        assert LIBRARY.inputs(str(folder)) == (reads_text, True, False, False)
+        assert LIBRARY.inputs(str(folder)) == (reads_text, media()[0], False, False)
     assert LIBRARY.inputs("nothing of this name") == LIBRARY.inputs("\0") == TEXT_ALONE
 
 

@@ -20,9 +20,9 @@ from attention.base.errors import AwaitedError, FileError
 from attention.base.progress import Watcher
 from attention.explanation import tables
 from attention.files.picture import Picture
-from attention.sources.model import _PICTURES, IMAGE
 from attention.sources.registry import source_of
 from attention.vision.examples import EXAMPLES, MOST_PICTURES, example_picture, link_name
+from attention.vision.medium import _NAMES, IMAGE
 from pages.ui.exports import links, route
 from pages.ui.exports.links import Tab
 from pages.ui.page import share
@@ -243,7 +243,7 @@ def test_state_file_names_all_pictures(models: NamedModels) -> None:
     ],
 )
 def test_names_in_a_link_are_read_or_replaced(value: str, used: Any, words: str) -> None:
-    read, note = IMAGE.read(value, replace(_PICTURES, most=MOST_PICTURES), IMAGE.default)
+    read, note = IMAGE.read(value, replace(_NAMES, most=MOST_PICTURES), IMAGE.default)
     assert read == used
     assert words in note
     assert bool(words) == bool(note)
