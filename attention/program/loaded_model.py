@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from attention.base.errors import ConfigError, MissingError
 from attention.formula.formula import OTHER_STATE
 from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, VALUE, WEIGHTS
-from attention.models.medium_inputs import MediumInputs
 from attention.program.literals import Snippet
 
 if TYPE_CHECKING:
@@ -72,7 +71,8 @@ def model(source: _State, trace: Trace, index: int) -> Snippet:
         lambda position: f"patching and len(calls) == {layer_order.index(position)}",
         lambda run, position, step: f"{run}[{layer_order.index(position)}]{_RECORDED[step]}",
     )
-    is_joined = isinstance(inputs, MediumInputs) and (len(inputs.read.lengths) > 1 or inputs.reader.in_turn)
+    read = getattr(inputs, "read", None)  # of another medium than text
+    is_joined = read is not None and (len(read.lengths) > 1 or bool(loaded.reader and loaded.reader.in_turn))
     if is_joined and patches:
         raise ConfigError(
             "The Lab writes programs with interventions for one picture in one grid of patches, and this input has several pictures or tiles: "
@@ -138,11 +138,12 @@ def _medium_lines(source: _State | None, before: str = "") -> list[str]:
 
 def _arguments(inputs: TextInputs, before: str = "") -> str:
     """The arguments of the model: token ids, and what the processor makes of an input of another medium."""
-    if not isinstance(inputs, MediumInputs):
+    reader, read = getattr(inputs, "reader", None), getattr(inputs, "read", None)
+    if reader is None or read is None:
         return _ids(inputs.arguments)
     # Beside the ids of a text, a model may read the types of its tokens.
-    others = {name: tensor for name, tensor in inputs.arguments.items() if name not in inputs.read.arguments}
-    return ", ".join(filter(None, [f"**{before}{inputs.reader.medium.field}_inputs", _ids(others)]))
+    others = {name: tensor for name, tensor in inputs.arguments.items() if name not in read.arguments}
+    return ", ".join(filter(None, [f"**{before}{reader.medium.field}_inputs", _ids(others)]))
 
 
 def _ids(inputs: Mapping[str, Tensor]) -> str:

@@ -583,7 +583,9 @@ def read(reader: Reader) -> Model:
     name = reader.knob(MODEL, replace(_NAMES, options=LIBRARY.names()))
     LIBRARY.allow(name)
     reads = LIBRARY.inputs(name)
-    given: dict[str, Any] = {} if reads.medium is None else {reads.medium.field: reads.medium.from_link(reader, reads.several)}
+    given: dict[str, Any] = (
+        {} if reads.medium is None else {reads.medium.field: reads.medium.from_link(reader, reads.several)}
+    )
     text = reader.knob(TEXT) if reads.text else ""
     text2 = reader.knob(TEXT2) if reads.medium is None else ""
     words, special = reader.knob(WORDS) if reads.text else WORDS.default, reader.knob(SPECIAL)

@@ -19,9 +19,9 @@ from attention.models.medium_inputs import MediumInputs
 from attention.patching.intervention import Intervention
 from attention.pictures.message_contract import NO_TOKEN
 from attention.pictures.over_picture import MapLine, TokenGrid, over_picture_json
-from attention.sources.model_input import _MAX_PICTURES
 from attention.trace.trace import Trace
 from attention.vision.examples import EXAMPLES, example_picture
+from attention.vision.medium import _MAX_PICTURES
 
 TEXT = "the owl asked the moon"
 TILED = ("LLaVA-NeXT", "InternVL")  # two pictures of a trace for one that is given
@@ -324,10 +324,10 @@ def test_text_after_pictures_is_generated_as_transformers_does(picture_models: T
 
 def test_images_are_a_tuple_however_they_are_given(picture_models: TinyPictureModels) -> None:
     one, two = Picture.of(PHOTOS[0]), Picture.of(PHOTOS[1])
-    assert Model("x").images == ()
-    assert Model("x", image=PHOTOS[0]).images == (one,)
+    assert Model("x").given == ()
+    assert Model("x", image=PHOTOS[0]).given == (one,)
     assert Model("x", image=[PHOTOS[0]]).image == one
-    assert Model("x", image=[PHOTOS[0], two]).images == (one, two)
+    assert Model("x", image=[PHOTOS[0], two]).given == (one, two)
     assert hash(Model("x", image=(one, two))) == hash(Model("x", image=[one, two]))
     assert Model("x", image=(one, two)) != Model("x", image=(two, one))
     for images in ([], [one] * (_MAX_PICTURES + 1), [[one, two]], [one, None]):
