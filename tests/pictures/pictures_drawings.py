@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from drawings import make_trace, numbers
+from drawings import make_picture_trace, make_trace, numbers
 
 from attention import Cell, metrics
 from attention.explanation.derived import NORMS
@@ -12,8 +12,9 @@ from attention.formula.steps import Factor, find_step
 from attention.pictures import charts, heatmap, mosaic, steps_view
 from attention.pictures.drawing import Drawn, build_map
 from attention.pictures.marks import Panel, axis, draw, frame
+from attention.pictures.over_picture import MapLine, over_picture_json
 
-TRACE = make_trace()
+TRACE, PICTURE = make_trace(), make_picture_trace()
 CHANGED = replace(TRACE, changes=("head 0 of layer 1 without weights",))
 LONG = make_trace(tuple(f"token{i}" for i in range(40)), layers=1, heads=1)
 CELL = Cell(1, "weights", 2, 3, 1)
@@ -61,4 +62,7 @@ DRAWINGS = {
     "head_map_json, with errors": lambda: charts.head_map_json(
         numbers(2, 3, low=0), charts.HeadQuantity("Heads", "mean", "the mean", "prompts"), (0, 0), numbers(2, 3, low=0), is_signed=False
     ),
+    "over_picture_json": lambda: over_picture_json(MapLine.of(PICTURE, "weights", 1, 2, query=0), chosen=3),
+    "over_picture_json, column": lambda: over_picture_json(MapLine.of(PICTURE, "masked_scores", 1, 2, key=1), colors="fitted", opacity=0.3, chosen=5, exact=False),
+    "over_picture_json, derived": lambda: over_picture_json(MapLine.of(PICTURE, NORMS, 0, 0, query=4), colors="log"),
 }  # fmt: skip
