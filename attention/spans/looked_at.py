@@ -205,16 +205,9 @@ def hide_each(
 
 
 def _hide(run: TransformerRun, spans: tuple[Span, ...], rows: range, target: int | str | None) -> Iterator[Progress]:
-    key = (
-        "hidden spans",
-        run.loaded.uid,
-        run.inputs.key,
-        run.source.interventions,
-        run.source.frozen,
-        spans,
-        rows,
-        target,
-    )
+    source, other = run.source, run.source.other
+    changed = source.interventions, source.frozen, other and other.key, source.align
+    key = ("hidden spans", run.loaded.uid, run.inputs.key, changed, spans, rows, target)
     looks_back = all(site.is_causal for site in run.loaded.sites)
     seen = [span for span in spans if span.first <= rows[-1] or not looks_back]
     hidden = [span for span in seen if not _is_answer(span, rows)]

@@ -29,9 +29,6 @@ REST = "other tokens"
 SINK = "first token"
 """The name of the first token of a text where it counts alone, as an attention sink (Xiao et al. 2023, Efficient Streaming Language Models with Attention Sinks)."""
 
-SINK = "first token"
-"""The name of the first token of a text where it counts alone, as an attention sink (Xiao et al. 2023, Efficient Streaming Language Models with Attention Sinks)."""
-
 
 @dataclass(frozen=True, eq=False)
 class Groups:

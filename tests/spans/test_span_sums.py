@@ -10,7 +10,7 @@ import torch
 import transformers
 from tiny_models import FAMILIES, TinyModels
 
-from attention import ConfigError, MissingError, Model, ShapeError, Trace, TypedText, metrics, spans
+from attention import ConfigError, Intervention, MissingError, Model, ShapeError, Trace, TypedText, metrics, spans
 from attention.metrics.aggregates import find_aggregate
 from attention.models import running
 from attention.spans.span_table import REST, SINK
@@ -173,6 +173,20 @@ def test_the_answer_is_measured_token_by_token(tiny: TinyModels, tokenizer: Any)
         match="The answer is one of the spans bird, moon 1, moon 2, answer, which follow something; got 'x'",
     ):
         spans.looked_at(trace, "x")
+
+
+def test_what_is_lost_depends_on_the_run_to_patch_from(tiny: TinyModels, tokenizer: Any) -> None:
+    model = load(tiny, "Llama")
+    patch = Intervention(0, patch="head_output")
+    changes = []
+    for text in ("the moon asked the owl and the owl blinked", "the moon and the moon asked and the owl"):
+        other = Model.of(model, tokenizer, text)
+        source = Model.of(model, tokenizer, TEXT, spans=PLACES, interventions=(patch,), other=other)
+        found = spans.looked_at(source.trace(), hide=True, target=5)
+        plain = source.run_with_hooks({})[-1].double().log_softmax(-1)[5]
+        assert found.baseline == pytest.approx(float(plain), abs=1e-5)
+        changes.append(found.changes)
+    assert changes[0] != changes[1]
 
 
 def test_a_mask_token_is_looked_at_too(tiny: TinyModels, tokenizer: Any) -> None:
