@@ -745,7 +745,7 @@ def estimate_runs(model: Model, loaded: LoadedModel, inputs: TextInputs, n_runs:
     needed = (plain + forward_pass.SECONDS_PER_LAYER * n_patched) * n_runs
     if needed > _MAX_SECONDS and not loaded.in_memory:  # on the user's own machine, Ctrl-C is the limit
         raise ConfigError(
-            f"Changing {n_runs:,} heads in turn would take about {needed:,.0f} s here; at most {_MAX_SECONDS:,.0f} s are "
+            f"{n_runs:,} changes, one at a time, would take about {needed:,.0f} s here; at most {_MAX_SECONDS:,.0f} s are "
             "allowed: choose a shorter text, or a smaller model."
         )
     return needed
