@@ -71,7 +71,7 @@ def chosen_heads(n_heads: Sequence[int], heads: Iterable[tuple[int, int]] | None
     """
     if heads is None:
         return heads_of(n_heads)
-    form = "heads are pairs (layer, head), such as [(18, 6), HeadIndex(20, 2)]"
+    form = "heads are pairs (layer, head), such as [(18, 6), (20, 2)]"
     try:
         chosen = {(int(layer), int(head)) for layer, head in heads}
     except (TypeError, ValueError) as error:
