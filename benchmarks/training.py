@@ -35,7 +35,6 @@ def row(task: str, control: str, seeds: int) -> tuple[str, bool]:
         "" if control else f"{successes} of {seeds}",
         f"{median(snapshot.loss for snapshot in firsts):.2f} → {median(snapshot.loss for snapshot in lasts):.3f}",
         _three([snapshot.accuracy for snapshot in lasts]),
-        _three([snapshot.sequence_accuracy for snapshot in lasts]),
         f"{median(snapshot.score for snapshot in firsts):.3f} → {_three([snapshot.score for snapshot in lasts])}",
         step,
         f"{lasts[0].row.numel() / 1000:.1f}k",

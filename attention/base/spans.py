@@ -26,6 +26,8 @@ ANSWER = "answer"
 """The name of the tokens that a model generates."""
 MARKS, CHAT, SENTENCES, PARAGRAPHS = WAYS = ("marks", "chat", "sentences", "paragraphs")
 """How the stretches are found: at the marks of the text; at its marks, which are roles of a chat; at its sentences; at its paragraphs."""
+Spans = str | Mapping[str, Any] | Iterable[Any]
+"""What `spans=` may be: `spans_code` says which values."""
 
 
 @dataclass(frozen=True, order=True)

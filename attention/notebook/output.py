@@ -21,7 +21,7 @@ from attention.pictures.message import CONTAINERS_HTML, SCRIPTS_DIR
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 _FIRST_STYLE = (  # what is needed before the scripts bring the others
-    "html{background:var(--st-background-color)}body{font:12px/1.4 sans-serif}:root[data-theme=dark] #waiting{color:#eee}#waiting p{white-space:pre-wrap;margin:4px}figure{display:flex;flex-wrap:wrap;gap:4px 8px;margin:4px}"
+    "html{background:var(--st-background-color)}body{font:12px/1.4 sans-serif}:root[data-theme=dark] #waiting{color-scheme:dark;color:CanvasText}#waiting p{white-space:pre-wrap;margin:4px}figure{display:flex;flex-wrap:wrap;gap:4px 8px;margin:4px}"
     "figcaption{width:100%}figure div{text-align:right}figure img{image-rendering:pixelated}"
 )
 _numbers = itertools.count()

@@ -65,7 +65,7 @@ class File(Source):
         content: the bytes, of a file of torch.save as .safetensors; without them there is no trace.
         config: overrides of the formula of the layers.
         axes: the names of the axes in their order, if they are others, such as "layer batch head query key" or "head query key"; batch=1 takes
-            one sentence, and "pos head width" is for query, key and value (`attention.files.plan.parse_axes`).
+            one sentence, and "pos head width" is for query, key and value (`attention.files.plan._parse_axes`).
         table_means: what the numbers of a table (.csv, .tsv, .txt) are, one of `attention.files.labelled.MEANINGS`: "numbers" (what they say),
             "weights" or "scores".
         mask_means: what 1 means in the mask, one of `attention.files.given_mask.MEANINGS`: "numbers" (what they say), "keep", "hide", or "add".

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 from attention.base.errors import ConfigError, TextError
 from attention.base.knobs import Choice, Integer, Knob, NameOrText, PositionList, Real, Switch
-from attention.base.spans import ANSWER, CHAT, MARKS, WAYS, Span, numbered, parse_spans
+from attention.base.spans import ANSWER, CHAT, MARKS, WAYS, Span, Spans, numbered, parse_spans
 from attention.base.tokens import Generated
 from attention.explanation.subwords import SPECIAL_TOKEN_MODES, merge_tokens, merged_spans, words_rule
 from attention.formula.names import QUERY
@@ -65,7 +65,7 @@ class _Options(TypedDict, total=False):
     frozen: bool
     other: Model | None
     align: bool
-    spans: Any
+    spans: Spans
 
 
 def _with_options(function: F) -> F:

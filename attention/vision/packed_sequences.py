@@ -171,17 +171,20 @@ class _PackedAttention(OwnAttention):
 
     def run_eager_rows(self, query: Tensor, key: Tensor, value: Tensor, rows: slice) -> tuple[Tensor, Tensor | None]:
         """Eager attention of a slice of the queries of all sequences."""
-        start, stop, _ = rows.indices(query.shape[2])
-        weights = query.new_zeros(*query.shape[:2], max(0, stop - start), key.shape[2])
-        outputs, first = [], 0
+        chosen = range(*rows.indices(query.shape[2]))
+        weights = query.new_zeros(*query.shape[:2], len(chosen), key.shape[2])
+        outputs, first, done = [], 0, 0
         for length in self.lengths:
-            own = slice(max(0, start - first), min(length, stop - first))
-            if own.start < own.stop:
+            n_rows = sum(first <= row < first + length for row in chosen)
+            if n_rows:
+                own = chosen[done : done + n_rows]
                 keys = slice(first, first + length)
-                output, of_own = self._plain.run_eager_rows(query[:, :, keys], key[:, :, keys], value[:, :, keys], own)
+                part = slice(own[0] - first, own[-1] - first + 1, own.step)
+                output, of_own = self._plain.run_eager_rows(query[:, :, keys], key[:, :, keys], value[:, :, keys], part)
                 outputs.append(output)
                 if of_own is not None:
-                    weights[:, :, first + own.start - start : first + own.stop - start, keys] = of_own
+                    weights[:, :, done : done + n_rows, keys] = of_own
+                done += n_rows
             first += length
         return torch.cat(outputs, dim=1), weights
 

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from test_code import run
+from tiny_models import TinyModels
 
 from attention import AttentionError, Cell, ConfigError, File, FileError, Layer, Trace
 from attention.base.tokens import label
@@ -30,10 +31,12 @@ from attention.formula.mask import Mask
 from attention.formula.names import WEIGHTS
 from attention.formula.steps import MAP_AXES, STEPS
 from attention.metrics import aggregates
+from attention.models.library import LIBRARY, Settings
 from attention.sources import registry
 from pages.ui import process
 from pages.ui.exports.catalog import _exports
 from pages.ui.exports.request import Export
+from pages.ui.server import traces
 from pages.ui.server.limits import LIMITS
 
 assert process  # imported as in the server
@@ -243,6 +246,7 @@ def test_table_of_every_map_opens_with_the_same_digits(step: str) -> None:
 
 
 TYPED = {"text": 'the [CLS] , "x" ; =1+1 2.5 👩‍👩‍👧 אבג the', "mask": "causal", "heads": "2", "head": "1", "compare": "temperature=0.5"}  # fmt: skip
+NAMED = {"source": "model", "model": "GPT-2", "text": "[[bird]] the owl [[night]] the moon", "spans": "marks"}
 TRAINED = {"source": "trained", "task": "induction", "at": "0", "layer": "1", "q": "20", "k": "7"}
 MAPS_OF_THE_LAB = ("{step}.csv", "{step}-heads.csv", "mask-cells.csv", "mean.csv", "max.csv", "rollout.csv", "norm-weighted.csv")  # fmt: skip
 ALL_STEPS = ("attention.npz", "attention.safetensors")
@@ -252,9 +256,11 @@ NO_ATTENTION = {
     "logit-effect.csv": "is what each cell adds to a logit",
     "logit-parts.csv": "where a number is expected",
     "score-terms.csv": "where a number is expected",
+    "spans.csv": "where a number is expected",
 }
 OPENED_OTHERWISE = (
     ".py",
+    ".tex",
     ".ipynb",
     ".png",
     ".svg",
@@ -264,12 +270,17 @@ OPENED_OTHERWISE = (
 
 
 @pytest.mark.parametrize("export", _exports(), ids=[export.name for export in _exports()])
-def test_every_file_of_the_lab_opens_or_says_why(client: TestClient, export: Export) -> None:
+def test_every_file_of_the_lab_opens_or_says_why(
+    client: TestClient, export: Export, tiny: TinyModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny("GPT-2")
+    assert traces.trace_of  # importing it gives the library the operator's settings, once
+    monkeypatch.setattr(LIBRARY, "settings", Settings(tiny.folder))
     if export.name.endswith(OPENED_OTHERWISE):
         with pytest.raises(FileError, match=r"ends in .npz, .*; got “"):
             opened("x", export.name)
         return
-    for state in (TYPED, TRAINED):  # some files need a model
+    for state in (TYPED, TRAINED, NAMED):  # some files need a model, or names for parts of its text
         answer = client.get(f"/export/{export.name.format(step='weights')}", params=state)
         if answer.status_code == 200:
             break

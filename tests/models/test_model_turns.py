@@ -241,7 +241,8 @@ def test_long_generation_allows_a_few_interventions_but_not_a_hundred(tiny: Tiny
     """With the sizes of SmolLM2, 30 layers of 9 heads: such a generation blocked others for 12 s."""
     tiny("Llama")
     loaded = LIBRARY.get("Llama")
-    wide = replace(loaded.sites[0], n_heads=9)
+    site = loaded.sites[0]
+    wide = replace(site, sizes={**site.sizes, "q": (9, site.sizes["q"][1])})
     large = replace(loaded, nbytes=4 * 106_000_000, sites=tuple(replace(wide, name=f"layer {i}") for i in range(30)))
     cells = ";".join(f"*.*.w{i % 10},0=0.5r" for i in range(100))
     with pytest.raises(ConfigError, match="20 generated tokens, each of which runs the model with 100 changes again"):

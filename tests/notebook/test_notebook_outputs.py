@@ -219,7 +219,7 @@ def test_tokens_cannot_end_the_scripts_of_an_output() -> None:
     text = TypedText("</script> <script>alert(1)</script> </iframe> <!-- \u2028").trace()._repr_html_() or ""
     page = unescape(re.findall(r'srcdoc="([^"]*)"', text)[0])
     assert page.count("<script") == page.count("</script") == 4  # settings, data, scripts, loader
-    assert "alert" not in re.sub(r"<pre>.*", "", text, flags=re.DOTALL)
+    assert "<script>alert" not in page
 
 
 def test_open_in_lab_writes_a_file_with_the_same_digits(causal: Trace, tmp_path: Path) -> None:

@@ -104,7 +104,10 @@ def builders(room: str) -> Iterator[str]:
         for node in ast.parse(text).body:
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and node.returns:
                 returns = ast.unparse(node.returns)
-                if (makes_figures and re.search(r"\bSpec\b", returns)) or node.name.endswith("_html"):
+                reads_figures = "Figures" in ast.unparse(node.args)  # what a user brought, for a file
+                if (makes_figures and not reads_figures and re.search(r"\bSpec\b", returns)) or node.name.endswith(
+                    "_html"
+                ):
                     yield node.name
 
 

@@ -76,6 +76,7 @@ def test_every_figure_has_the_declared_meta_data(tmp_path: Path) -> None:
         heatmap.heads_json(long, "weights", cells=10_000),
         mosaic.layers_json(short, "weights"),
         pool_for_screen(heatmap.heatmap_json(long, "weights")),
+        pool_for_screen(heatmap.heatmap_json(long, "weights"), [0, 100, 0, 100]),
         charts.head_scatter_json(metrics.of(short), charts.LAYER, "entropy"),
         over_picture_json(MapLine.of(picture, "weights", query=0)),
         heads_over_picture_json(MapLine.of(picture, "weights")),

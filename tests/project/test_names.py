@@ -27,6 +27,8 @@ FOREIGN = {
     "transformer_block.py": "TransformerLens",
     "modeling_gpt2.py": "transformers",
     "modeling_llama.py": "transformers",
+    "run_with_cache": "TransformerLens",
+    "calculate_sink_rate": "the paper of attention sinks",
     "config.json": "a model's folder",
     "plotly.js": "Plotly",
     "axe.min.js": "axe",

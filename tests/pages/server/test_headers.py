@@ -75,7 +75,7 @@ def test_only_allowed_sites_frame_or_message_the_lab(server: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "sentence"),
     [
-        ("LAB_MAX_TOKENS", "abc", "LAB_MAX_TOKENS must be a whole number from 1 to 4,096; got 'abc'"),
+        ("LAB_MAX_TOKENS", "abc", "LAB_MAX_TOKENS must be a whole number from 1 to 8,192; got 'abc'"),
         ("LAB_FRAME_ANCESTORS", "https://a.example; script-src *", "LAB_FRAME_ANCESTORS must be origins"),
     ],
 )

@@ -84,7 +84,7 @@ def test_boolean_variables_read_every_usual_word(texts: str, expected: str) -> N
 def test_server_with_a_malformed_limit_does_not_start(text: str) -> None:
     run = starts(LAB_MAX_TOKENS=text)
     assert run.returncode
-    assert "LAB_MAX_TOKENS must be a whole number from 1 to 4,096" in run.stderr
+    assert "LAB_MAX_TOKENS must be a whole number from 1 to 8,192" in run.stderr
 
 
 def test_server_names_unknown_variables_once_at_startup() -> None:
