@@ -23,9 +23,6 @@ sys.path.insert(0, str(ROOT))
 
 from attention.features import NAMES  # noqa: E402  # after its folder is in the path
 
-# Every source of models reads pictures by itself until the issue "Places".
-REMOVABLE = tuple(name for name in NAMES if name != "vision")
-
 # Prints what is imported though it need not be, each page that raises, and each entry of the menu whose page is gone.
 LOOK = """
 import sys
@@ -68,9 +65,9 @@ def touched() -> list[str]:
     if not base or base == git("rev-parse", "HEAD"):
         base = git("rev-parse", "--verify", "--quiet", "HEAD~1")
     if not base:
-        return [*REMOVABLE]
+        return [*NAMES]
     changed = git("diff", "--name-only", base[0]) + git("ls-files", "--others", "--exclude-standard")
-    return [name for name in REMOVABLE if any(path.startswith(belongings(name)) for path in changed)]
+    return [name for name in NAMES if any(path.startswith(belongings(name)) for path in changed)]
 
 
 def copy_without(features: list[str], folder: Path) -> None:
@@ -120,10 +117,10 @@ def stands_without(features: list[str], everything: bool) -> bool:
 def main() -> int:
     """Takes away what the command line says; 0 if everything else stands."""
     named = [word for word in sys.argv[1:] if not word.startswith("--")]
-    if unknown := set(named) - set(REMOVABLE):
-        print(f"{' and '.join(sorted(unknown))} cannot be taken away: name some of {' '.join(REMOVABLE)}")
+    if unknown := set(named) - set(NAMES):
+        print(f"{' and '.join(sorted(unknown))} cannot be taken away: name some of {' '.join(NAMES)}")
         return 2
-    together = [[name] for name in REMOVABLE] if "--each" in sys.argv else [named or touched()]
+    together = [[name] for name in NAMES] if "--each" in sys.argv else [named or touched()]
     if not together[0]:
         print("no feature was touched")
     outcomes = [stands_without(features, "--all" in sys.argv) for features in together if features]

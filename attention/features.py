@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from attention.explanation.derived import DerivedView
     from attention.export.states import State
+    from attention.media import Medium
     from attention.metrics.metric import Metric
     from attention.pictures.marks import Spec
     from attention.sources.reader import SourceKind
@@ -48,6 +49,7 @@ class Feature:
         views: maps beside the weights, as views of the Lab.
         answers: functions of a trace that the answer of a lesson may call.
         states: states of the demo, after the trunk's.
+        media: what models read besides words.
         figures: the figures of an object of this feature; none for another object.
         html: what a notebook shows for an object; None for one that it shows as plain text.
     """
@@ -58,6 +60,7 @@ class Feature:
     views: tuple[DerivedView, ...] = ()
     answers: tuple[Callable[..., str], ...] = ()
     states: tuple[State, ...] = ()
+    media: tuple[Medium, ...] = ()
     figures: Callable[[object], Sequence[Spec]] | None = None
     html: Callable[[object], str | None] | None = None
 

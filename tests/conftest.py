@@ -748,6 +748,7 @@ def place_of_cell(page: Page | Frame, index: int, row: int, column: int) -> tupl
 @pytest.fixture(scope="session")
 def picture_models(tmp_path_factory: pytest.TempPathFactory) -> TinyPictureModels:
     """Tiny models that read pictures, each made once for all tests; a test that changes a folder copies it."""
+    pytest.importorskip("attention.vision", reason="no feature reads pictures")
     from tiny_pictures import TinyPictureModels  # imports torch, which the distributing process does not need
 
     return TinyPictureModels(tmp_path_factory.mktemp("picture models"))

@@ -32,7 +32,7 @@ FLOORS = (
     {"pictures"},
     {"export"},  # files for users
 )
-ENTRANCES = {"__init__", "command", "features"}  # what users import, the command, the declarations of features
+ENTRANCES = {"__init__", "command", "features", "media"}  # what users import, the command, what features declare
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 SCRIPTS = {
     script.path: feature
@@ -41,33 +41,6 @@ SCRIPTS = {
     for script in import_module(f"pages.ui.{feature}").PANELS.scripts
 }
 """Pages that belong to a feature."""
-
-# A feature imports the trunk. Neither the trunk nor another feature imports a feature, except in CROSSINGS.
-CROSSINGS: dict[str, dict[str, int]] = {
-    "attention/circuits/relevance_pass.py": {"vision": 1},
-    "attention/export/packing.py": {"vision": 1},
-    "attention/files/array_writer.py": {"vision": 1},
-    "attention/files/plan.py": {"vision": 2},
-    "attention/lessons/grading.py": {"vision": 1},
-    "attention/models/folder.py": {"vision": 1},
-    "attention/models/in_memory.py": {"vision": 2},
-    "attention/models/linearize.py": {"vision": 1},
-    "attention/models/lm_head.py": {"vision": 1},
-    "attention/models/loaded.py": {"vision": 1},
-    "attention/models/loading.py": {"vision": 2},
-    "attention/models/recorder.py": {"vision": 1},
-    "attention/models/residual_stream.py": {"vision": 1},
-    "attention/models/running.py": {"vision": 4},
-    "attention/pictures/steps_view.py": {"vision": 1},
-    "attention/program/loaded_model.py": {"vision": 1},
-    "attention/sources/file.py": {"vision": 2},
-    "attention/sources/model.py": {"vision": 3},
-    "attention/sources/model_input.py": {"vision": 3},
-    "attention/sources/repeated_run.py": {"vision": 1},
-    "attention/training/training_views.py": {"vision": 1},
-    "pages/ui/state/sidebar.py": {"vision": 1},
-}
-"""How many import statements of a file still reach into a feature that it must not know. They may only become fewer."""
 
 MATHS = {"torch", "numpy", "scipy", "math", "cmath", "statistics"}
 MATHS_OF_OURS = re.compile(r"attention\.(trace\.(attend|compute)|formula\.(functions|mask_tensor))\b")

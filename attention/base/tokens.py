@@ -8,7 +8,7 @@ import sys
 import unicodedata
 from collections.abc import Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import regex
 from cachetools import LRUCache, cached
@@ -103,16 +103,33 @@ class ClassName(str):
     """The name of a class that a model predicts for a picture; it keeps its blanks."""
 
 
-class Patch(str):
+class PatchPlace(NamedTuple):
+    """Where a patch is: the index of its picture, its row and column in the grid of patches, and its box in pixels (left, top, right, bottom)."""
+
+    picture: int
+    row: int
+    column: int
+    box: tuple[int, int, int, int]
+
+
+class Placed(str):
+    """A token with a `place`: which part of another input than text it stands for, in the units of its medium."""
+
+    place: Any
+
+
+class Patch(Placed):
     """A token that is a patch of a picture, with its place; its text is "patch row 3, column 7", and after the first picture "patch row 3, column 7 of picture 1".
 
     Attributes:
+        place: the four as one value.
         picture: the index of the picture in `Trace.pictures`.
         row: of the grid of patches, from zero at the top.
         column: of the grid of patches, from zero at the left.
         box: left, top, right and bottom of the patch in the pixels that the model saw; right and bottom are outside.
     """
 
+    place: PatchPlace
     picture: int
     row: int
     column: int
@@ -121,11 +138,12 @@ class Patch(str):
     def __new__(cls, picture: int, row: int, column: int, box: tuple[int, int, int, int]) -> Patch:
         """The token of one patch."""
         token = super().__new__(cls, f"patch row {row}, column {column}" + f" of picture {picture}" * bool(picture))
-        token.picture, token.row, token.column, token.box = picture, row, column, box
+        token.place = PatchPlace(picture, row, column, box)
+        token.picture, token.row, token.column, token.box = token.place
         return token
 
-    def __getnewargs__(self) -> tuple[int, int, int, tuple[int, int, int, int]]:  # type: ignore[override]  # str's own gives its text alone
-        return self.picture, self.row, self.column, self.box
+    def __getnewargs__(self) -> PatchPlace:  # type: ignore[override]  # str's own gives its text alone
+        return self.place
 
 
 def label(token: str, longest: int = 0, escape: bool = True) -> str:

@@ -21,7 +21,6 @@ from attention.base.errors import ConfigError, ModelError
 from attention.models import forward_pass, lm_head, recorder, running
 from attention.models.attention_call import ModelCall
 from attention.models.layer_sites import is_norm
-from attention.vision.families import check_text_only
 
 if TYPE_CHECKING:
     from attention.models.loaded import LoadedModel
@@ -169,7 +168,7 @@ def _check(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], max_bytes: i
         raise ConfigError(
             f"{method} is computed in float32; {loaded.name} computes in {dtype}: load the model in float32."
         )
-    check_text_only(loaded, method)
+    loaded.check_text_only(method)
     n_tokens = len(lm_head.predicted_text_ids(model_inputs))
     if (needed := _count_bytes(loaded, n_tokens)) > max_bytes:
         raise ConfigError(

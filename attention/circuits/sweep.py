@@ -761,9 +761,8 @@ def _check_kind(kind: str) -> None:
 
 def _cache_key(model: Model, loaded: LoadedModel, inputs: TextInputs) -> tuple[object, ...]:
     """Everything that a sweep depends on: the model, its input, which may have pictures, and its interventions."""
-    digests = tuple(picture.digest for picture in model.images)
     other = None if model.other is None else model.other.key
-    return loaded.uid, inputs.key, digests, model.interventions, model.frozen, other, model.align
+    return loaded.uid, inputs.key, model.interventions, model.frozen, other, model.align
 
 
 def resolve_metric(

@@ -149,9 +149,9 @@ def make_plan(loaded: LoadedModel, texts: Iterable[str], **options: Any) -> tupl
     from attention.models.library import LIBRARY
     from attention.models.token_pieces import word_rule
 
-    if loaded.pictures is not None:
+    if loaded.reader is not None:
         raise ModelError(
-            f"A run measures heads over texts; {loaded.name} reads pictures: choose a model of texts, or open it with one picture on the page Heads."
+            f"A run measures heads over texts; {loaded.name} reads {loaded.reader.medium.name}: choose a model of texts, or open it with {loaded.reader.medium.one} on the page Heads."
         )
 
     digest, sample, n_texts = sha256(), _Sample(_SAMPLE), 0

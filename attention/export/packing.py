@@ -36,6 +36,7 @@ from attention.pictures.live_inputs import live_inputs
 from attention.pictures.marks import CHOSEN_COLOR, Spec
 from attention.pictures.message import Surroundings, pack
 from attention.pictures.message_contract import Control, Live
+from attention.pictures.over_picture import MapLine, TokenGrid, layout_images, over_picture_json
 from attention.pictures.steps_view import factor_map, factor_spans, step_strip
 from attention.pictures.view import FACTORS, HEAD, LAYER, OVERVIEW, clamp_cell, describe_control, overview_steps
 from attention.sources import Source
@@ -44,7 +45,6 @@ from attention.sources.registry import has_formula, source_kinds, source_of
 from attention.trace.large_map import MAX_SIDE
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
-from attention.vision.over_picture import MapLine, TokenGrid, layout_images, over_picture_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

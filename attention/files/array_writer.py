@@ -16,11 +16,11 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from attention.base.pieces import ids_of_words
+from attention.files import saved_pictures
 from attention.files.stored_names import PAIRS, WORD_IDS
 from attention.formula.formula import to_json
 from attention.formula.steps import DECLARED, find_step, is_step
 from attention.trace.trace import Trace
-from attention.vision import saved_pictures
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from attention.base.errors import AttentionError, AxesError, FileError
 from attention.base.printed import plural
 from attention.base.spans import Span
+from attention.files import saved_pictures
 from attention.files.archives import Archive, format_shape, quote
+from attention.files.saved_pictures import PATCHES
 from attention.files.stored_names import (
     BATCH,
     GENERATED,
@@ -35,8 +37,6 @@ from attention.formula.formula import Formula
 from attention.formula.inline import expression
 from attention.formula.names import KEY, MASKED_SCORES, QUERY, SCORES, WEIGHTS
 from attention.formula.steps import DECLARED, MAP_AXES, declared
-from attention.vision import saved_pictures
-from attention.vision.saved_pictures import PATCHES
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,8 +16,8 @@ from attention.lessons.answers import QuestionContext, evaluate
 from attention.lessons.lesson import KINDS, PREDICTION, Answer, Lesson, Part, select_reply
 from attention.pictures.layout import short_axis_name
 from attention.pictures.marks import HIDDEN_COLOR
+from attention.pictures.over_picture import TokenGrid, image_source
 from attention.pictures.scales import color_at, scale_range
-from attention.vision.over_picture import TokenGrid, image_source
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -420,7 +420,7 @@ def _kind(loaded: LoadedModel, place: Place) -> str:
         return "cross"
     if loaded.is_encoder_decoder:
         return _part(place.path)
-    if loaded.pictures is not None and loaded.pictures.reads_text:
+    if loaded.reader is not None and loaded.reader.reads_text:
         return "vision" if re.search(r"\b(vision_(model|tower)|visual)\b", place.path) else "text"
     return "layer"
 

@@ -11,10 +11,10 @@ from functools import lru_cache
 from math import prod
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, NamedTuple
+from typing import Any
 
 from attention.base.errors import ModelError
-from attention.vision.families import FIRST_TOKENS, IN_TEXT, TWO_TOWERS
+from attention.media import DeclaredInputs, media
 
 _LARGEST_CONFIG = 2**20  # bytes of config.json
 _TEMPLATES = "additional_chat_templates/*"
@@ -161,16 +161,7 @@ def _shapes(file: Path, name: str) -> list[list[int]]:
         raise ModelError(f"{file.name} of {name} is truncated or not a safetensors file: download it again.") from error
 
 
-class DeclaredInputs(NamedTuple):
-    """What a model reads."""
-
-    text: bool  # whether it reads a text
-    picture: bool  # whether it reads a picture
-    continues: bool  # whether a text of it may have a continuation that it writes, or a second text
-    several_pictures: bool = False  # whether it reads several pictures, each at a place in its text
-
-
-TEXT_ALONE = DeclaredInputs(text=True, picture=False, continues=True)
+TEXT_ALONE = DeclaredInputs(text=True, medium=None, continues=True)
 
 
 def declared_inputs(folder: Path) -> DeclaredInputs:
@@ -193,11 +184,6 @@ def _read(file: Path, _changed: int) -> DeclaredInputs:
     model_type, names = config.get("model_type"), config.get("architectures")
     if not isinstance(model_type, str):
         return TEXT_ALONE
-    if model_type in FIRST_TOKENS:
-        return DeclaredInputs(text=False, picture=True, continues=False)
-    if model_type in IN_TEXT:
-        return DeclaredInputs(text=True, picture=True, continues=True, several_pictures=True)
-    if model_type in TWO_TOWERS:
-        is_classifier = isinstance(names, list) and str(next(iter(names), "")).endswith("ForImageClassification")
-        return DeclaredInputs(text=not is_classifier, picture=True, continues=False)
-    return TEXT_ALONE
+    class_name = str(next(iter(names), "")) if isinstance(names, list) else ""
+    found = (medium.declared(model_type, class_name) for medium in media())
+    return next(filter(None, found), TEXT_ALONE)

@@ -354,7 +354,7 @@ def check_interventions(loaded: LoadedModel, interventions: tuple[Intervention, 
 
 def match_length(loaded: LoadedModel, text: str, like: str, length: int) -> str:
     """A text of exactly `length` tokens: `text` shortened, or extended with the words of `like`; empty if none is found."""
-    if loaded.pictures is not None:
+    if loaded.reader is not None:
         return ""
 
     def count_tokens(candidate: str) -> int:

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from inspect import signature
 from os import PathLike, fspath
 from threading import Lock
 from typing import Any, Literal, NamedTuple
@@ -20,14 +19,14 @@ from torch.nn import Module
 
 from attention.base import cache
 from attention.base.errors import ModelError
+from attention.media import InputReader, read_by, reads_text
 from attention.models import recorder, running
 from attention.models.attention_call import IMPLEMENTATION, SDPA_IMPLEMENTATION
 from attention.models.attention_sites import find_sites, with_parameters
 from attention.models.followed_pass import count_maps
 from attention.models.loaded import FairLock, LoadedModel
 from attention.models.loading import max_length
-from attention.vision import families
-from attention.vision.reader import PictureReader, check_size
+from attention.models.medium_inputs import no_family_error, no_text_error, unread_medium
 
 _HANDLES: WeakValueDictionary[tuple[int, int, int], ModelHandle] = WeakValueDictionary()
 _GUARD = Lock()
@@ -50,13 +49,13 @@ class ModelHandle:
 
     Attributes:
         model: a transformers model, without the wrappers of compilation, adapters or parallelism.
-        tokenizer: its transformers tokenizer; None for a model that reads pictures and no text.
-        processor: what `handle_of` finds this handle by, beside the model: the tokenizer, or the processor of a model that reads pictures.
-        pictures: how it reads pictures; None for a model of texts.
+        tokenizer: its transformers tokenizer; None for a model that reads no text.
+        processor: the tokenizer, or the processor of a model that reads another medium.
+        reader: how it reads that medium; None for a model of texts.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, processor: Any, pictures: PictureReader | None) -> None:
-        self.model, self.tokenizer, self.processor, self.pictures = model, tokenizer, processor, pictures
+    def __init__(self, model: Any, tokenizer: Any, processor: Any, reader: InputReader | None) -> None:
+        self.model, self.tokenizer, self.processor, self.reader = model, tokenizer, processor, reader
         self._attachment, self._lock = Attachment(model), FairLock()
         self._loaded: tuple[object, LoadedModel] | None = None
 
@@ -84,7 +83,7 @@ class ModelHandle:
                 else:
                     loaded = self._probe()
                     sites = tuple(replace(site, parameters={}) for site in loaded.sites)
-                    bare = loaded.replace(model=None, tokenizer=None, pictures=None, attachment=None, sites=sites)
+                    bare = loaded.replace(model=None, tokenizer=None, reader=None, attachment=None, sites=sites)
                     _FOUND[self.model] = _Found(state, bare, tuple(tuple(site.parameters) for site in loaded.sites))
                     self._loaded = state, loaded
             return self._loaded[1]
@@ -95,7 +94,7 @@ class ModelHandle:
         attachment.mode = "recorded" if sites else "eager"
         attachment.modules = [model.get_submodule(path) for path in dict.fromkeys(site.path for site in sites)]
         return found.loaded.replace(
-            model=model, tokenizer=self.tokenizer, pictures=self.pictures, attachment=attachment, sites=sites,
+            model=model, tokenizer=self.tokenizer, reader=self.reader, attachment=attachment, sites=sites,
             lock=self._lock, uid=cache.new_uid(),
         )  # fmt: skip
 
@@ -108,7 +107,7 @@ class ModelHandle:
             self.name, model, self.tokenizer, (), bool(getattr(model.config, "is_encoder_decoder", False)),
             None if self.tokenizer is None else max_length(model, self.tokenizer),
             sum(parameter.numel() for parameter in model.parameters()) * 4,
-            lock=self._lock, attachment=attachment, pictures=self.pictures,
+            lock=self._lock, attachment=attachment, reader=self.reader,
         )  # fmt: skip
         where = f"{self.name}, in memory: {dtype} on {model.device}"
         sites, left_out = find_sites(loaded)
@@ -135,34 +134,34 @@ class ModelHandle:
         name = next(name for name in ("logits", "prediction_logits", "last_hidden_state", *own) if name in own)
         difference = float((recorded[name].float() - own[name].float()).abs().max())
         return (
-            f", recorded with an output that differs by {difference:.1e} on a short {'text' if self.pictures is None else 'trial'}"
+            f", recorded with an output that differs by {difference:.1e} on a short {'text' if self.reader is None else 'trial'}"
             if difference
             else ""
         )
 
 
-def handle_of(model: Any, tokenizer: Any, picture: bool = False) -> ModelHandle:
+def handle_of(model: Any, tokenizer: Any, field: str = "") -> ModelHandle:
     """The handle of a model and its tokenizer or processor; the same one while any source holds it.
 
     Raises:
-        ModelError: they are not a model and a tokenizer or processor of transformers, or the model should read a picture and its family
-            is not read.
+        ModelError: they are not a model and a tokenizer or processor of transformers, or the model should read the input of this field of `Model` and its
+            family is not read.
     """
     model = _unwrapped(model)
-    reads_pictures = families.vision_config(model) is not None
-    image_processor = _checked_image_processor(model, tokenizer) if reads_pictures else None
-    if picture and not reads_pictures and families.PICTURES in signature(model.forward).parameters:
-        raise families.no_family_error(type(model).__name__, model)
-    if not reads_pictures and (other_input := families.no_text_error(type(model).__name__, model)):
-        raise other_input
-    text_tokenizer = None if reads_pictures and not families.reads_text(model) else _checked_tokenizer(tokenizer, model)
+    medium = read_by(model)
+    if medium is None:
+        if field and (unread := unread_medium(model, field)):
+            raise no_family_error(unread, type(model).__name__, model)
+        if other_input := no_text_error(type(model).__name__, model):
+            raise other_input
+    reader, part = (None, None) if medium is None else medium.reader_of(model, tokenizer)
+    text_tokenizer = None if medium is not None and not reads_text(model) else _checked_tokenizer(tokenizer, model)
     with _GUARD:
-        key = id(model), id(text_tokenizer), id(image_processor)  # of living objects, which the handle holds
+        key = id(model), id(text_tokenizer), id(part)  # of living objects, which the handle holds
         handle = _HANDLES.get(key)
         if handle is None:
-            pictures = PictureReader.of(model, image_processor, tokenizer) if reads_pictures else None
-            processor = tokenizer if reads_pictures else text_tokenizer
-            handle = _HANDLES[key] = ModelHandle(model, text_tokenizer, processor, pictures)
+            processor = text_tokenizer if medium is None else tokenizer
+            handle = _HANDLES[key] = ModelHandle(model, text_tokenizer, processor, reader)
         return handle
 
 
@@ -187,7 +186,7 @@ def _unwrapped(model: Any) -> Any:
             break
         model = inner
     if not isinstance(model, PreTrainedModel):
-        raise ModelError(f"Model.of reads a loaded transformers model; got {_kind(outermost)}: {_way_of(outermost)}.")
+        raise ModelError(f"Model.of reads a loaded transformers model; got {kind_of(outermost)}: {_way_of(outermost)}.")
     if model not in _FOUND and any(parameter.is_meta for parameter in model.parameters()):
         raise ModelError(
             f"Model.of reads a model whose weights are in memory; some of {type(model).__name__} are on the meta device: "
@@ -221,27 +220,12 @@ def _checked_tokenizer(tokenizer: Any, model: Any) -> Any:
         if isinstance(candidate, PreTrainedTokenizerBase):
             return candidate
     raise ModelError(
-        f"Model.of needs the transformers tokenizer of {type(model).__name__}, which names the tokens; got {_kind(tokenizer)}: "
+        f"Model.of needs the transformers tokenizer of {type(model).__name__}, which names the tokens; got {kind_of(tokenizer)}: "
         f"{'wrap it as PreTrainedTokenizerFast(tokenizer_object=…)' if type(tokenizer).__module__ == 'tokenizers' else 'load it with AutoTokenizer.from_pretrained(…)'}."
     )
 
 
-def _checked_image_processor(model: Any, processor: Any) -> Any:
-    """The processor of pictures, also of a processor that has one."""
-    from transformers import BaseImageProcessor
-
-    for candidate in (processor, getattr(processor, "image_processor", None)):
-        if isinstance(candidate, BaseImageProcessor):
-            check_size(candidate, type(model).__name__)
-            return candidate
-    loader = "AutoProcessor" if families.reads_text(model) else "AutoImageProcessor"
-    raise ModelError(
-        f"Model.of needs the processor of a model that reads pictures, such as {type(model).__name__}; got {_kind(processor)}: "
-        f"load it with {loader}.from_pretrained(…)."
-    )
-
-
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
     """A value in words, such as "a BertTokenizer" or "the class BertModel"."""
     if value is None or isinstance(value, str):
         return repr(value)[:60]

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from attention.base import jobs
 from attention.base.cache import CACHE
 from attention.base.errors import ModelError
-from attention.models.folder import TEXT_ALONE, DeclaredInputs, Folder, check_folder, declared_inputs, too_large
+from attention.media import DeclaredInputs
+from attention.models.folder import TEXT_ALONE, Folder, check_folder, declared_inputs, too_large
 from attention.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -266,11 +267,11 @@ class Library:
 
 
 def _inputs_of(loaded: LoadedModel) -> DeclaredInputs:
-    reader = loaded.pictures
+    reader = loaded.reader
     if reader is None:
         return TEXT_ALONE
-    in_text = reader.image_token_id is not None
-    return DeclaredInputs(reader.reads_text, True, in_text, in_text)
+    in_text = reader.token_id is not None
+    return DeclaredInputs(reader.reads_text, reader.medium, in_text, in_text)
 
 
 def _refers_to(uid: int, addresses: set[int], cached: Any) -> bool:

@@ -31,7 +31,6 @@ from attention.patching.forward import PatchedForward
 from attention.trace.linear_run import LinearRun
 from attention.trace.readout import Readout
 from attention.trace.residual_parts import EMBEDDING_PART, HEAD, LOGITS, mlp_part
-from attention.vision.families import check_text_only
 
 _TOO_COARSE = "the sum is checked against the whole, and this model computes in half precision, which is too coarse: load it in float32."
 _UNRECORDED = "the attention of this model cannot be recorded: choose a model of another family."
@@ -57,7 +56,7 @@ def run_linear(
         raise MissingError(refusal + _TOO_COARSE)
     if not loaded.sites:
         raise MissingError(refusal + _UNRECORDED)
-    check_text_only(loaded, "The sum over the parts of a model")
+    loaded.check_text_only("The sum over the parts of a model")
     hooks = _Hooks(loaded, forward or PatchedForward())
     # The hooks are part of the model, so no other thread may run it now.
     with loaded.session(), hooks.attached(), lm_head.logits_at(()):

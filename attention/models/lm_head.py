@@ -19,13 +19,12 @@ from torch.nn import Module
 from attention.base.errors import ConfigError, TextError
 from attention.base.tokens import ClassName
 from attention.models.loaded import LoadedModel
+from attention.models.medium_inputs import MediumInputs
 from attention.models.token_pieces import readable_tokens, vocabulary_names
 from attention.trace.trace import TOP_K, Prediction
-from attention.vision.picture_inputs import PictureInputs
 
 _MOST_LOGITS = 2**27  # of a user's model: half a gigabyte; of SmolLM2 those of 2,730 tokens
 _MAX_POSITIONS = 40  # with logits: each has one for every token of the vocabulary
-_CLASSIFIER = "ForImageClassification"  # in the names of the classes of transformers
 _POSITIONS: ContextVar[tuple[int, ...] | None] = ContextVar("positions", default=None)
 
 
@@ -78,8 +77,8 @@ def vocabulary_size(loaded: LoadedModel) -> int:
 
 
 def class_names(loaded: LoadedModel) -> tuple[ClassName, ...]:
-    """The classes of a classifier of pictures, in the order of its logits; empty for every other model."""
-    if loaded.pictures is None or _CLASSIFIER not in type(loaded.model).__name__:
+    """The classes of a classifier of another medium than text, in the order of its logits; empty for every other model."""
+    if loaded.reader is None or loaded.reader.medium.classifier not in type(loaded.model).__name__:
         return ()
     config = loaded.model.config
     return tuple(ClassName(config.id2label.get(index) or f"class {index}") for index in range(config.num_labels))
@@ -181,7 +180,7 @@ def _class_prediction(
         return ()
     row = logits[0].detach().to("cpu", torch.float32)
     top = row.argsort(descending=True, stable=True)[:TOP_K].tolist()
-    first = model_inputs.tokens(None)[0][0] if isinstance(model_inputs, PictureInputs) else ""
+    first = model_inputs.tokens(None)[0][0] if isinstance(model_inputs, MediumInputs) else ""
     likeliest = tuple(names[index] for index in top)
     return (Prediction(0, first, row.clone(), tuple(top), likeliest, fills_mask=True, classifies=True),)
 
@@ -230,8 +229,8 @@ def no_prediction_reason(loaded: LoadedModel, logit_positions: Sequence[int]) ->
     if logit_positions or class_names(loaded):
         return ""
     if not vocabulary_size(loaded):
-        if loaded.pictures is not None:
-            return f"{loaded.name} predicts no tokens: it computes a vector for every patch of a picture, or one for the picture and one for the text."
+        if loaded.reader is not None:
+            return f"{loaded.name} predicts no tokens: it computes {loaded.reader.medium.vectors}."
         if "Classification" in type(loaded.model).__name__:
             return f"{loaded.name} predicts a class of the whole input, and no token."
         return f"{loaded.name} has no language-model head: it computes a vector for every token, and predicts none."
@@ -287,7 +286,7 @@ def _parse_class(loaded: LoadedModel, text: str) -> tuple[int, str]:
     found = [index for index, name in enumerate(names) if text.strip().lower() in (name.lower(), f"{index}")]
     if not names:
         raise TextError(
-            f"{loaded.name} reads pictures and predicts no tokens; got {text[:40]!r}: choose a language model."
+            f"{loaded.name} reads no text and predicts no tokens; got {text[:40]!r}: choose a language model."
         )
     if not found:
         listed = ", ".join(names[:3]) + ", …" * (len(names) > 3)

@@ -12,13 +12,14 @@ from threading import Event, Lock, get_ident
 from typing import TYPE_CHECKING, Any, Protocol
 
 from attention.base import cache
+from attention.base.errors import MissingError
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
     from torch.nn import Module
 
-    from attention.vision.reader import PictureReader
+    from attention.media import InputReader
 
 
 _KINDS = ("vision", "text", "layer", "encoder", "decoder", "cross")  # the order of the layers of a trace
@@ -128,8 +129,19 @@ class LoadedModel:
     lock: FairLock = field(default_factory=FairLock)  # allows one forward pass at a time; each model has its own
     # Prepares a model that belongs to the user for each pass, and puts it back; None: the model is ours, and prepared.
     attachment: _Preparable | None = None
-    pictures: PictureReader | None = None  # how it reads pictures; None for a model of texts
+    reader: InputReader | None = None  # how it reads another medium than text; None for a model of texts
     uid: int = field(default_factory=cache.new_uid)  # identifies the model in cache keys, which must not hold it
+
+    def check_text_only(self, what: str) -> None:
+        """Check that the model reads nothing but texts, for which alone something is computed.
+
+        Raises:
+            MissingError: it reads another medium.
+        """
+        if self.reader is not None:
+            raise MissingError(
+                f"{what} is computed for models of texts, and {self.name} reads {self.reader.medium.one}: choose a language model."
+            )
 
     def replace(self, **fields: Any) -> LoadedModel:
         """The same model with other fields."""
@@ -170,9 +182,9 @@ class LoadedModel:
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        """The special tokens of the texts, and the tokens of a picture that are no patches."""
+        """The special tokens of the texts, and the tokens of another input that have no place in it."""
         of_text = () if self.tokenizer is None else tuple(self.tokenizer.all_special_tokens)
-        return of_text if self.pictures is None else (*of_text, *self.pictures.special_tokens)
+        return of_text if self.reader is None else (*of_text, *self.reader.special_tokens)
 
     @cached_property
     def layer_names(self) -> tuple[str, ...]:

@@ -18,15 +18,15 @@ from torch.nn import Module, Parameter
 from attention.base import jobs
 from attention.base.errors import ModelError
 from attention.base.progress import ProgressCallback, current_callback
+from attention.media import read_by, reads_text
 from attention.models import lm_head, recorder
 from attention.models.attention_call import IMPLEMENTATION
 from attention.models.attention_sites import find_sites
 from attention.models.folder import Folder
 from attention.models.followed_pass import count_maps
 from attention.models.loaded import LoadedModel
+from attention.models.medium_inputs import no_text_error
 from attention.models.running import silence_warnings
-from attention.vision.families import no_text_error, reads_text, vision_config
-from attention.vision.reader import load_reader
 
 _SIZE_FACTOR, _EXTRA_BYTES = 2, 2**26  # a model may be larger than its file, such as by a head that is not saved
 _NO_LIMIT = 10**9  # tokens; tokenizers without a limit report more
@@ -42,17 +42,17 @@ def load(folder: Folder, name: str, about: str = "", device: str = "", shared: b
     _report_loading()
     silence_warnings()
     empty_model = _check_size(folder, name)
-    is_of_pictures = vision_config(empty_model) is not None
-    if not is_of_pictures and (no_text := no_text_error(name, empty_model)):
+    medium = read_by(empty_model)
+    if medium is None and (no_text := no_text_error(name, empty_model)):
         raise no_text
-    pictures = load_reader(folder, name, empty_model) if is_of_pictures else None
-    tokenizer = None if is_of_pictures and not reads_text(empty_model) else _tokenizer(folder, name)
+    reader = None if medium is None else medium.load_reader(folder, name, empty_model)
+    tokenizer = None if medium is not None and not reads_text(empty_model) else _tokenizer(folder, name)
     model = _on_device(_model(folder, name, IMPLEMENTATION) or _model(folder, name, "eager"), device)
     if shared:
         _share(model)
     limit = None if tokenizer is None else max_length(model, tokenizer)
     two_texts = bool(getattr(model.config, "is_encoder_decoder", False))
-    loaded = LoadedModel(name, model, tokenizer, (), two_texts, limit, folder.nbytes, about=about, pictures=pictures)
+    loaded = LoadedModel(name, model, tokenizer, (), two_texts, limit, folder.nbytes, about=about, reader=reader)
     sites, left_out = find_sites(loaded)
     if sites:
         lm_head.limit_logits(model)

@@ -22,7 +22,7 @@ from attention.models.attention_call import (
     as_model_output,
     in_float32,
 )
-from attention.vision.packed_sequences import current_packing
+from attention.models.packed_sequences import current_packing
 
 _AttentionWrapper = Callable[[ModelCall], tuple[Tensor, Tensor | None]]
 """Receives each call. Returns the head output [batch query_pos head d_v] with which the model continues, and the weights if there are any."""

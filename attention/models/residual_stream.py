@@ -26,7 +26,6 @@ from attention.patching.forward import PatchedForward
 from attention.trace.cost import ALLOW_MORE
 from attention.trace.model_run import FinalNorm, VocabularyWeights
 from attention.trace.parts import Compute, Handlers, Place
-from attention.vision.families import check_text_only
 
 _BYTES_PER_NUMBER = 4
 _EPS_NAMES = ("eps", "variance_epsilon")
@@ -52,7 +51,7 @@ def residual_stream(
         MissingError: the layers do not follow each other in one list.
         SizeError: the streams would take more than `max_bytes`.
     """
-    check_text_only(loaded, "The residual stream")
+    loaded.check_text_only("The residual stream")
     blocks = [*layer_list(loaded)[1].children()]
     n_layers = loaded.n_layers or len(blocks)
     n_tokens, d_model = next(iter(inputs.values())).shape[-1], _d_model(loaded)
@@ -102,7 +101,7 @@ def vocabulary_weights(loaded: LoadedModel) -> VocabularyWeights:
     Raises:
         MissingError: they are not stored as plain matrices, as in a quantized model, or the model reads pictures.
     """
-    check_text_only(loaded, "What vectors mean in the vocabulary")
+    loaded.check_text_only("What vectors mean in the vocabulary")
     head = loaded.model.get_output_embeddings()
     w_u = None if head is None else _matrix(loaded, head).T
     return VocabularyWeights(_matrix(loaded, loaded.model.get_input_embeddings()), w_u, _final_norm(loaded))
@@ -201,7 +200,7 @@ class TransformerParts:
             ConfigError: the layers of the model are not in a list, so it is unknown what belongs to a layer.
         """
         self._loaded, self._inputs, self._forward, self._positions = loaded, model_inputs, forward, positions
-        check_text_only(loaded, "Path patching")
+        loaded.check_text_only("Path patching")
         self._writers = _find_writers(loaded)
         self.layers = loaded.layer_indices
         self.batch_size = forward_pass.texts_at_once(loaded, model_inputs)

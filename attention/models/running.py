@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from inspect import signature
 from itertools import count
 from typing import Any
 
@@ -17,6 +16,8 @@ from attention.base.errors import AttentionError, ModelError
 from attention.base.progress import current_callback
 from attention.models.lm_head import predicted_text_ids, with_few_logits
 from attention.models.loaded import LoadedModel
+from attention.models.medium_inputs import MediumInputs, no_family_error, no_text_error, unread_medium
+from attention.models.packed_sequences import packed
 from attention.models.text_inputs import (
     BESIDE,
     POSITIONS,
@@ -29,13 +30,9 @@ from attention.models.text_inputs import (
     pair_of,
     split_at_separators,
 )
-from attention.vision.families import PICTURES, no_family_error, no_text_error
-from attention.vision.packed_sequences import packed
-from attention.vision.picture_inputs import PictureInputs, picture_inputs
 
 _PROBE = "a b c d"  # every model is tried with it: several words, since a rotation does not change position 0
 _PROBE_TOKENS = 8
-_PROBE_SIDE = 64  # pixels
 PAIR = "pair of texts"
 """The name of two texts that a model reads together."""
 ATTENTIONS = {"layer": "attentions"} | {kind: f"{kind}_attentions" for kind in ("encoder", "decoder", "cross")}
@@ -79,18 +76,11 @@ def tokenize_inputs(
 
 
 def probe_inputs(loaded: LoadedModel) -> TextInputs:
-    """The input that every model is tried with: a short text, or a drawn picture, or both."""
-    if loaded.pictures is None:
+    """The input that every model is tried with: a short text, or a small input of another medium, or both."""
+    if loaded.reader is None:
         return tokenize_inputs(loaded, _PROBE, _PROBE, _PROBE_TOKENS)[0]
-    import numpy as np
-
-    from attention.vision.reader import RawPicture
-
-    rows, columns = np.indices((_PROBE_SIDE // 2, _PROBE_SIDE), dtype=np.uint8)  # two tiles are fewer than four
-    picture = np.stack([rows * 4, columns * 4, rows * columns], axis=-1)  # every patch is another
-    max_tokens = loaded.max_length or 2**20
-    text, limit = (_PROBE, max_tokens) if loaded.pictures.reads_text else ("", 2**20)
-    return picture_inputs(loaded, [RawPicture(picture, "")], text, limit)[0]
+    text, limit = (_PROBE, loaded.max_length or 2**20) if loaded.reader.reads_text else ("", 2**20)
+    return loaded.reader.inputs(loaded, [loaded.reader.probe()], text, limit)[0]
 
 
 def cut_ids(
@@ -124,8 +114,8 @@ def run(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], *, gradients: b
     """
     check_ids(loaded, model_inputs)
     sequences: AbstractContextManager[None] = nullcontext()
-    if isinstance(model_inputs, PictureInputs):
-        sequences = packed(loaded.model, len(model_inputs[PICTURES]), model_inputs.pictures.lengths)
+    if isinstance(model_inputs, MediumInputs):
+        sequences = packed(loaded.model, len(next(iter(model_inputs.values()))), model_inputs.read.lengths)
     few_logits = with_few_logits(loaded, len(predicted_text_ids(model_inputs)))
     with torch.set_grad_enabled(gradients), loaded.session(), _frozen_weights(loaded.model), sequences, few_logits:
         silence_warnings()
@@ -136,15 +126,15 @@ def run(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], *, gradients: b
         except AttentionError:  # raised by our own patches
             raise
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            if loaded.pictures is None and (no_text := no_text_error(loaded.name, loaded.model)):
+            if loaded.reader is None and (no_text := no_text_error(loaded.name, loaded.model)):
                 raise no_text from error
             message = " ".join(str(error).split())[:150]
-            if loaded.pictures is not None:
+            if loaded.reader is not None:
                 raise ModelError(
-                    f"{loaded.name} should read what its own processor makes of a picture, and fails with “{message}”: check its preprocessor_config.json."
+                    f"{loaded.name} should read what its own processor makes of {loaded.reader.medium.one}, and fails with “{message}”: check its preprocessor_config.json."
                 ) from error
-            if PICTURES in signature(loaded.model.forward).parameters:
-                raise no_family_error(loaded.name, loaded.model) from error
+            if medium := unread_medium(loaded.model):
+                raise no_family_error(medium, loaded.name, loaded.model) from error
             raise ModelError(
                 f"{loaded.name} should read tokens and nothing else, and fails with “{message}”: try it alone, as model(**tokenizer(text, return_tensors='pt')), "
                 "or choose a model of texts."
@@ -165,10 +155,11 @@ def _frozen_weights(model: Any) -> Iterator[None]:
 
 
 def _place_ids(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The arguments of the model on its device: the token ids, and pixels in the dtype of the model."""
+    """The arguments of the model on its device: whole numbers such as token ids, and others in the dtype of the model."""
     arguments = model_inputs.arguments if isinstance(model_inputs, TextInputs) else model_inputs
     placed = {name: tensor.to(loaded.device) for name, tensor in arguments.items()}
-    return placed | {PICTURES: placed[PICTURES].to(loaded.model.dtype)} if PICTURES in placed else placed
+    dtype = loaded.model.dtype
+    return {name: each.to(dtype) if each.is_floating_point() else each for name, each in placed.items()}
 
 
 def check_ids(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> None:
@@ -187,9 +178,7 @@ def check_ids(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> None:
             )
     table = getattr(loaded.input_embeddings, "weight", None)
     n_rows = len(table) if isinstance(table, Tensor) and table.ndim == 2 and table.is_floating_point() else None
-    for name, ids in model_inputs.items():
-        if name == PICTURES:
-            continue
+    for ids in (model_inputs.token_ids if isinstance(model_inputs, TextInputs) else model_inputs).values():
         wrong = ids[(ids < 0) | (ids >= n_rows)] if n_rows is not None else ids[ids < 0]
         if len(wrong):
             raise ModelError(
@@ -240,9 +229,8 @@ def generate(
     if not loaded.model.can_generate():
         raise ModelError(f"The decoder of {loaded.name} generates no words: type a second text for it to read.")
     name = [*model_inputs][-1]
-    pictures = [seen.digest for seen in model_inputs.pictures.seen] if isinstance(model_inputs, PictureInputs) else []
     of_run = max_new_tokens, temperature, seed, patched and patched[0]
-    key = "generated", loaded.uid, model_inputs.key, *pictures, *of_run
+    key = "generated", loaded.uid, model_inputs.key, *of_run
     sampler = _GumbelSampler(temperature, seed) if temperature else None
 
     def generate() -> Tensor:

@@ -28,7 +28,7 @@ def with_gradients(loaded: LoadedModel, inputs: TextInputs, trace: Trace) -> Tra
         ConfigError: the model has no input of token embeddings of one text, or its attention is not recorded.
     """
     embedding = loaded.input_embeddings
-    if embedding is None or not loaded.sites or loaded.is_encoder_decoder or loaded.pictures is not None:
+    if embedding is None or not loaded.sites or loaded.is_encoder_decoder or loaded.reader is not None:
         raise ConfigError(
             f"Gradients of steps begin at the embeddings of one text, and {loaded.name} reads something else, or its Q and K are unknown: "
             "choose a model of one text, whose attention is recorded."

@@ -51,8 +51,13 @@ class TextInputs(dict[str, Tensor]):
         return {**self, **{name: tensor.expand(n_rows, -1) for name, tensor in self.beside.items()}}
 
     @property
+    def token_ids(self) -> dict[str, Tensor]:
+        """Those of the numbers that are ids of a vocabulary."""
+        return self
+
+    @property
     def key(self) -> Hashable:
-        """What stands for the input in a key of the cache, beside the digests of pictures."""
+        """What stands for the input in a key of the cache."""
         return tuple((name, tuple(tensor[0].tolist())) for name, tensor in (*self.items(), *self.beside.items()))
 
     def with_ids(self, name: str, ids: Tensor) -> Self:
@@ -157,7 +162,7 @@ def joins_pairs(loaded: LoadedModel) -> bool:
     """Whether a model is an encoder that tells two texts apart: by types of tokens, or by special tokens that close each of them."""
     tokenizer = loaded.tokenizer
     is_causal = any(site.is_causal for site in loaded.sites)
-    if tokenizer is None or loaded.is_encoder_decoder or loaded.pictures is not None or is_causal:
+    if tokenizer is None or loaded.is_encoder_decoder or loaded.reader is not None or is_causal:
         return False
     special = set(tokenizer.all_special_ids)
     try:

@@ -30,10 +30,10 @@ from attention.pictures.heatmap import (
 from attention.pictures.layout import HEIGHT, short_axis_name
 from attention.pictures.marks import Panel, Spec
 from attention.pictures.message_contract import Line, StepTab
+from attention.pictures.over_picture import MapLine, over_picture_json
 from attention.pictures.view import FACTORS, OVERVIEW, PAIR, STEP, has_pair, overview_steps, position_values
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
-from attention.vision.over_picture import MapLine, over_picture_json
 
 if TYPE_CHECKING:
     from torch import Tensor

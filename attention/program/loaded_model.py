@@ -8,18 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from attention.base.errors import ConfigError, MissingError
 from attention.formula.formula import OTHER_STATE
 from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, VALUE, WEIGHTS
 from attention.program.literals import Snippet
-from attention.vision import picture_lines
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.files.picture import Picture
+    from attention.media import Medium
     from attention.models.loaded import LoadedModel
     from attention.models.text_inputs import TextInputs
     from attention.patching.intervention import Intervention
@@ -35,7 +34,9 @@ class _State(Protocol):
     @property
     def interventions(self) -> tuple[Intervention, ...]: ...
     @property
-    def images(self) -> tuple[Picture, ...]: ...
+    def medium(self) -> Medium | None: ...
+    @property
+    def given(self) -> tuple[Any, ...]: ...
     @property
     def other(self) -> _State | None: ...  # from which interventions patch
     def load_inputs(self) -> tuple[LoadedModel, TextInputs]: ...
@@ -70,8 +71,8 @@ def model(source: _State, trace: Trace, index: int) -> Snippet:
         lambda position: f"patching and len(calls) == {layer_order.index(position)}",
         lambda run, position, step: f"{run}[{layer_order.index(position)}]{_RECORDED[step]}",
     )
-    is_joined = len(getattr(getattr(inputs, "pictures", None), "lengths", ())) > 1
-    is_joined |= loaded.pictures is not None and bool(loaded.pictures.window_size)
+    read = getattr(inputs, "read", None)  # of another medium than text
+    is_joined = read is not None and (len(read.lengths) > 1 or bool(loaded.reader and loaded.reader.in_turn))
     if is_joined and patches:
         raise ConfigError(
             "The Lab writes programs with interventions for one picture in one grid of patches, and this input has several pictures or tiles: "
@@ -98,8 +99,8 @@ def model(source: _State, trace: Trace, index: int) -> Snippet:
         'AttentionMaskInterface.register("recorded", ALL_MASK_ATTENTION_FUNCTIONS["eager"])',
         f"folder = {folder}  # the folder of the model on your machine",
         *_load_lines(model_class, "recorded"),
-        *_picture_lines(source, "image"),
-        *_picture_lines(source.other if patches.needs_run("other") else None, "other_image"),
+        *_medium_lines(source),
+        *_medium_lines(source.other if patches.needs_run("other") else None, "other_"),
         "with torch.no_grad():",
         *_run_lines(patches, source, inputs),
         *_layer_lines(names.index(layer.name), layer.name, is_joined),
@@ -121,44 +122,28 @@ def _load_lines(model_class: type, implementation: str) -> list[str]:
 
 
 def _imports(source: _State, *names: str) -> list[str]:
-    of_pictures = ["AutoImageProcessor"] if source.images else []
-    others = () if source.other is None else source.other.images
-    return [
-        *picture_lines.imports([*source.images, *others]),
-        f"from transformers import {', '.join([*names[:-1], *of_pictures, names[-1]])}",
-    ]
+    medium, others = source.medium, () if source.other is None else source.other.given
+    lines, more = ([], []) if medium is None else medium.program_imports([*source.given, *others])
+    return [*lines, f"from transformers import {', '.join([*names[:-1], *more, names[-1]])}"]
 
 
-def _picture_lines(source: _State | None, variable: str) -> list[str]:
-    """The lines that make the input of a model from its pictures; none without a picture."""
-    pictures = () if source is None else source.images
-    if not pictures:
+def _medium_lines(source: _State | None, before: str = "") -> list[str]:
+    """The lines that make the input of a model of another medium than text; none for a model of texts."""
+    if source is None or source.medium is None:
         return []
-    names = [variable] if len(pictures) == 1 else [f"{variable}_{i}" for i in range(len(pictures))]
-    given = names[0] if len(names) == 1 else f"[{', '.join(names)}]"
-    lines = [
-        line for picture, name in zip(pictures, names, strict=True) for line in picture_lines.read_lines(picture, name)
-    ]
-    assert source is not None  # it has pictures
-    reader = source.load_inputs()[0].pictures
-    assert reader is not None
-    options = "".join(f", {name}={value}" for name, value in reader.options.items())
-    return [
-        *lines,
-        'processor = AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True)  # without torchvision',
-        f'{variable}_inputs = processor(images={given}, return_tensors="pt"{options})  # as the model sees it',
-        *(f'del {variable}_inputs["{name}"]  # which the model does not read' for name in reader.unread),
-    ]
+    reader = source.load_inputs()[0].reader
+    assert reader is not None  # it reads the medium
+    return source.medium.program_lines(reader, source.given, f"{before}{source.medium.field}")
 
 
-def _arguments(inputs: TextInputs, variable: str = "image") -> str:
-    """The arguments of the model: what the processor makes of its pictures, and token ids."""
-    of_processor = getattr(inputs, "pictures", None)
-    if of_processor is None:
+def _arguments(inputs: TextInputs, before: str = "") -> str:
+    """The arguments of the model: token ids, and what the processor makes of an input of another medium."""
+    reader, read = getattr(inputs, "reader", None), getattr(inputs, "read", None)
+    if reader is None or read is None:
         return _ids(inputs.arguments)
-    # Beside the ids of a text, a model of pictures may read the types of its tokens.
-    others = {name: tensor for name, tensor in inputs.arguments.items() if name not in of_processor.arguments}
-    return ", ".join(filter(None, [f"**{variable}_inputs", _ids(others)]))
+    # Beside the ids of a text, a model may read the types of its tokens.
+    others = {name: tensor for name, tensor in inputs.arguments.items() if name not in read.arguments}
+    return ", ".join(filter(None, [f"**{before}{reader.medium.field}_inputs", _ids(others)]))
 
 
 def _ids(inputs: Mapping[str, Tensor]) -> str:
@@ -214,7 +199,7 @@ def _run_lines(patches: PatchedSnippet, source: _State, inputs: TextInputs) -> l
         assert source.other is not None  # the trace of a patched state requires it
         if source.other.interventions:
             lines += [f"    {OTHER_IS_PATCHED}"]
-        lines += [f"    model({_arguments(source.other.load_inputs()[1], 'other_image')})"]
+        lines += [f"    model({_arguments(source.other.load_inputs()[1], 'other_')})"]
         lines += ["    other, calls = calls, []"]
     lines += ["    patching = True"] if patches else []
     return [*lines, f"    model({_arguments(inputs)})"]
@@ -243,7 +228,7 @@ def _weights_alone(source: _State, layer: Layer, folder: str) -> list[str]:
         "",
         f"folder = {folder}  # the folder of the model on your machine",
         *_load_lines(model_class, "eager"),
-        *_picture_lines(source, "image"),
+        *_medium_lines(source),
         "with torch.no_grad():",
         f"    outputs = model({_arguments(inputs)}, output_attentions=True)",
         f"weights = outputs.{field}[{number}][0]{change}  # [head query_pos key_pos]",

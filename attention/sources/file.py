@@ -19,10 +19,11 @@ from attention.base.errors import AttentionError, AwaitedError, FileError
 from attention.base.knobs import Choice, Knob, Text
 from attention.base.pieces import joins_of_ids
 from attention.base.tokens import PairToken, Patch, Piece
-from attention.files import labelled
+from attention.files import labelled, saved_pictures
 from attention.files.archives import Archive, is_torch_file, quote
 from attention.files.given_mask import MEANINGS, GivenMask, MaskSizes
 from attention.files.plan import MAX_CHARACTERS, MAX_LAYERS, Plan, metadata_by_number, read_plan, saved_spans
+from attention.files.saved_pictures import PATCHES
 from attention.files.stored_names import PAIRS, WORD_IDS, AxisTokens, are_tokens, clean, length_error
 from attention.formula.formula import Formula
 from attention.formula.names import WEIGHTS
@@ -34,8 +35,6 @@ from attention.sources.matrices import MASK_MEANS
 from attention.sources.reader import Reader, SourceKind
 from attention.trace.layer import Layer
 from attention.trace.trace import SeenPicture, Trace
-from attention.vision import saved_pictures
-from attention.vision.saved_pictures import PATCHES
 
 if TYPE_CHECKING:
     from torch import Tensor

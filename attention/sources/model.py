@@ -14,6 +14,7 @@ from attention.base.tokens import Generated
 from attention.explanation.subwords import SPECIAL_TOKEN_MODES, merge_tokens, merged_spans, words_rule
 from attention.formula.names import QUERY
 from attention.formula.override import Override
+from attention.media import media
 from attention.patching.intervention import Intervention, parse_codes
 from attention.sources import Intervenable, model_input
 from attention.sources.layer_knobs import FROZEN, INTERVENTIONS, OTHER, PREFIX_LEN, TEXT, TEXT2, read_override
@@ -21,22 +22,10 @@ from attention.sources.model_input import ModelInputs, ModelOptions
 from attention.sources.reader import Reader, SourceKind
 from attention.trace.layer import Layer
 from attention.trace.trace import MAX_NEW_TOKENS, Trace
-from attention.vision.examples import (
-    EXAMPLES,
-    MOST_PICTURES,
-    PREFIX,
-    PictureNames,
-    check_together,
-    example_of,
-    link_name,
-    missing_picture_error,
-    names_in,
-)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.files.picture import Picture
     from attention.models.loaded import LoadedModel
     from attention.models.text_inputs import TextInputs
     from attention.patching.forward import Activations, AlignedPositions, PatchedForward
@@ -170,7 +159,8 @@ class Model(ModelOptions, Intervenable):
             raise ConfigError(
                 "device is where the model of a folder runs; a model in memory stays where it is: move it with model.to(device)."
             )
-        if text is None and options.get("image") is not None:
+        given = next((each.field for each in media() if options.get(each.field) is not None), "")
+        if text is None and given:
             text = ""  # many models read a picture alone
         forms = {"text": text, "texts": texts, "inputs": inputs, "messages": messages}
         present = [name for name, value in forms.items() if value is not None]
@@ -182,7 +172,7 @@ class Model(ModelOptions, Intervenable):
             raise ConfigError(
                 "text2 is the second text beside text=; got it without one: give both as text= and text2=."
             )
-        handle = handle_of(model, tokenizer, options.get("image") is not None)
+        handle = handle_of(model, tokenizer, given)
         if texts is not None:
             return Models(cls(handle.name, item, handle=handle, **options) for item in model_input.text_list(texts))
         read: dict[str, Any] = {"text": text or "", "text2": text2}
@@ -255,10 +245,10 @@ class Model(ModelOptions, Intervenable):
     def _trace(self, loaded: LoadedModel, texts: ModelInputs, forward: PatchedForward, notes: list[str]) -> Trace:
         from attention.models import forward_pass, lm_head
         from attention.models.attention_sites import describe_layers
+        from attention.models.medium_inputs import MediumInputs
         from attention.models.token_pieces import readable_tokens
         from attention.patching.forward import describe
         from attention.sources.repeated_run import TransformerRun
-        from attention.vision.picture_inputs import PictureInputs
 
         inputs, prefix_len = texts.inputs, texts.prefix_len
         positions = lm_head.prediction_positions(loaded, inputs, self.predict, prefix_len if self.generate else 0)
@@ -303,7 +293,7 @@ class Model(ModelOptions, Intervenable):
             ),
             max_weight_error=error,
             model_run=TransformerRun.of(self, inputs),
-            pictures=inputs.pictures.seen if isinstance(inputs, PictureInputs) else (),
+            pictures=inputs.read.seen if isinstance(inputs, MediumInputs) else (),
             spans=self._spans(loaded, merged, texts),
         )
 
@@ -457,9 +447,7 @@ class Model(ModelOptions, Intervenable):
         if self.handle is None:
             if self.messages:
                 return "A link has a chat as a text with marks: give text=“[[user]] …” and spans=“chat”."
-            if len(self.images) > MOST_PICTURES:
-                return f"A link names at most {MOST_PICTURES} pictures, and this input has {len(self.images)}: save the trace as a file, and open that."
-            return "" if all(map(link_name, self.images)) else _PICTURE_OF_NO_FILE
+            return "" if self.medium is None else self.medium.no_link_reason(self.given)
         return f"A link names a model that the Lab can load, and {self.name} is in memory: save the trace as a file, and open that."
 
     @property
@@ -527,21 +515,15 @@ class Model(ModelOptions, Intervenable):
             TextError: the text is empty.
         """
         from attention.models.library import LIBRARY
-        from attention.vision.families import check_input
 
-        is_empty = not (self.text.strip() or self.messages or self.input_ids) and self.image is None
-        if is_empty and self.handle is None and not LIBRARY.inputs(self.name).picture:
+        is_empty = not (self.text.strip() or self.messages or self.input_ids) and self.medium is None
+        if is_empty and self.handle is None and LIBRARY.inputs(self.name).medium is None:
             raise self._no_word_error()  # before the model is loaded
         loaded = LIBRARY.get(self.name, self.device) if self.handle is None else self.handle.load()
-        if is_empty and loaded.pictures is None:
+        if is_empty and loaded.reader is None:
             raise self._no_word_error()
-        check_input(loaded, self.text, bool(self.images), bool(self.input_ids or self.text2.strip()))
+        model_input.check_inputs(self, loaded)
         return loaded
-
-
-_PICTURE_OF_NO_FILE = (
-    "A link names a picture by the digest of its file, and this one is in memory: save it as a PNG, and give its path."
-)
 
 
 @dataclass(frozen=True)
@@ -563,7 +545,7 @@ class _SpanCode(NameOrText):
 
 
 NAME = "model"
-_NAMES, _PICTURES = NameOrText(300), PictureNames(1000)
+_NAMES = NameOrText(300)
 # fmt: off
 MODEL = Knob(
     "model", "all-MiniLM-L6-v2", _NAMES, "Model",
@@ -584,9 +566,6 @@ GENERATE_TEMPERATURE = Knob(
     "0: always the most likely token (greedy). Otherwise tokens are sampled from the softmax of the logits divided by the temperature.", (NAME,), section="Let it write")
 GENERATE_SEED = Knob(
     "generate_seed", 0, Integer(0, 2**31 - 1), "Seed of the draw", "The same seed generates the same text.", (NAME,), section="Let it write")
-IMAGE = Knob(
-    "image", f"{PREFIX}{next(iter(EXAMPLES))}", _PICTURES,
-    help="The pictures of a model that reads pictures: example:NAME for one of ours, otherwise name:digest of an uploaded one; several have / between them.", sources=(NAME,), inline=True)
 SPANS = Knob(
     "spans", "", _SpanCode(4000, options=WAYS), "Names for its parts (spans)",
     "marks: a text such as [[document]] … [[question]] … names its parts, and the marks are removed. chat: the marks are roles, [[system]] … [[user]] …, which become messages by "
@@ -597,37 +576,30 @@ PREDICT = Knob(
 # fmt: on
 
 
-def _read_pictures(reader: Reader, several: bool) -> tuple[Picture, ...]:
-    names = names_in(reader.knob(IMAGE, replace(_PICTURES, most=MOST_PICTURES if several else 1)))
-    found = [reader.uploads.pictures.get(name) or example_of(name) for name in names]
-    if missing := [name for name, picture in zip(names, found, strict=True) if picture is None]:
-        raise missing_picture_error(missing)
-    return tuple(picture for picture in found if picture)
-
-
 def read(reader: Reader) -> Model:
-    """The model with what it reads (texts, a picture, or both), generation and interventions.
+    """The model with what it reads (texts, an input of another medium, or both), generation and interventions.
 
     Raises:
-        AwaitedError: a picture has not been uploaded.
-        FileError: the pictures are together too large.
+        AwaitedError: an input of another medium has not been uploaded.
+        FileError: such inputs are together too large.
     """
     from attention.models.library import LIBRARY
 
     name = reader.knob(MODEL, replace(_NAMES, options=LIBRARY.names()))
     LIBRARY.allow(name)
     reads = LIBRARY.inputs(name)
-    images = _read_pictures(reader, reads.several_pictures) if reads.picture else ()
-    check_together(images, reader.limits)
+    given: dict[str, Any] = (
+        {} if reads.medium is None else {reads.medium.field: reads.medium.from_link(reader, reads.several)}
+    )
     text = reader.knob(TEXT) if reads.text else ""
-    text2 = "" if reads.picture else reader.knob(TEXT2)
+    text2 = reader.knob(TEXT2) if reads.medium is None else ""
     words, special = reader.knob(WORDS) if reads.text else WORDS.default, reader.knob(SPECIAL)
     other_text = reader.knob(OTHER) if reads.text else ""
     generate, temperature, seed = (
         reader.knob(knob) if reads.continues else knob.default
         for knob in (GENERATE, GENERATE_TEMPERATURE, GENERATE_SEED)
     )
-    spans = reader.knob(SPANS) if reads.text and not reads.picture else SPANS.default
+    spans = reader.knob(SPANS) if reads.text and reads.medium is None else SPANS.default
     max_tokens, max_bytes = reader.limits.tokens, reader.limits.trace_bytes
     return Model(
         name,
@@ -651,13 +623,13 @@ def read(reader: Reader) -> Model:
             text2,
             max_tokens=max_tokens,
             max_bytes=max_bytes,
-            image=images or None,
             spans=spans if spans in (MARKS, CHAT) else "",
+            **given,
         )
         if other_text.strip()
         else None,
-        image=images or None,
         spans=spans,
+        **given,
     )
 
 

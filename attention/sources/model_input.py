@@ -1,6 +1,6 @@
 """What a real model reads, as options of a `Model` and as token ids, cut to the limits.
 
-Inputs are texts, chat messages, tensors or pictures (`ModelOptions`). `count_bytes` counts what is recorded before
+Inputs are texts, chat messages, tensors, or of another medium such as pictures (`ModelOptions`). `count_bytes` counts what is recorded before
 the model runs.
 """
 
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from attention.base import spans
 from attention.base.cache import CACHE
 from attention.base.errors import ConfigError, ModelError, TextError
-from attention.files.picture import Picture
 from attention.formula.override import Override
+from attention.media import Medium, media, medium_of
 from attention.patching.intervention import Intervention, as_interventions
 from attention.trace.cost import ALLOW_MORE, MOST_KEPT_CELLS
 from attention.trace.trace import MAX_NEW_TOKENS
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from attention.models.forward_pass import PassInterventions
     from attention.models.in_memory import ModelHandle
     from attention.models.loaded import LoadedModel
+    from attention.models.medium_inputs import MediumInputs
     from attention.models.text_inputs import TextInputs
     from attention.patching.forward import PatchedForward
-    from attention.vision.picture_inputs import PictureInputs
 
 
 _DECODING = Lock()  # the pixels of several photos at once would take the memory of a server
@@ -55,9 +55,9 @@ class ModelInputs:
 
 @dataclass(frozen=True, eq=False)
 class _ReadInput:
-    """The input of a model that reads a picture."""
+    """The input of a model that reads another medium than text."""
 
-    inputs: PictureInputs
+    inputs: MediumInputs
     truncated: list[tuple[str, int]]  # texts, each with its full length
     notes: tuple[str, ...]  # for the user
     model_uid: int  # the cache drops the input with the model
@@ -99,12 +99,12 @@ def tokenize_texts(model: ModelOptions, loaded: LoadedModel, notes: list[str]) -
     from attention.models.text_inputs import joins_pairs
 
     limit = min(model.max_tokens, loaded.max_length or model.max_tokens)
-    if model.images:
+    if model.medium is not None:
         if model.spans or model.messages:
             raise ConfigError(
-                "spans= and messages= are of a text alone, and this input has a picture: leave them out, or the picture."
+                f"spans= and messages= are of a text alone, and this input has {model.medium.one}: leave them out, or {model.medium.field}=."
             )
-        inputs, truncated = _read_pictures(model, loaded, limit, notes)
+        inputs, truncated = _read_medium(model, loaded, limit, notes)
     elif model.input_ids:
         inputs, truncated = running.cut_ids(loaded, model.input_ids, limit)
         notes += [model.note] if model.note else []
@@ -183,22 +183,21 @@ def _outside() -> int:
     return level
 
 
-def _read_pictures(
+def _read_medium(
     model: ModelOptions, loaded: LoadedModel, limit: int, notes: list[str]
 ) -> tuple[TextInputs, list[tuple[str, int]]]:
-    from attention.vision.picture_inputs import picture_inputs
-    from attention.vision.reader import RawPicture
+    reader = loaded.reader
+    assert reader is not None  # `check_inputs` has asked
 
     def read() -> _ReadInput:
         with _DECODING:
-            pictures = [RawPicture(picture.pixels(), picture.digest) for picture in model.images]
-            inputs, truncated, more = picture_inputs(loaded, pictures, model.text, limit)
-        of_files = (note for picture in model.images for note in picture.notes)
+            inputs, truncated, more = reader.inputs(loaded, model.given, model.text, limit)
+        of_files = (note for each in model.given for note in each.notes)
         return _ReadInput(inputs, truncated, (*of_files, *more), loaded.uid)
 
     # A trace asks for its input several times, and a photo takes half a second to decode and to resize.
-    digests = tuple(picture.digest for picture in model.images)
-    found = CACHE.get_or_compute((loaded.uid, "picture input", digests, model.text, limit), read)
+    digests = tuple(each.digest for each in model.given)
+    found = CACHE.get_or_compute((loaded.uid, "given input", digests, model.text, limit), read)
     notes += found.notes
     return found.inputs, found.truncated
 
@@ -303,9 +302,6 @@ def _generate(
     return running.generate(loaded, inputs, n_generated, model.generate_temperature, model.generate_seed, patched)
 
 
-_MAX_PICTURES = 16  # of one input
-
-
 @dataclass(frozen=True)
 class ModelOptions:
     """The fields of a `Model`.
@@ -367,7 +363,7 @@ class ModelOptions:
     input_ids: tuple[tuple[str, tuple[int, ...]], ...] = ()
     note: str = ""
     align: bool = False
-    image: Picture | tuple[Picture, ...] | None = None
+    image: Any = None
     messages: Any = ""
     spans: Any = ""
 
@@ -385,7 +381,8 @@ class ModelOptions:
                     f"{field} is one text; got a value of type {type(value).__name__}: give several as Model.of(model, tokenizer, texts=[…]), "
                     "or a pair as text= and text2=."
                 )
-        object.__setattr__(self, "image", _read(self.image))
+        if self.image is not None:
+            object.__setattr__(self, "image", medium_of("image").given(self.image))
         object.__setattr__(self, "messages", _chat(self.messages))
         object.__setattr__(self, "spans", spans.spans_code(self.spans))
         object.__setattr__(self, "interventions", as_interventions(self.interventions))
@@ -393,37 +390,58 @@ class ModelOptions:
     @property
     def key(self) -> tuple[object, ...]:
         """What stands for it in a key of the cache, which must hold neither a model in memory nor the files of pictures."""
-        return replace(self, handle=None, image=None), tuple(picture.digest for picture in self.images)
+        files = {} if self.medium is None else {self.medium.field: None}
+        return replace(self, handle=None, **files), tuple(each.digest for each in self.given)  # type: ignore[arg-type]  # a field of this class
 
     @property
-    def images(self) -> tuple[Picture, ...]:
-        """The pictures, in their order; empty without one."""
-        if self.image is None:
-            return ()
-        return (self.image,) if isinstance(self.image, Picture) else self.image
+    def medium(self) -> Medium | None:
+        """The medium of which there is an input, beside the text or instead of it; None without one."""
+        return next((each for each in media() if getattr(self, each.field, None) is not None), None)
+
+    @property
+    def given(self) -> tuple[Any, ...]:
+        """The inputs of the medium, in their order, such as a `Picture` each; empty without one."""
+        value = None if self.medium is None else getattr(self, self.medium.field)
+        return () if value is None else value if isinstance(value, tuple) else (value,)
 
 
-def _read(image: Any) -> Picture | tuple[Picture, ...] | None:
-    """The picture of a file or an image; of a list of these, all of them, or the only one."""
-    if image is None or isinstance(image, Picture):
-        return image
-    if not isinstance(image, list | tuple):
-        return Picture.open(image) if isinstance(image, str | PathLike) else Picture.of(image)
-    if not 0 < len(image) <= _MAX_PICTURES:
+def check_inputs(model: ModelOptions, loaded: LoadedModel) -> None:
+    """Check that a model gets what it reads, as far as this is another medium than text.
+
+    Raises:
+        ConfigError: an input of a medium that it does not read, or none of the one that it reads.
+        ModelError: the model reads that medium, and its family is not read.
+        TextError: no text for a model that reads one.
+    """
+    from attention.models.medium_inputs import no_family_error, unread_medium
+
+    reader, given, text, name = loaded.reader, model.medium, model.text, loaded.name
+    if given is not None and (reader is None or reader.medium != given):
+        if reader is None and unread_medium(loaded.model, given.field):
+            raise no_family_error(given, name, loaded.model)
         raise ConfigError(
-            f"A model reads from 1 to {_MAX_PICTURES} pictures at once; got {len(image)}: give fewer, or leave image= out for a model of texts."
+            f"{name} reads no {given.name}: leave {given.field}= out, or choose a model that reads them, such as {given.such_as}."
         )
-    first, *others = (_read(item) for item in image)
-    if not isinstance(first, Picture) or not all(isinstance(other, Picture) for other in others):
+    if reader is None:
+        return
+    medium = reader.medium
+    if given is None:
+        both = f"{medium.one} and a text: give both, as text= and {medium.field}="
+        what = both if reader.reads_text else f"{medium.one}: give it as {medium.field}="
+        raise ConfigError(f"{name} reads {what} ({medium.files}).")
+    if model.input_ids or model.text2.strip():
         raise ConfigError(
-            "image= is a picture or a list of pictures; got a list in a list, or nothing in one: give each picture once."
+            f"The text of {name} is given as text=, since its processor places the {medium.noun} in it; got token ids or a second text: "
+            f"give text= and {medium.field}= alone."
         )
-    return (first, *others) if others else first  # type: ignore[arg-type]  # all are pictures
+    if not reader.reads_text and text.strip():
+        raise ConfigError(f"{name} reads {medium.one} and no text; got both: leave text= out.")
+    if reader.reads_text and not text.strip():
+        raise TextError(f"{name} reads {medium.one} and a text; got no text: type one, or give it as text=.")
 
 
 _MASK_OF = {"input_ids": "attention_mask", "decoder_input_ids": "decoder_attention_mask"}
 _INSTEAD = {
-    "pixel_values": "give the picture as image=, and the text as text=",
     "inputs_embeds": "give the input_ids of these vectors, which name the tokens",
     "labels": "leave it out, since no weight depends on it",
 }
@@ -473,9 +491,11 @@ def tensor_options(handle: ModelHandle, inputs: Mapping[str, Any]) -> dict[str, 
 
     from attention.models.text_inputs import BESIDE, MASK
 
-    if handle.pictures is not None:
+    of_media = {each.argument: f"give the {each.noun} as {each.field}=, and the text as text=" for each in media()}
+    if handle.reader is not None:
+        medium = handle.reader.medium
         raise ConfigError(
-            f"inputs has token ids, and {handle.name} reads a picture: {_INSTEAD['pixel_values']} if it reads one."
+            f"inputs has token ids, and {handle.name} reads {medium.one}: {of_media[medium.argument]} if it reads one."
         )
     if not isinstance(inputs, Mapping) or "input_ids" not in inputs:
         raise ConfigError(
@@ -487,7 +507,7 @@ def tensor_options(handle: ModelHandle, inputs: Mapping[str, Any]) -> dict[str, 
     known = {*_MASK_OF, *_MASK_OF.values(), *BESIDE}
     for name in given:
         if name in arguments and name not in known:
-            advice = _INSTEAD.get(name, "give the weights of your own call as a file, with File.open")
+            advice = {**_INSTEAD, **of_media}.get(name, "give the weights of your own call as a file, with File.open")
             raise ConfigError(
                 f"inputs may have {', '.join(_MASK_OF)}, their attention masks, token_type_ids and position_ids; got {name}: {advice}."
             )

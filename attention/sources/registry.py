@@ -11,6 +11,7 @@ from functools import cache
 from attention.base.knobs import ChoiceAmong, Knob, Limits
 from attention.features import features
 from attention.formula import config
+from attention.media import media
 from attention.sources import Source, file, matrices, model, typed_text
 from attention.sources.file import AXES, FILE, TABLE_MEANS
 from attention.sources.layer_knobs import FROZEN, INTERVENTIONS, OTHER, PREFIX_LEN, SEQUENCE, TEXT, TEXT2
@@ -19,7 +20,6 @@ from attention.sources.model import (
     GENERATE,
     GENERATE_SEED,
     GENERATE_TEMPERATURE,
-    IMAGE,
     MODEL,
     PREDICT,
     SPANS,
@@ -66,15 +66,16 @@ SOURCE = Knob(
 _KNOBS = (
     SOURCE, MODEL, WORDS, SPECIAL, INTERVENTIONS, FROZEN, OTHER, SEQUENCE, TEXT, TEXT2, GENERATE, GENERATE_TEMPERATURE, GENERATE_SEED, PREFIX_LEN,
     PREDICT, LOWERCASE, PAD, *config.KNOBS, MATRIX_KIND, *MATRICES[:-1], LABELS, MATRIX_HEADS, DIVISOR, VALID_KEYS, FILE,
-    IMAGE, MATRICES[-1], MASK_MEANS, AXES, TABLE_MEANS, SPANS,
 )
+_LATER_KNOBS = (MATRICES[-1], MASK_MEANS, AXES, TABLE_MEANS, SPANS)
 # fmt: on
 
 
 @cache
 def all_knobs() -> tuple[Knob, ...]:
     """Every knob that selects or changes the source, in the order of their keys in a link: new ones go to the end of their table."""
-    return (*_KNOBS, *(knob for kind in source_kinds().values() for knob in kind.knobs))
+    of_media = (medium.knob for medium in media())
+    return (*_KNOBS, *of_media, *_LATER_KNOBS, *(knob for kind in source_kinds().values() for knob in kind.knobs))
 
 
 def read_source(reader: Reader) -> Source:

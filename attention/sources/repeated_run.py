@@ -75,10 +75,8 @@ class TransformerRun:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the picture files of the input, which the run keeps."""
-        image = self._source.image
-        pictures = image if isinstance(image, tuple) else (image,)
-        return sum(len(picture.content) for picture in pictures if picture is not None)
+        """The bytes of the files of the input, which the run keeps."""
+        return sum(len(each.content) for each in self._source.given)
 
     def linear_run(self) -> LinearRun:
         """The same run with frozen norms, heads and MLPs."""
@@ -157,9 +155,8 @@ class TransformerRun:
     def head_matrices(self) -> HeadMatrices:
         """The matrices of every head of the model, whatever its input and interventions."""
         from attention.models.model_matrices import ModelMatrices
-        from attention.vision.families import check_text_only
 
-        check_text_only(self.loaded, "What the matrices of a head do to vectors")
+        self.loaded.check_text_only("What the matrices of a head do to vectors")
         return ModelMatrices(self.loaded)
 
     @property

@@ -31,9 +31,9 @@ from attention.pictures.marks import (
 )
 from attention.pictures.message import pack
 from attention.pictures.mosaic import filled_canvas, tile_panels
+from attention.pictures.over_picture import MapLine, over_picture_json
 from attention.training.jobs import get_film
 from attention.training.trained import Trained
-from attention.vision.over_picture import MapLine, over_picture_json
 
 if TYPE_CHECKING:
     from attention.export.states import State

@@ -1,5 +1,5 @@
-"""Pictures as input: read, placed, drawn under the weights.
+"""Pictures as a medium: read, placed, and all heads drawn over them.
 
-Begin with `families.PICTURES`, the declarations of what a model does with a picture, and `reader.PictureReader`, from pictures to tokens with
-places. `over_picture.over_picture_json` draws a row of weights over the picture.
+Begin with `medium.Pictures`, the declaration that the trunk asks, and `reader.PictureReader`, from pictures to tokens with places. A row of
+weights over a picture is `attention.pictures.over_picture`.
 """

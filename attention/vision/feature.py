@@ -7,6 +7,7 @@ from attention.metrics.find_rule import NEAR
 from attention.metrics.metric import CellWeights, Metric
 from attention.metrics.patterns import CLS, PATCH, REGISTER, WORD
 from attention.vision import places
+from attention.vision.medium import Pictures
 
 _VIT = "Dosovitskiy et al. 2021, An Image is Worth 16x16 Words"
 _DARCET = "Darcet et al. 2024, Vision Transformers Need Registers"
@@ -36,4 +37,4 @@ _METRICS = (
 )
 # fmt: on
 
-FEATURE = Feature(name="vision", metrics=_METRICS)
+FEATURE = Feature(name="vision", metrics=_METRICS, media=(Pictures(),))

@@ -34,10 +34,10 @@ from attention.pictures.mosaic import (
     places_of_heads,
     seconds_of_heads,
 )
+from attention.pictures.over_picture import EDGE, MapLine, TokenGrid, fitted_colors, layout_images, span_of
 from attention.trace.large_map import block_offsets, pool_blocks
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
-from attention.vision.over_picture import EDGE, MapLine, TokenGrid, fitted_colors, layout_images, span_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,79 +1,30 @@
-"""The input of a model that reads pictures, and a text where it reads both."""
+"""From pictures, and a text where a model reads both, to the input of a pass."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from attention.base.errors import AttentionError, ConfigError, ModelError, TextError
-from attention.models.text_inputs import TextInputs
-from attention.models.token_pieces import readable_tokens
-from attention.vision.families import PICTURES, TOKEN_TYPES
+from attention.models.medium_inputs import MediumInputs, ReadInput
+from attention.vision.families import PICTURES
 
 if TYPE_CHECKING:
     from attention.models.loaded import LoadedModel
-    from attention.vision.reader import PictureReader, RawPicture, ReadPictures
+    from attention.vision.reader import PictureReader, RawPicture
 
 _TEXT = "input_ids"
 
 
-class PictureInputs(TextInputs):
-    """The numbers of the tokens [1 pos] by argument of the model: the positions in its pictures, and the ids of its text if it reads one.
-
-    The model reads the pixels of the `pictures` in place of their positions, as the `reader` says.
-    """
-
-    def __init__(self, ids: Mapping[str, Tensor], pictures: ReadPictures, reader: PictureReader) -> None:
-        super().__init__(ids)
-        self.pictures, self.reader = pictures, reader
-
-    @property
-    def arguments(self) -> dict[str, Tensor]:
-        """The arguments of the model, for as many rows as the ids have."""
-        n_rows = len(self[PICTURES])
-        of_pictures = {
-            name: tensor.expand(n_rows, *tensor.shape[1:]) if len(tensor) == 1 else torch.cat([tensor] * n_rows)
-            for name, tensor in self.pictures.arguments.items()
-        }
-        types = {}
-        if self.reader.image_token_id is not None and self.reader.needs_token_types:
-            is_picture = torch.isin(self[_TEXT], self.reader.image_token_id)
-            types = {TOKEN_TYPES: (is_picture & (is_picture.cumsum(-1) <= len(self.pictures.in_text))).long()}
-        return {**self, **of_pictures, **types}
-
-    def _like(self, ids: Mapping[str, Tensor], _: Mapping[str, Tensor]) -> PictureInputs:
-        return PictureInputs(ids, self.pictures, self.reader)
-
-    def tokens(self, tokenizer: Any) -> list[tuple[str, ...]]:
-        """The tokens of each argument; in a text, the tokens of the pictures stand at their places."""
-        texts = [self.pictures.tokens]
-        if _TEXT in self:
-            ids = self[_TEXT][0].tolist()
-            of_pictures = iter(self.pictures.in_text)
-            is_picture = [token_id == self.reader.image_token_id for token_id in ids]
-            names = zip(is_picture, readable_tokens(tokenizer, ids), strict=True)
-            # A model may also generate the image token, which is then a word.
-            texts.append(tuple(next(of_pictures, name) if is_patch else name for is_patch, name in names))
-        return texts
-
-
 def picture_inputs(
-    loaded: LoadedModel, pictures: Sequence[RawPicture], text: str, max_tokens: int
-) -> tuple[PictureInputs, list[tuple[str, int]], list[str]]:
-    """The input of some pictures and their text; the truncated texts, as for a model of texts; and sentences for the user.
-
-    Raises:
-        ConfigError: the pictures have more tokens than are read, which cannot be cut, or the model reads one at a time.
-        TextError: the text is empty, or has another number of places for pictures.
-        ModelError: the processor of the model does not read them.
-    """
-    reader = loaded.pictures
-    assert reader is not None  # the caller has checked it
+    loaded: LoadedModel, reader: PictureReader, pictures: Sequence[RawPicture], text: str, max_tokens: int
+) -> tuple[MediumInputs, list[tuple[str, int]], list[str]]:
+    """As `attention.media.InputReader.inputs`."""
     notes: list[str] = []
-    if reader.image_token_id is not None:
+    if reader.token_id is not None:
         text, notes = _with_image_tokens(loaded, reader, text, len(pictures))
     elif len(pictures) > 1:
         raise ConfigError(
@@ -88,7 +39,7 @@ def picture_inputs(
         ids[_TEXT] = text_ids
         if (length := text_ids.shape[1]) > max_tokens:
             raise _too_many(loaded, length, max_tokens)
-        if (count := text_ids.tolist()[0].count(reader.image_token_id)) != len(read.in_text):
+        if (count := text_ids.tolist()[0].count(reader.token_id)) != len(read.in_text):
             raise ConfigError(
                 f"The text of {loaded.name} should have {len(read.in_text)} image tokens, and its processor makes {count}: "
                 "check patch_size, num_additional_image_tokens and vision_feature_select_strategy in its processor_config.json."
@@ -100,12 +51,12 @@ def picture_inputs(
         ids[_TEXT] = loaded.tokenizer(
             text, return_tensors="pt", padding=padding, truncation=True, max_length=max_tokens
         )[_TEXT]
-    return PictureInputs(ids, read, reader), truncated, notes
+    return MediumInputs(ids, read, reader), truncated, notes
 
 
 def _read(
     loaded: LoadedModel, reader: PictureReader, pictures: Sequence[RawPicture], text: str, max_tokens: int
-) -> tuple[ReadPictures, Tensor | None]:
+) -> tuple[ReadInput, Tensor | None]:
     """The pictures as the model reads them, and the ids of the text if it reads them in it."""
     try:
         n_at_least = sum(map(reader.count_in_advance, pictures)) // reader.n_merged**2
@@ -140,6 +91,6 @@ def _with_image_tokens(loaded: LoadedModel, reader: PictureReader, text: str, n_
 def _too_many(loaded: LoadedModel, length: int, max_tokens: int) -> ConfigError:
     return ConfigError(
         f"At most {max_tokens:,} tokens are read here; {loaded.name} makes {length:,} of this picture"
-        f"{' and its text' if loaded.pictures and loaded.pictures.reads_text else ''}, and a picture cannot be cut: "
+        f"{' and its text' if loaded.reader and loaded.reader.reads_text else ''}, and a picture cannot be cut: "
         "choose a model with larger patches, or raise max_tokens."
     )

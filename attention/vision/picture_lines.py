@@ -12,6 +12,7 @@ from attention.program import literals
 
 if TYPE_CHECKING:
     from attention.files.picture import Picture
+    from attention.vision.reader import PictureReader
 
 _MAX_EMBEDDED = 2**13
 """The largest PNG in bytes that a program has in it; a larger picture without a file is read from `_UNNAMED`."""
@@ -22,12 +23,25 @@ _LINE = literals.WIDTH - 6
 
 
 def imports(pictures: Sequence[Picture]) -> list[str]:
-    """The line that imports what `read_lines` needs for some pictures; none without a picture."""
+    """The line that imports what `input_lines` needs for some pictures, beside transformers."""
     is_turned = any(TURNED in picture.notes for picture in pictures)
-    return [f"from PIL import Image{', ImageOps' if is_turned else ''}"] if pictures else []
+    return [f"from PIL import Image{', ImageOps' if is_turned else ''}"]
 
 
-def read_lines(picture: Picture, variable: str) -> list[str]:
+def input_lines(reader: PictureReader, pictures: Sequence[Picture], variable: str) -> list[str]:
+    """The lines that make the arguments of a model from its pictures."""
+    names = [variable] if len(pictures) == 1 else [f"{variable}_{i}" for i in range(len(pictures))]
+    given = names[0] if len(names) == 1 else f"[{', '.join(names)}]"
+    options = "".join(f", {name}={value}" for name, value in reader.options.items())
+    return [
+        *(line for picture, name in zip(pictures, names, strict=True) for line in _read_lines(picture, name)),
+        'processor = AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True)  # without torchvision',
+        f'{variable}_inputs = processor(images={given}, return_tensors="pt"{options})  # as the model sees it',
+        *(f'del {variable}_inputs["{name}"]  # which the model does not read' for name in reader.unread),
+    ]
+
+
+def _read_lines(picture: Picture, variable: str) -> list[str]:
     """The lines that assign a picture to a variable, as the Lab reads it: from the file of its name, or from the program itself if it has none."""
     if not picture.name and len(png := _png(picture)) <= _MAX_EMBEDDED:
         packed = base64.b64encode(png).decode()

@@ -6,7 +6,6 @@ The tokens of a picture lie in one grid, in a grid of tiles, or are patches merg
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from inspect import signature
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +15,10 @@ from torch import Tensor
 
 from attention.base.errors import ModelError
 from attention.base.tokens import NEWLINE, Patch
+from attention.files.picture import Picture
+from attention.media import InputReader, Medium, reads_text
+from attention.models.in_memory import kind_of
+from attention.models.medium_inputs import MediumInputs, ReadInput
 from attention.trace.trace import SeenPicture
 from attention.vision.families import (
     FIRST_TOKENS,
@@ -28,16 +31,18 @@ from attention.vision.families import (
     TOKEN_TYPES,
     VIEWS,
     patch_size,
-    reads_text,
     vision_config,
 )
+from attention.vision.picture_inputs import picture_inputs
 
 if TYPE_CHECKING:
     from numpy import uint8
     from numpy.typing import NDArray
 
     from attention.models.folder import Folder
+    from attention.models.loaded import LoadedModel
 
+_PROBE_SIDE = 64  # pixels
 _MAX_SIDE = 1024  # pixels that a processor may ask for; the longer side may be longer
 _BY_HAND = (MERGED, VIEWS)
 """Layouts of families whose processor of texts needs torchvision, for videos: their image tokens are repeated here."""
@@ -61,84 +66,40 @@ class RawPicture(NamedTuple):
     digest: str
 
 
-class ReadPictures(NamedTuple):
-    """Pictures as a model reads them.
-
-    Attributes:
-        arguments: of the model for its pictures: the normalized pixels, and the sizes that it must know.
-        seen: what the model saw.
-        tokens: of the vision transformer, by position.
-        in_text: those that stand in a text, in its order.
-        lengths: of the sequences of the vision transformer, each of which sees itself only.
-        n_in_text: how many tokens each of the given pictures has in the text.
-    """
-
-    arguments: dict[str, Tensor]
-    seen: tuple[SeenPicture, ...]
-    tokens: tuple[str, ...]
-    in_text: tuple[str, ...]
-    lengths: tuple[int, ...]
-    n_in_text: tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class PictureReader:
-    """How a model reads pictures.
+class PictureReader(InputReader):
+    """How a model of a declared family reads pictures, by its processors.
 
     Attributes:
         image_processor: of transformers.
         processor: the processor of picture and text, for a language model that reads pictures in its text; otherwise None.
         first_tokens: the tokens of the vision transformer before the patches.
         patch_size: height and width of a patch in pixels.
-        reads_text: whether the model also reads a text.
         n_left_out: how many of the first tokens of the vision transformer do not enter the text.
-        image_token_id: the id in the text that stands for a token of the picture; None if none does.
         pads_text: whether texts are padded to their full length.
         layout: how patches are laid out, one of `_LAYOUTS`.
         around: the ids in the text before and after the tokens of a picture, if its family has some.
         n_merged: how many patches, in each direction, are merged into one token of the text.
-        needs_token_types: whether the model must be told which tokens of the text are those of a picture.
         window_size: the side in pixels of the windows in which some layers attend; 0 without windows.
     """
 
-    image_processor: Any
-    processor: Any
-    first_tokens: tuple[str, ...]
-    patch_size: tuple[int, int]
-    reads_text: bool
-    n_left_out: int = 0
-    image_token_id: int | None = None
-    pads_text: bool = False
-    layout: str = GRID
-    around: tuple[int, int] | None = None
-    n_merged: int = 1
-    needs_token_types: bool = False
-    window_size: int = 0
-
-    @classmethod
-    def of(cls, model: Any, image_processor: Any, processor: Any) -> PictureReader:
-        """The reader of a model of a declared family, from its processors."""
+    def __init__(self, medium: Medium, model: Any, image_processor: Any, processor: Any) -> None:
         vision, config = vision_config(model), model.config
         assert vision is not None  # the caller has checked it
         in_text = config.model_type in IN_TEXT and reads_text(model)
-        layout = IN_TEXT[config.model_type] if in_text else GRID
-        n_merged = getattr(vision, "spatial_merge_size", round(1 / getattr(config, "downsample_ratio", 1)))
         before, after = (getattr(config, f"vision_{name}_token_id", None) for name in ("start", "end"))
-        return cls(
-            image_processor,
-            processor if in_text and layout not in _BY_HAND else None,
-            FIRST_TOKENS[vision.model_type](vision),
-            patch_size(vision),
-            reads_text(model),
-            int(in_text and getattr(config, "vision_feature_select_strategy", "") == "default"),
-            config.image_token_id if in_text else None,
-            config.model_type in PADDED_TEXTS,
-            layout,
-            None if before is None or after is None else (before, after),
-            n_merged,
-            TOKEN_TYPES in signature(model.forward).parameters,
-            getattr(vision, "window_size", 0) if layout == MERGED else 0,
-        )
+        self.medium, self.reads_text, self.image_processor = medium, reads_text(model), image_processor
+        self.layout = IN_TEXT[config.model_type] if in_text else GRID
+        self.processor = processor if in_text and self.layout not in _BY_HAND else None
+        self.first_tokens: tuple[str, ...] = FIRST_TOKENS[vision.model_type](vision)
+        self.patch_size = patch_size(vision)
+        self.n_left_out = int(in_text and getattr(config, "vision_feature_select_strategy", "") == "default")
+        self.token_id = config.image_token_id if in_text else None
+        self.types_argument = TOKEN_TYPES if TOKEN_TYPES in signature(model.forward).parameters else ""
+        self.pads_text = config.model_type in PADDED_TEXTS
+        self.around = None if before is None or after is None else (before, after)
+        self.n_merged: int = getattr(vision, "spatial_merge_size", round(1 / getattr(config, "downsample_ratio", 1)))
+        self.window_size: int = getattr(vision, "window_size", 0) if self.layout == MERGED else 0
+        self.in_turn = self.window_size > 0
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
@@ -155,7 +116,22 @@ class PictureReader:
         """What the image processor gives beside the arguments of the model."""
         return (_COUNTS,) if self.layout == VIEWS else ()
 
-    def read(self, pictures: Sequence[RawPicture], text: str, tokenizer: Any) -> tuple[ReadPictures, Tensor | None]:
+    def inputs(
+        self, loaded: LoadedModel, given: Sequence[Picture], text: str, max_tokens: int
+    ) -> tuple[MediumInputs, list[tuple[str, int]], list[str]]:
+        """As `InputReader.inputs`."""
+        pictures = [RawPicture(picture.pixels(), picture.digest) for picture in given]
+        return picture_inputs(loaded, self, pictures, text, max_tokens)
+
+    def probe(self) -> Picture:
+        """A picture of which every patch is another."""
+        import numpy as np
+        from PIL import Image
+
+        rows, columns = np.indices((_PROBE_SIDE // 2, _PROBE_SIDE), dtype=np.uint8)  # two tiles are fewer than four
+        return Picture.of(Image.fromarray(np.stack([rows * 4, columns * 4, rows * columns], axis=-1)))
+
+    def read(self, pictures: Sequence[RawPicture], text: str, tokenizer: Any) -> tuple[ReadInput, Tensor | None]:
         """Pictures as the model reads them; for a model that reads them in its text, also the token ids [1 pos] of the text.
 
         In the text, the model's processor repeats each image token for every token of a picture.
@@ -171,7 +147,7 @@ class PictureReader:
             return _LAYOUTS[self.layout](self, processed, pictures), processed["input_ids"]
         processed = self.image_processor(images=images, return_tensors="pt", **self.options)
         read = _LAYOUTS[self.layout](self, processed, pictures)
-        if self.image_token_id is None:
+        if self.token_id is None:
             return read, None
         token, before, after = self.image_token(tokenizer), "", ""
         if self.layout == VIEWS:
@@ -184,7 +160,7 @@ class PictureReader:
     def image_token(self, tokenizer: Any) -> str:
         """The token that stands for a picture in a text."""
         own = getattr(self.processor, "image_token", None)
-        return str(own or tokenizer.convert_ids_to_tokens(self.image_token_id))
+        return str(own or tokenizer.convert_ids_to_tokens(self.token_id))
 
     def place_of_picture(self, tokenizer: Any) -> str:
         """The tokens of a text at which a picture stands, as a user writes them."""
@@ -198,7 +174,7 @@ class PictureReader:
         return int(self.image_processor.get_number_of_image_patches(*picture.rgb.shape[:2]))
 
 
-def load_reader(folder: Folder, name: str, model: Any) -> PictureReader:
+def load_reader(medium: Medium, folder: Folder, name: str, model: Any) -> PictureReader:
     """The reader of a model of a declared family, from the files of its folder.
 
     Raises:
@@ -216,8 +192,8 @@ def load_reader(folder: Folder, name: str, model: Any) -> PictureReader:
         if has_processor:
             processor = AutoProcessor.from_pretrained(folder.path, backend="pil", **options)
             processor.image_processor = image_processor
-        reader = PictureReader.of(model, image_processor, processor)
-        check_size(image_processor, name)
+        reader = PictureReader(medium, model, image_processor, processor)
+        _check_size(image_processor, name)
     except ModelError:
         raise
     except Exception as error:  # a missing or broken file can raise anything in transformers
@@ -228,7 +204,26 @@ def load_reader(folder: Folder, name: str, model: Any) -> PictureReader:
     return reader
 
 
-def check_size(image_processor: Any, name: str) -> None:
+def reader_of(medium: Medium, model: Any, processor: Any) -> tuple[PictureReader, Any]:
+    """The reader of a model in memory, and the processor of pictures in that of its user, which may have one of texts beside it.
+
+    Raises:
+        ModelError: it has none, or asks for pictures that are too large.
+    """
+    from transformers import BaseImageProcessor
+
+    for candidate in (processor, getattr(processor, "image_processor", None)):
+        if isinstance(candidate, BaseImageProcessor):
+            _check_size(candidate, type(model).__name__)
+            return PictureReader(medium, model, candidate, processor), candidate
+    loader = "AutoProcessor" if reads_text(model) else "AutoImageProcessor"
+    raise ModelError(
+        f"Model.of needs the processor of a model that reads pictures, such as {type(model).__name__}; got {kind_of(processor)}: "
+        f"load it with {loader}.from_pretrained(…)."
+    )
+
+
+def _check_size(image_processor: Any, name: str) -> None:
     """Check the size that a processor resizes to, before it allocates it.
 
     Raises:
@@ -248,11 +243,11 @@ def check_size(image_processor: Any, name: str) -> None:
         )
 
 
-_Layout = Callable[[PictureReader, Mapping[str, Any], Sequence[RawPicture]], ReadPictures]
+_Layout = Callable[[PictureReader, Mapping[str, Any], Sequence[RawPicture]], ReadInput]
 """Gives the tokens of pictures from what the processor of a reader made of them."""
 
 
-def _one_grid(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequence[RawPicture]) -> ReadPictures:
+def _one_grid(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequence[RawPicture]) -> ReadInput:
     """Patches row by row, after the first tokens of the vision transformer."""
     pixels = processed[PICTURES]
     if not isinstance(pixels, Tensor) or pixels.ndim != 4 or pixels.shape[:2] != (len(pictures), 3):
@@ -263,7 +258,7 @@ def _one_grid(reader: PictureReader, processed: Mapping[str, Any], pictures: Seq
     return _read({PICTURES: pixels}, seen, sequences, in_text)
 
 
-def _tiles(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequence[RawPicture]) -> ReadPictures:
+def _tiles(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequence[RawPicture]) -> ReadInput:
     """The whole picture in one grid, then the same picture, larger, cut into tiles, which the vision transformer reads one by one.
 
     In the text, the rows of patches run through the tiles, each with a separator after it, without those that lie beside the picture.
@@ -297,7 +292,7 @@ def _tiles(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequen
     return _read({PICTURES: pixels, _SIZES: sizes}, seen, sequences, in_text)
 
 
-def _views(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequence[RawPicture]) -> ReadPictures:
+def _views(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequence[RawPicture]) -> ReadInput:
     """The picture stretched and cut into tiles, then the whole picture in one, unless there is one tile; squares of patches become one token.
 
     In the text, the tiles follow each other. The tiles together and the whole picture are pictures of their own.
@@ -334,7 +329,7 @@ def _views(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequen
     return _read({PICTURES: pixels}, seen, sequences, in_text)
 
 
-def _merged(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequence[RawPicture]) -> ReadPictures:
+def _merged(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequence[RawPicture]) -> ReadInput:
     """Patches in squares, each of which becomes one token of the text. Where layers attend in windows, the squares of a window follow each other."""
     from transformers.vision_utils import get_vision_window_index
 
@@ -369,10 +364,10 @@ def _read(
     seen: Sequence[SeenPicture],
     sequences: Sequence[Sequence[str]],
     in_text: Sequence[Sequence[str]],
-) -> ReadPictures:
+) -> ReadInput:
     """The pictures from the tokens of each sequence, and those that each picture has in the text."""
     tokens, of_text = (tuple(chain.from_iterable(parts)) for parts in (sequences, in_text))
-    return ReadPictures(arguments, tuple(seen), tokens, of_text, tuple(map(len, sequences)), tuple(map(len, in_text)))
+    return ReadInput(arguments, tuple(seen), tokens, of_text, tuple(map(len, sequences)), tuple(map(len, in_text)))
 
 
 def _patch(picture: int, row: int, column: int, size: tuple[int, ...]) -> Patch:

@@ -16,9 +16,9 @@ from attention.comparison.comparison import HeadIndex, compare
 from attention.comparison.figures import cell_of_click, compared_pictures
 from attention.explanation.alignment import position_names
 from attention.pictures.marks import Spec
+from attention.pictures.over_picture import TokenGrid
 from attention.pictures.steps_view import OverPicture
 from attention.trace.trace import Trace
-from attention.vision.over_picture import TokenGrid
 
 IMAGE = Image.fromarray(noise())
 

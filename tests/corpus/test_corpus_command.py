@@ -124,9 +124,9 @@ def test_command_plans_computes_and_names_the_strongest_heads(
 
 @pytest.mark.parametrize("family", ["ViT", "DINOv2", "CLIP", "LLaVA"])
 def test_models_that_read_pictures_are_refused_in_a_sentence(
-    command: Command, texts: Path, tmp_path: Path, family: str
+    command: Command, texts: Path, tmp_path: Path, picture_models: TinyPictureModels, family: str
 ) -> None:
-    folder = TinyPictureModels(tmp_path)(family)
+    folder = picture_models(family)
     code, _, errors = command(folder, texts, "-o", tmp_path / "result")
     assert code != 0
     assert f"A run measures heads over texts; {folder} reads pictures: choose a model of texts" in errors

@@ -336,6 +336,7 @@ OF_SOUND: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", OF_PICTURES)
 def test_picture_models_that_are_not_read_name_the_families(name: str, bert: tuple[Any, Any]) -> None:
+    pytest.importorskip("attention.vision", reason="no feature reads pictures")
     cls = getattr(transformers, name)
     network = cls(cls.config_class(**OF_PICTURES[name]))
     for processor in (transformers.ViTImageProcessor(size={"height": 32, "width": 32}), bert[1]):

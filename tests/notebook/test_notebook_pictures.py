@@ -34,8 +34,8 @@ DRAWN = """() => { const { data, layout } = document.querySelector('.figures').f
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> TinyPictureModels:
-    return TinyPictureModels(tmp_path_factory.mktemp("picture models"))
+def models(picture_models: TinyPictureModels) -> TinyPictureModels:
+    return picture_models
 
 
 @pytest.fixture(autouse=True)

@@ -23,9 +23,9 @@ from attention.paper import marks
 from attention.pictures.heatmap import heatmap
 from attention.pictures.marks import CHOSEN_COLOR
 from attention.pictures.message import to_plotly
+from attention.pictures.over_picture import MapLine, over_picture
 from attention.pictures.steps_view import lab_maps
 from attention.trace.trace import SeenPicture
-from attention.vision.over_picture import MapLine, over_picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 LINK = "{http://www.w3.org/1999/xlink}href"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from pathlib import Path
 from typing import Any, NotRequired, get_origin, get_type_hints
 
 import pytest
@@ -20,9 +19,8 @@ from attention.pictures.downsample import pool_for_screen
 from attention.pictures.live_inputs import live_inputs
 from attention.pictures.marks import Panel
 from attention.pictures.message import Surroundings, pack
+from attention.pictures.over_picture import MapLine, over_picture_json
 from attention.sources.registry import source_kinds
-from attention.vision.heads_over_picture import heads_over_picture_json
-from attention.vision.over_picture import MapLine, over_picture_json
 
 SCRIPT = (ROOT / "attention" / "pictures" / "figure" / "message.js").read_text()
 DECLARED = (
@@ -62,8 +60,10 @@ def test_panel_fields_match_the_script() -> None:
     assert keys_in_script("Panel") == ({field.name for field in fields(Panel)}, set())
 
 
-def test_every_figure_has_the_declared_meta_data(tmp_path: Path) -> None:
-    picture = Model(TinyPictureModels(tmp_path)("ViT"), image=Image.fromarray(noise())).trace()
+def test_every_figure_has_the_declared_meta_data(picture_models: TinyPictureModels) -> None:
+    from attention.vision.heads_over_picture import heads_over_picture_json
+
+    picture = Model(picture_models("ViT"), image=Image.fromarray(noise())).trace()
     short = TypedText("the cat sat on the mat", AttentionConfig(mask="causal")).trace()
     long = TypedText(" ".join(f"w{i}" for i in range(300))).trace()
     figures = [

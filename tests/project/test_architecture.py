@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -13,14 +12,12 @@ import pytest
 from conftest import ROOT
 from rules import (
     BACKEND,
-    CROSSINGS,
     PAGES,
     SCRIPTS,
     SHARED,
     Module,
     Rule,
     feature_imports,
-    feature_of,
     global_randomness,
     imports_of_one_page,
     imports_of_pages,
@@ -63,17 +60,9 @@ def test_backend_imports_downwards_only() -> None:
     check(upward_imports, BACKEND)
 
 
-def test_imports_of_features_are_listed_and_become_fewer() -> None:
-    """A feature may be taken away: what still reaches into one is counted in CROSSINGS, whose numbers must go down with the statements."""
-    found: dict[str, dict[str, int]] = {}
-    for module in BACKEND + PAGES:
-        for _, advice in feature_imports(module):
-            of_file = found.setdefault(module.path.as_posix(), {})
-            feature = re.search(r"must not import (\w+)", advice)
-            assert feature
-            of_file[feature[1]] = of_file.get(feature[1], 0) + 1
-    here = {module.path.as_posix() for module in BACKEND + PAGES}  # without what was taken away
-    assert found == {path: counts for path, counts in CROSSINGS.items() if path in here}
+def test_features_are_imported_by_themselves_only() -> None:
+    """A feature may be taken away."""
+    check(feature_imports, BACKEND + PAGES)
 
 
 def test_pages_do_no_maths() -> None:
@@ -198,11 +187,6 @@ def folder_edges(imports: dict[str, set[str]], packages: set[str]) -> dict[str, 
 
 def test_folders_do_not_import_each_other_in_a_circle() -> None:
     imports = edges({module.name: [name for name, _ in module.imports] for module in BACKEND + PAGES})
-    # What reaches into a feature is counted in CROSSINGS: without it no circle is left.
-    imports = {
-        name: {other for other in others if feature_of(other) in ("", feature_of(name))}
-        for name, others in imports.items()
-    }
     packages = {module.name for module in BACKEND + PAGES if module.path.name == "__init__.py"}
     graph = folder_edges(imports, packages)
     assert {"attention.formula", "attention.files", "pages.ui.state", "pages.ui.server"} <= graph.keys()

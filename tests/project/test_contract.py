@@ -47,9 +47,10 @@ from attention.formula.positions import POSITIONS
 from attention.formula.score_steps import CAPPED_SCORES, _MapStep
 from attention.formula.scores import BIASES, SCORES, Score
 from attention.formula.step import LayerView, ProgramWriter, StepContext, cells_of
+from attention.media import DeclaredInputs, media
 from attention.metrics.aggregates import AGGREGATES
 from attention.metrics.metric import BY_DISTANCE, NULLS, RANDOM, SHUFFLED
-from attention.models.folder import TEXT_ALONE, DeclaredInputs
+from attention.models.folder import TEXT_ALONE
 from attention.models.library import LIBRARY
 from attention.patching import intervention
 from attention.pictures import live_inputs, view
@@ -189,10 +190,10 @@ def test_source_reads_exactly_the_knobs_that_name_it(kind: SourceKind, monkeypat
     monkeypatch.setattr(LIBRARY, "allow", lambda name: None)  # no model is on disk
     read: set[str] = set()
     file = File.of("x.npz", b"")
-    of_picture = DeclaredInputs(text=False, picture=True, continues=False)
-    inputs = iter((TEXT_ALONE, of_picture))
+    others = [DeclaredInputs(text=False, medium=medium, continues=False) for medium in media()]
+    inputs = iter((TEXT_ALONE, *others))
     monkeypatch.setattr(LIBRARY, "inputs", lambda name: next(inputs))
-    for fields in {"matrices": MATRIX_FIELDS, "model": ("text", "picture")}.get(kind.name, [""]):
+    for fields in {"matrices": MATRIX_FIELDS, "model": ("text", *others)}.get(kind.name, [""]):
         more = {"matrix_kind": fields} if kind.name == "matrices" else {}
         reader = Reader({"source": kind.name, "file": link_name(file), **more}, LIMITS, Uploads(file))
         config = getattr(read_source(reader), "config", None)

@@ -11,10 +11,10 @@ from attention.base.tokens import Patch
 from attention.export import program
 from attention.formula.functions import generator
 from attention.patching.intervention import parse_codes
+from attention.pictures.over_picture import MapLine, TokenGrid, over_picture_json
 from attention.training import TASKS, Trained
 from attention.training.drawn_shapes import COLORS, DRAWN, RGB, SHAPES, SIDE
 from attention.training.network import forward, initial_parameters, named_parameters
-from attention.vision.over_picture import MapLine, TokenGrid, over_picture_json
 
 TASK = TASKS["shapes"]
 TEXT = "red circle 1,2; blue square 4,0; green triangle 0,4"

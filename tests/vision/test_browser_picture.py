@@ -18,8 +18,8 @@ from tiny_pictures import TinyPictureModels
 from attention import Model, Override, Trace, explain
 from attention.base.tokens import Patch
 from attention.pictures.message_contract import NO_TOKEN
+from attention.pictures.over_picture import TokenGrid
 from attention.vision.examples import example_picture
-from attention.vision.over_picture import TokenGrid
 
 pytestmark = pytest.mark.browser
 PICTURE = "two-cats"

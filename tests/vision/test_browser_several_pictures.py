@@ -16,7 +16,7 @@ from tiny_pictures import TinyPictureModels
 
 from attention import Model
 from attention.files.picture import Picture
-from attention.vision.over_picture import TokenGrid
+from attention.pictures.over_picture import TokenGrid
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]  # a server with models that read pictures
 PHONE = {"width": 390, "height": 844}

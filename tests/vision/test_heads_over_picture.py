@@ -21,6 +21,7 @@ from attention.pictures.marks import CHOSEN_COLOR
 from attention.pictures.message import pack
 from attention.pictures.message_contract import NO_TOKEN
 from attention.pictures.mosaic import HeadOrder, cell_at
+from attention.pictures.over_picture import MapLine, TokenGrid, default_query
 from attention.pictures.scales import FITTED
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
@@ -31,7 +32,6 @@ from attention.vision.heads_over_picture import (
     heads_over_picture_json,
     reads_query,
 )
-from attention.vision.over_picture import MapLine, TokenGrid, default_query
 
 TEXT = "the owl asked the moon"
 

@@ -20,10 +20,7 @@ from attention.explanation.derived import NORMS
 from attention.pictures.marks import CHOSEN_COLOR, Spec
 from attention.pictures.message import pack
 from attention.pictures.message_contract import NO_TOKEN
-from attention.pictures.scales import FITTED
-from attention.pictures.steps_view import OverPicture, available_views, lab_maps
-from attention.trace.trace import SeenPicture, Trace
-from attention.vision.over_picture import (
+from attention.pictures.over_picture import (
     _MAX_LINES,
     _MAX_SIDE,
     MapLine,
@@ -32,6 +29,9 @@ from attention.vision.over_picture import (
     over_picture,
     over_picture_json,
 )
+from attention.pictures.scales import FITTED
+from attention.pictures.steps_view import OverPicture, available_views, lab_maps
+from attention.trace.trace import SeenPicture, Trace
 
 TEXT = "the owl asked the moon"
 

@@ -15,8 +15,8 @@ from attention import Model
 from attention.formula import mask_tensor
 from attention.metrics.find_rule import PatchBox
 from attention.models.library import LIBRARY
+from attention.pictures.over_picture import default_query
 from attention.vision.examples import example_picture
-from attention.vision.over_picture import default_query
 
 OVER = {"heads_drawn": "over the picture"}
 

@@ -33,10 +33,10 @@ from attention.circuits.sweep import sweep_heads
 from attention.files.picture import _MAX_PIXELS, Picture
 from attention.formula.names import Cell
 from attention.models.library import LIBRARY
+from attention.models.medium_inputs import MediumInputs
 from attention.patching.intervention import Intervention
 from attention.pictures.steps_view import cell_line
 from attention.trace.trace import Trace
-from attention.vision.picture_inputs import PictureInputs
 
 TEXT = "the owl asked the moon"
 PHOTO = Picture.of(Image.fromarray(noise()))
@@ -163,8 +163,8 @@ def test_bright_patch_is_at_its_row_and_column(
     assert bright == [f"patch row {row}, column {column}"]
     # The patch embedding of the model says the same: only this token has another vector.
     loaded, inputs = model.load_inputs()
-    assert isinstance(inputs, PictureInputs)
-    rows = loaded.model.get_input_embeddings()(inputs.pictures.arguments["pixel_values"])[0]
+    assert isinstance(inputs, MediumInputs)
+    rows = loaded.model.get_input_embeddings()(inputs.read.arguments["pixel_values"])[0]
     differs = [int(i) for i in range(6) if not torch.allclose(rows[i], rows[(i + 1) % 6]) and not torch.allclose(rows[i], rows[(i + 2) % 6])]  # fmt: skip
     assert differs == [row * 3 + column]
 
@@ -182,12 +182,12 @@ def test_rotated_picture_swaps_rows_and_columns(picture_models: TinyPictureModel
 def test_seen_picture_is_what_the_processor_made(picture_models: TinyPictureModels) -> None:
     for family in (family for family in FAMILIES if family not in ("LLaVA-NeXT", "InternVL", *MERGED)):
         loaded, inputs = source(picture_models, family).load_inputs()
-        assert isinstance(inputs, PictureInputs)
-        assert loaded.pictures is not None
-        raw = loaded.pictures.image_processor(
+        assert isinstance(inputs, MediumInputs)
+        assert loaded.reader is not None
+        raw = loaded.reader.image_processor(
             images=Image.fromarray(PHOTO.pixels()), return_tensors="np", do_rescale=False, do_normalize=False
         )["pixel_values"][0]
-        assert np.array_equal(inputs.pictures.seen[0].rgb, raw.transpose(1, 2, 0)), family
+        assert np.array_equal(inputs.read.seen[0].rgb, raw.transpose(1, 2, 0)), family
     assert (
         source(picture_models, "CLIP").trace().pictures[0].words
         == "resized to 24 × 16, cropped to 12 × 12 at the centre"

@@ -23,6 +23,7 @@ from attention.base.progress import Watcher
 from attention.circuits.sweep import sweep_heads
 from attention.explanation import tables
 from attention.files.picture import Picture
+from attention.media import media
 from attention.models.folder import TEXT_ALONE
 from attention.models.library import LIBRARY
 from attention.sources.registry import all_knobs, source_of
@@ -301,7 +302,7 @@ def test_names_of_pictures_in_links() -> None:
 def test_config_alone_says_what_a_model_reads(models: NamedModels, of_texts: str, tmp_path: Path) -> None:
     for family in FAMILIES:
         path, reads = models(family), LIBRARY.inputs(models(family))
-        assert reads == (family in WITH_TEXT, True, family in IN_TEXT, family in IN_TEXT), family
+        assert reads == (family in WITH_TEXT, media()[0], family in IN_TEXT, family in IN_TEXT), family
         LIBRARY.get(path)
         assert LIBRARY.inputs(path) == reads, family
     assert LIBRARY.inputs(of_texts) == TEXT_ALONE
@@ -314,7 +315,7 @@ def test_config_alone_says_what_a_model_reads(models: NamedModels, of_texts: str
         assert LIBRARY.inputs(str(folder)).text is ("vit" not in text)
     for architecture, reads_text in (("CLIPModel", True), ("CLIPForImageClassification", False)):
         (folder / "config.json").write_text(f'{{"model_type": "clip", "architectures": ["{architecture}"]}}')
-        assert LIBRARY.inputs(str(folder)) == (reads_text, True, False, False)
+        assert LIBRARY.inputs(str(folder)) == (reads_text, media()[0], False, False)
     assert LIBRARY.inputs("nothing of this name") == LIBRARY.inputs("\0") == TEXT_ALONE
 
 
@@ -348,6 +349,7 @@ def test_cache_keys_hold_no_picture_files(models: NamedModels) -> None:
 
 
 def test_photo_is_decoded_once_for_a_trace(models: NamedModels, monkeypatch: pytest.MonkeyPatch) -> None:
+    LIBRARY.get(models("CLIP vision"))  # tried with a picture of its own
     decoded: list[int] = []
     original = Picture.pixels
     monkeypatch.setattr(Picture, "pixels", lambda self: (decoded.append(1), original(self))[1])

@@ -21,10 +21,9 @@ from tiny_pictures import WITH_TEXT, TinyPictureModels, noise, two_pictures
 
 from attention import Cell, File, FileError, Model, Trace
 from attention.base.tokens import Patch
-from attention.files import array_writer
+from attention.files import array_writer, saved_pictures
+from attention.pictures.over_picture import MapLine, over_picture_json
 from attention.pictures.steps_view import maps_over_picture
-from attention.vision import saved_pictures
-from attention.vision.over_picture import MapLine, over_picture_json
 from benchmarks.hostile_files import pictured as pictured_files
 
 TEXT = "the owl asked the moon"

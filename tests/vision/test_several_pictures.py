@@ -15,13 +15,13 @@ from attention.base.errors import AttentionError, ConfigError, TextError
 from attention.base.tokens import NEWLINE, Patch
 from attention.circuits.sweep import sweep_heads
 from attention.files.picture import Picture
+from attention.models.medium_inputs import MediumInputs
 from attention.patching.intervention import Intervention
 from attention.pictures.message_contract import NO_TOKEN
-from attention.sources.model_input import _MAX_PICTURES
+from attention.pictures.over_picture import MapLine, TokenGrid, over_picture_json
 from attention.trace.trace import Trace
 from attention.vision.examples import EXAMPLES, example_picture
-from attention.vision.over_picture import MapLine, TokenGrid, over_picture_json
-from attention.vision.picture_inputs import PictureInputs
+from attention.vision.medium import _MAX_PICTURES
 
 TEXT = "the owl asked the moon"
 TILED = ("LLaVA-NeXT", "InternVL")  # two pictures of a trace for one that is given
@@ -51,10 +51,10 @@ def patches(tokens: tuple[str, ...]) -> list[Patch]:
     return [token for token in tokens if isinstance(token, Patch)]
 
 
-def sequences(trace: Trace, inputs: PictureInputs) -> list[slice]:
+def sequences(trace: Trace, inputs: MediumInputs) -> list[slice]:
     """The positions of each sequence of the vision transformer."""
-    ends = np.cumsum(inputs.pictures.lengths).tolist()
-    return [slice(end - length, end) for end, length in zip(ends, inputs.pictures.lengths, strict=True)]
+    ends = np.cumsum(inputs.read.lengths).tolist()
+    return [slice(end - length, end) for end, length in zip(ends, inputs.read.lengths, strict=True)]
 
 
 @pytest.mark.parametrize("family", IN_TEXT)
@@ -82,7 +82,7 @@ def test_several_pictures_are_equal_to_eager_bit_for_bit(picture_models: TinyPic
 @pytest.mark.parametrize("family", IN_TEXT)
 def test_no_picture_sees_another_in_vision_layers(picture_models: TinyPictureModels, family: str) -> None:
     trace, (_, inputs) = source(picture_models, family).trace(), source(picture_models, family).load_inputs()
-    assert isinstance(inputs, PictureInputs)
+    assert isinstance(inputs, MediumInputs)
     own = sequences(trace, inputs)
     alone = [Model(picture_models(family), TEXT, image=photo).trace() for photo in PHOTOS]
     for index, layer in enumerate(layer for layer in trace.layers if layer.name.startswith("vision")):
@@ -150,11 +150,11 @@ def test_tokens_are_those_that_the_model_puts_there(picture_models: TinyPictureM
     with torch.no_grad():
         network(**inputs)
     trace, (_, read) = source(picture_models, family).trace(), source(picture_models, family).load_inputs()
-    assert isinstance(read, PictureInputs)
+    assert isinstance(read, MediumInputs)
     vision = [patches(trace.layers[0].tokens[at]) for at in sequences(trace, read)]
     flat = [patch for of_sequence in vision for patch in of_sequence]
     is_image = inputs["input_ids"][0] == processor_of(picture_models(family), family).image_token_id
-    for row, token in zip(entered[0][0][is_image], read.pictures.in_text, strict=True):
+    for row, token in zip(entered[0][0][is_image], read.read.in_text, strict=True):
         if token == NEWLINE:
             assert torch.equal(row, network.model.image_newline)
             continue
@@ -324,10 +324,10 @@ def test_text_after_pictures_is_generated_as_transformers_does(picture_models: T
 
 def test_images_are_a_tuple_however_they_are_given(picture_models: TinyPictureModels) -> None:
     one, two = Picture.of(PHOTOS[0]), Picture.of(PHOTOS[1])
-    assert Model("x").images == ()
-    assert Model("x", image=PHOTOS[0]).images == (one,)
+    assert Model("x").given == ()
+    assert Model("x", image=PHOTOS[0]).given == (one,)
     assert Model("x", image=[PHOTOS[0]]).image == one
-    assert Model("x", image=[PHOTOS[0], two]).images == (one, two)
+    assert Model("x", image=[PHOTOS[0], two]).given == (one, two)
     assert hash(Model("x", image=(one, two))) == hash(Model("x", image=[one, two]))
     assert Model("x", image=(one, two)) != Model("x", image=(two, one))
     for images in ([], [one] * (_MAX_PICTURES + 1), [[one, two]], [one, None]):

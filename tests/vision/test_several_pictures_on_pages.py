@@ -20,9 +20,9 @@ from attention.base.errors import AwaitedError, FileError
 from attention.base.progress import Watcher
 from attention.explanation import tables
 from attention.files.picture import Picture
-from attention.sources.model import _PICTURES, IMAGE
 from attention.sources.registry import source_of
 from attention.vision.examples import EXAMPLES, MOST_PICTURES, example_picture, link_name
+from attention.vision.medium import _NAMES, IMAGE
 from pages.ui.exports import links, route
 from pages.ui.exports.links import Tab
 from pages.ui.page import share
@@ -68,7 +68,7 @@ def test_link_with_two_names_opens_both_pictures(models: NamedModels, family: st
     trace = Model(models(family), text, image=[CATS, ODD]).trace()
     np.testing.assert_array_equal(weights(app), trace.layers[2].weights[0])
     source, notes = source_of(link, LIMITS)
-    assert (source.images, notes) == ((CATS, ODD), ())
+    assert (source.given, notes) == ((CATS, ODD), ())
     assert source.no_link_reason == ""
 
 
@@ -133,7 +133,7 @@ def test_pictures_are_together_within_one_upload(models: NamedModels, monkeypatc
     assert state_of_address(app)["image"].startswith("a.png:")
     large = Picture.of(photo, "c.png")
     names = {link_name(picture): picture for picture in (large, Picture.of(photo + b"d", "d.png"))}
-    monkeypatch.setattr("attention.sources.model.example_of", names.get)
+    monkeypatch.setattr("attention.vision.examples.example_of", names.get)
     with pytest.raises(FileError, match="15,000,000 pixels"):
         source_of({"source": "model", "model": models("LLaVA"), "image": "/".join(names)}, LIMITS)
 
@@ -174,7 +174,7 @@ def test_model_that_reads_one_picture_takes_the_first(models: NamedModels) -> No
     assert drawn(app)
     assert state_of_address(app)["image"] == "example:two-cats"
     source, notes = source_of(link, LIMITS)
-    assert (source.images, len(notes)) == ((CATS,), 1)
+    assert (source.given, len(notes)) == ((CATS,), 1)
     app = several(models, image=BOTH)
     app.selectbox(key="model").set_value(models("ViT")).run()
     assert state_of_address(app)["image"] == "example:two-cats"
@@ -243,7 +243,7 @@ def test_state_file_names_all_pictures(models: NamedModels) -> None:
     ],
 )
 def test_names_in_a_link_are_read_or_replaced(value: str, used: Any, words: str) -> None:
-    read, note = IMAGE.read(value, replace(_PICTURES, most=MOST_PICTURES), IMAGE.default)
+    read, note = IMAGE.read(value, replace(_NAMES, most=MOST_PICTURES), IMAGE.default)
     assert read == used
     assert words in note
     assert bool(words) == bool(note)

@@ -6,8 +6,8 @@ from drawings import make_picture_trace
 
 from attention.explanation.derived import NORMS
 from attention.pictures.mosaic import HeadOrder
+from attention.pictures.over_picture import MapLine, over_picture_json
 from attention.vision.heads_over_picture import heads_over_picture_json
-from attention.vision.over_picture import MapLine, over_picture_json
 
 TRACE = make_picture_trace()
 

@@ -1,5 +1,5 @@
 // A row or a column over the picture of its patches, for the chosen cell and the current knobs. Python packs what stays the same
-// (attention/export/packing.py); the rest is drawn as attention.vision.over_picture draws it.
+// (attention/export/packing.py); the rest is drawn as attention.pictures.over_picture draws it.
 
 import { colorRange } from "./live_layer.js";
 import { NO_TOKEN, SHARES, largestPatch, placeOf, sharesLike } from "./picture_grid.js";

@@ -5,7 +5,7 @@ An uploaded attention file stays in the session; the address has its name and di
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,6 @@ from attention.files.labelled import EXTENSIONS
 from attention.sources.file import FILE, link_name
 from attention.sources.layer_knobs import TEXT
 from attention.sources.matrices import MATRICES, SYMBOLS
-from attention.sources.model import IMAGE
 from attention.sources.reader import Field
 from attention.sources.registry import SOURCE, has_knob, read_source
 from pages.ui.features import panels
@@ -32,7 +31,6 @@ from pages.ui.state.knob_table import KNOBS
 from pages.ui.state.matrices import matrix_editor
 from pages.ui.state.notices import Notes, plain, progress_bar, show_error, show_later
 from pages.ui.state.session import session
-from pages.ui.vision.picture_field import picture_field
 
 _KEY = "file_upload"
 _PLAN_LINES = 30
@@ -57,8 +55,8 @@ def source(notes: Notes, wide: DeltaGenerator) -> Source:
     locked = knob_state.is_locked()
     folds: dict[str, DeltaGenerator] = {}
     for key, field in read.fields.items():
-        if key == IMAGE.key:
-            picture_field(field, key, wide=wide, locked=locked)
+        if draw := _input_fields().get(key):
+            draw(field, key, wide=wide, locked=locked)
         elif key == FILE.key:
             _attention_file(field.value, wide, locked)
         elif key not in _MATRICES and not (locked or field.knob.inline):
@@ -121,8 +119,8 @@ def second_source() -> None:
     folds: dict[str, DeltaGenerator] = {}
     for key, field in read.fields.items():
         section = field.knob.section
-        if key == IMAGE.key:
-            picture_field(field, f"second_{key}", _apply_to_second)
+        if draw := _input_fields().get(key):
+            draw(field, f"second_{key}", _apply_to_second)
         elif not (field.knob.inline or _is_only_one(field)):
             if section and section not in folds:
                 folds[section] = st.expander(section)
@@ -135,12 +133,17 @@ def second_source() -> None:
 
 
 def missing_fields() -> None:
-    """Draws the field of a picture that B misses, where its sidebar is not drawn."""
+    """Draws the field of an upload that B misses, where its sidebar is not drawn."""
     read = knob_state.reader(session().state.other)
     with suppress(AttentionError):  # the page shows it in place of B
         read_source(read)
-    if IMAGE.key in read.fields:
-        picture_field(read.fields[IMAGE.key], f"second_{IMAGE.key}", _apply_to_second, locked=True)
+    for key, draw in _input_fields().items():
+        if key in read.fields:
+            draw(read.fields[key], f"second_{key}", _apply_to_second, locked=True)
+
+
+def _input_fields() -> dict[str, Callable[..., None]]:
+    return {key: draw for feature in panels() for key, draw in feature.input_fields.items()}
 
 
 def _attention_file(asked: str, wide: DeltaGenerator, locked: bool) -> None:

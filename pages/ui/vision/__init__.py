@@ -6,6 +6,7 @@ from pages.ui.features import Panels
 from pages.ui.vision import heads_picture, patch_mask, picture_field
 
 PANELS = Panels(
+    input_fields={"image": picture_field.picture_field},
     missing=picture_field.missing_words,
     heads_picture=heads_picture.heads_picture,
     mask_fields=patch_mask.patch_mask_fields,

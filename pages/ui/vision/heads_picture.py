@@ -10,10 +10,10 @@ import streamlit as st
 from attention import find_step
 from attention.base.knobs import Choice, Knob
 from attention.base.tokens import label
-from attention.pictures import scales
+from attention.pictures import over_picture, scales
 from attention.pictures.marks import Spec
 from attention.pictures.view import HEAT, OVER
-from attention.vision import heads_over_picture, over_picture
+from attention.vision import heads_over_picture
 from attention.vision.heads_over_picture import heads_over_picture_json
 from pages.ui.features import HeadsPicture
 from pages.ui.state import knob_state

@@ -19,7 +19,6 @@ from attention.base.errors import AttentionError, FileError
 from attention.files.archives import quote
 from attention.files.picture import LARGE_BYTES, Picture, bytes_to_decode, with_preview
 from attention.sources import Source
-from attention.sources.model import IMAGE
 from attention.sources.reader import Field
 from attention.sources.state import COMPARE, second_state
 from attention.vision.examples import (
@@ -34,6 +33,7 @@ from attention.vision.examples import (
     link_name,
     names_in,
 )
+from attention.vision.medium import IMAGE
 from pages.ui.server import heavy, uploads
 from pages.ui.server.limits import LIMITS, PICTURE_MB, PICTURE_PIXELS, PICTURES_MB
 from pages.ui.state import knob_state
