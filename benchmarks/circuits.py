@@ -46,11 +46,10 @@ def acts(trace: Trace, last: int) -> list[tuple[str, Callable[[], object]]]:
     """What is measured, one after the other: the first pays for the linear run."""
     run = trace.model_run
     assert run is not None
-    heads = [(layer, head) for layer in range(len(trace.layers)) for head in range(trace.layers[layer].n_heads)]
     return [
         ("linear run", run.linear_run),
         ("a logit as a sum", lambda: circuits.logit_parts(trace, last)),
-        ("direct effects of all heads", lambda: [circuits.writes(trace, *head) for head in heads]),
+        ("direct effects of all heads", lambda: circuits.writes(trace)),
         ("terms of one score", lambda: circuits.score_terms(trace, 18, 6, last, last // 2)),
         ("a head's effect on every token", lambda: circuits.head_logits(trace, 18, 6)),
         ("copying scores of all heads", lambda: circuits.copying_score(trace)),

@@ -1,6 +1,6 @@
 """The cost of a real model: loading, the first map, another head or layer, one ablated head, every head ablated in turn.
 
-usage: python -m benchmarks.models [--times 5] [--long]
+usage: python -m benchmarks.models [--times 5] [--long] [--ratios [--with FOLDER]]
 
 One thread, in this process, with nothing painted: the seconds are those of the processor, so that a busy machine does not count.
 A first map is the trace and everything a page shows of one head of one layer; what is kept is counted as well. Needs `make models`;
@@ -8,20 +8,27 @@ A first map is the trace and everything a page shows of one head of one layer; w
 
 `--long` measures long texts of the second one instead, each number in a process of its own (Linux): seconds and the peak of memory, above the process
 with the loaded model, of a plain pass (sdpa, no attentions, no cache of keys), of a trace of the same model, and of one look at a head of it.
+
+`--ratios` shows a trace in plain passes, with attentions (eager) and without (sdpa), beside hooks that keep Q, K, V, the pattern and Z, TransformerLens'
+`run_with_cache` and nnsight; `--with FOLDER`, which may be given again, is a folder of `pip install --target` that has them. It needs 8 GB.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
+from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
 from attention import Intervention, Layer, Model, Trace
 from attention.base.cache import CACHE
@@ -30,6 +37,7 @@ from benchmarks.texts import natural
 
 FOLDER = Path(os.environ.get("LAB_MODELS") or Path(__file__).parents[1] / "models")
 MINILM, SMOLLM = "all-MiniLM-L6-v2", "SmolLM2-135M-Instruct"
+_MOST_KEPT_GB = 6
 MOST_FIRST, MOST_OTHER = 0.5, 0.1  # seconds of MiniLM with 256 tokens, issue 14
 MOST_CHANGED = 0.4  # seconds until MiniLM with 64 tokens shows its maps with a head silenced, issue 15
 MOST_MATTER = {MINILM: 5, SMOLLM: 60}  # seconds for every head silenced in turn, with 16 tokens, issue 15
@@ -84,8 +92,6 @@ def changed(name: str, times: int) -> tuple[float, float, int]:
 
 def long_text(what: str, tokens: int) -> tuple[float, float]:
     """The processor seconds of SmolLM2 with so many tokens, and the megabytes above the loaded model at their peak: of a "pass", a "trace" or a "look"."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     tokenizer = AutoTokenizer.from_pretrained(FOLDER / SMOLLM)
     model = AutoModelForCausalLM.from_pretrained(FOLDER / SMOLLM, dtype=torch.float32).eval()
     ids = tokenizer(natural(tokens), return_tensors="pt").input_ids[:, :tokens]
@@ -144,12 +150,135 @@ def long_texts(most_ratio: float = 3.0, most_megabytes: float = 2048) -> list[st
     return broken
 
 
+def ratios(tokens: Sequence[int], times: int) -> None:
+    """Prints the seconds of a plain pass, and those of a trace and of its rivals, also in plain passes: the smallest of so many runs, in turn."""
+    for name in (SMOLLM, MINILM):
+        if (FOLDER / name).is_dir():
+            _ratios_of(name, tokens, times)
+
+
+def _ratios_of(name: str, tokens: Sequence[int], times: int) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(FOLDER / name)
+    eager, sdpa = _loaded(name, "eager"), _loaded(name, "sdpa")
+    lens, nnsight = _lens(name, tokenizer), _nnsight(name)
+    print(
+        f"\n| {name} | plain, with attentions | plain, sdpa | trace, `Model.of` in a loop | trace, a Model kept | hooks | TransformerLens | nnsight |\n"
+        "|---|---|---|---|---|---|---|---|"
+    )
+    for count in tokens:
+        if count > eager.config.max_position_embeddings:
+            continue
+        ids = tokenizer(natural(count), return_tensors="pt").input_ids[:, :count]
+
+        def model_of(ids: Tensor = ids) -> Model:
+            return Model.of(sdpa, tokenizer, inputs={"input_ids": ids}, max_tokens=ids.shape[1])
+
+        kept = model_of()
+        acts: dict[str, Callable[[], object] | str] = {
+            "eager": lambda ids=ids: eager(ids, output_attentions=True, use_cache=False),
+            "sdpa": lambda ids=ids: sdpa(ids, use_cache=False),
+            "loop": lambda new=model_of: new().trace(),
+            "kept": kept.trace,
+            "hooks": lambda ids=ids: _hooked(eager, ids),
+            # It keeps scores and pattern of every head.
+            "lens": _unless_large(lens, ids, 2 * eager.config.num_hidden_layers * eager.config.num_attention_heads),
+            "nnsight": nnsight if isinstance(nnsight, str) else lambda ids=ids: nnsight(ids),
+        }
+        took: dict[str, float] = {}
+        with torch.no_grad():
+            for _ in range(times):
+                for what, act in acts.items():
+                    if not isinstance(act, str):
+                        took[what] = min(took.get(what, float("inf")), seconds(act))
+        cells = [f"{count:,}", f"{took['eager']:.2f} s", f"{took['sdpa']:.2f} s"]
+        for what in ("loop", "kept", "hooks", "lens", "nnsight"):
+            act = acts[what]
+            if isinstance(act, str):
+                cells.append(act)
+            else:
+                of_eager, of_sdpa = (took[what] / took[plain] for plain in ("eager", "sdpa"))
+                cells.append(f"{took[what]:.2f} s, {of_eager:.1f} × / {of_sdpa:.1f} ×")
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def _loaded(name: str, attention: str) -> Any:
+    kind = AutoModelForCausalLM if name == SMOLLM else AutoModel
+    return kind.from_pretrained(FOLDER / name, dtype=torch.float32, attn_implementation=attention).eval()
+
+
+def _modules(model: Any) -> list[tuple[Any, ...]]:
+    """Of each layer, the modules of Q, K and V, the one whose input is Z, and the one that returns the pattern; None where that one returns Z as well."""
+    if hasattr(model, "encoder"):
+        return [(a.query, a.key, a.value, None, a) for a in (layer.attention.self for layer in model.encoder.layer)]
+    return [(a.q_proj, a.k_proj, a.v_proj, a.o_proj, a) for a in (layer.self_attn for layer in model.model.layers)]
+
+
+def _hooked(model: Any, ids: Tensor) -> list[Any]:
+    """What plain hooks keep: Q, K, V, Z and the pattern of every layer."""
+    kept: list[Any] = []
+    hooks = []
+    for *projections, output, attention in _modules(model):
+        hooks += [each.register_forward_hook(lambda _, __, y: kept.append(y)) for each in projections]
+        if output is not None:
+            hooks.append(output.register_forward_pre_hook(lambda _, args: kept.append(args[0])))
+        hooks.append(attention.register_forward_hook(lambda _, __, y: kept.append(y)))
+    model(ids, use_cache=False)
+    for hook in hooks:
+        hook.remove()
+    return kept
+
+
+def _lens(name: str, tokenizer: Any) -> Callable[[Tensor], object] | str:
+    if importlib.util.find_spec("transformer_lens") is None:
+        return "not installed"
+    from transformer_lens import TransformerBridge
+
+    model = _loaded(name, "eager")  # of its own: the bridge replaces modules
+    try:
+        bridge = TransformerBridge.boot_transformers(
+            str(FOLDER / name), hf_model=model, tokenizer=tokenizer, device="cpu", dtype=torch.float32
+        )
+    except AttributeError:
+        return "its bridge takes no BertModel"
+    run: Callable[[Tensor], object] = bridge.run_with_cache
+    return run
+
+
+def _unless_large(act: Callable[[Tensor], object] | str, ids: Tensor, maps: int) -> Callable[[], object] | str:
+    kept = maps * ids.shape[1] ** 2 * 4 / 2**30
+    if isinstance(act, str):
+        return act
+    return f"would keep {kept:.1f} GB" if kept > _MOST_KEPT_GB else lambda: act(ids)
+
+
+def _nnsight(name: str) -> Callable[[Tensor], object] | str:
+    if importlib.util.find_spec("nnsight") is None:
+        return "not installed"
+    import nnsight
+
+    model = nnsight.NNsight(_loaded(name, "eager"))
+
+    def act(ids: Tensor) -> list[Any]:
+        with model.trace(ids, use_cache=False):
+            kept = nnsight.save([])
+            for *projections, output, attention in _modules(model):
+                kept += [each.output for each in projections]
+                kept += [] if output is None else [output.input]
+                kept += [attention.output]
+        return kept
+
+    return act
+
+
 def main() -> int:
     """Prints the table; 1 if a bound is broken."""
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--times", type=int, default=5)
     ask.add_argument("--quick", action="store_true", help="two times")
     ask.add_argument("--long", action="store_true", help="long texts")
+    ask.add_argument("--ratios", action="store_true", help="a trace in plain passes, beside other libraries")
+    ask.add_argument("--tokens", type=int, nargs="+", default=[64, 256, 512, 1024, 2048], help="of --ratios")
+    ask.add_argument("--with", dest="folders", action="append", default=[], metavar="FOLDER", help="other libraries")
     ask.add_argument("--one", nargs=2, metavar=("WHAT", "TOKENS"), help=argparse.SUPPRESS)
     args = ask.parse_args()
     if args.one:
@@ -162,6 +291,10 @@ def main() -> int:
         return 1 if broken else 0
     times = 2 if args.quick else args.times
     torch.set_num_threads(1)
+    if args.ratios:
+        sys.path += args.folders
+        ratios(args.tokens, times)
+        return 0
     LIBRARY.hold(Settings(FOLDER))
     broken = []
     print(f"import of transformers and the like, with the first load: {seconds(lambda: LIBRARY.get(MINILM)):.2f} s")

@@ -3,6 +3,7 @@
 from attention import Model, circuits
 trace = Model("SmolLM2-135M-Instruct", "The quiet harbor watched the copper moon. The quiet harbor watched the").trace()
 circuits.writes(trace, 23, 1, target=" copper")  # what each cell adds to the logit of " copper", [query_pos key_pos]
+circuits.writes(trace, target=" copper")  # the same of all heads at the last query, [layer head key_pos]
 circuits.score_terms(trace, 18, 6, q=12, k=5)    # why query 12 looks at key 5: terms [query_part key_part]
 circuits.copied_tokens(trace, 23, 1, token=" copper").raised  # the tokens that the head raises when it reads " copper"
 circuits.copying_score(trace)                    # of every head, [layer head]

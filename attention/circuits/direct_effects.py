@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import MISSING, dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attention.base import cache
-from attention.base.errors import AttentionError, MissingError, SizeError, check_index
+from attention.base.errors import AttentionError, ConfigError, MissingError, SizeError, check_index
 from attention.base.printed import Arithmetic, Printed, format_number, product
 from attention.explanation.derived import DerivedMap
 from attention.explanation.explanation import Explanation, ExplanationBuilder
@@ -29,7 +30,7 @@ from attention.formula.names import (
 )
 from attention.formula.steps import Step, find_step
 from attention.trace.readout import Readout
-from attention.trace.residual_parts import BIAS, EMBEDDED, HEAD, LOGITS, NO_UNEMBEDDING, Part
+from attention.trace.residual_parts import EMBEDDED, HEAD, LOGITS, NO_UNEMBEDDING, Part
 from attention.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attention.trace.layer import Layer
+    from attention.trace.linear_run import DirectEffects
     from attention.trace.model_run import ModelRun
     from attention.trace.trace import Prediction
 
@@ -68,31 +70,72 @@ _WORDS_OF_OTHER_TOKENS = (
     "and special tokens too."
 )
 _NAMED = 5  # parts in a sentence
-_TOLERANCE = 1e-3  # how far a head's output may be from A V, relative to its largest number
+_TOLERANCE = 1e-4  # how far what a head adds may be from that of A V, relative to the lengths of the vectors
 
 
-def writes(trace: Trace, layer: int, head: int, target: _Token = None, distractor: _Token = None) -> Tensor:
-    """What each cell of a head adds to the logit of a token at its query, [query_pos key_pos].
+def writes(
+    trace: Trace,
+    layer: int | None = None,
+    head: int | None = None,
+    target: _Token = None,
+    distractor: _Token = None,
+    position: int | None = None,
+) -> Tensor:
+    """What each cell of a head adds to the logit of a token at its query, [query_pos key_pos]; of all heads at one query, [layer head key_pos].
 
-    The cell of query q and key k is a[q,k] · (v[k] W_O) · (frozen norms) · W_U[target]. The sum of a row is the direct effect of the
-    head on the logit at that query. Of a model without a vocabulary, the cell is what it adds to the cosine of the text's vector with
-    itself, which is 1.
+    The cell of query q and key k is a[q,k] · (v[k] W_O) · (frozen norms) · W_U[target]. The sum over the keys is the direct effect of the
+    head on the logit at that query, as in `logit_parts`. Of a model without a vocabulary, the cell is what it adds to the cosine of the
+    text's vector with itself, which is 1.
 
     Args:
         trace: of a model, by its own tokens (not merged into words).
+        layer: of the head; None, as `head`: all heads. Then a key that a layer lacks adds 0, and a head is NaN that the layer lacks, or that
+            writes something else than A V.
+        head: the head in its layer.
         target: the token, as text or id; None: the likeliest of the last prediction.
         distractor: a second token, whose logit is subtracted.
+        position: the query, which leaves [key_pos] of a head; None: every query of a head, and of all heads that of the last prediction, or
+            the last token.
 
     Raises:
-        MissingError: the trace has no model, no such head, or the head writes something else than A V.
+        ConfigError: a layer without a head, or a head without a layer.
+        MissingError: the trace has no model, no such head or query, or the head writes something else than A V.
         TextError: a text is no token of the model, or several.
     """
-    return _writes(trace, layer, head, find_readout(trace, target, distractor))
+    import torch
+
+    readout = find_readout(trace, target, distractor)
+    if layer is not None and head is not None:
+        check_index("heads", head, trace.layer(layer).n_heads)
+        if position is None:
+            return _writes(trace, layer, head, readout)
+        check_index("queries", position, len(trace.layer(layer).tokens), "counts")
+        return _writes(trace, layer, head, readout, _one(position))[0]
+    if layer is not None or head is not None:
+        raise ConfigError(
+            f"A head is given by layer and head, and all heads by neither; got layer {layer} and head {head}: give both, or none."
+        )
+    position = _position(trace, position, _effects(trace, readout))
+    shapes = [source.shape(WEIGHTS) if source.has(WEIGHTS) else (0, 0, 0) for source in trace.layers]
+    n_heads, _, n_keys = map(max, zip(*shapes, strict=True))
+    result = torch.full((len(shapes), n_heads, n_keys), math.nan, dtype=torch.float64)
+    for index, (count, n_queries, keys) in enumerate(shapes):
+        result[index, :count] = 0
+        if position < n_queries:  # the texts of an encoder and a decoder may differ
+            row, others = _checked_writes(trace, index, slice(None), readout, _one(position))
+            result[index, :count, :keys] = row[:, 0]
+            result[index, :count][others] = math.nan
+    return result
 
 
-def _writes(trace: Trace, layer: int, head: int, readout: Readout) -> Tensor:
-    unit = _unit_writes(trace, layer, head, readout)
-    return trace.layer(layer).matrix(WEIGHTS, head).double() * unit
+def _writes(trace: Trace, layer: int, head: int, readout: Readout, rows: slice = slice(None)) -> Tensor:
+    written, others = _checked_writes(trace, layer, slice(head, head + 1), readout, rows)
+    if others.any():
+        raise MissingError(
+            f"The output of head {head} of {trace.layer(layer).name or 'this layer'} should be A V; it is replaced or multiplied by something else "
+            "before W_O, so no cell writes it: choose another head, or remove the intervention."
+        )
+    return written[0]
 
 
 def logit_parts(trace: Trace, position: int | None = None, target: _Token = None, distractor: _Token = None) -> PartSum:
@@ -111,14 +154,19 @@ def logit_parts(trace: Trace, position: int | None = None, target: _Token = None
         MissingError: the trace has no model, there is no such position, or the model is not linear in its parts.
         TextError: a text is no token of the model, or several.
     """
-    run, readout = find_run(trace).linear_run(), find_readout(trace, target, distractor)
-    length = run.value(LOGITS).shape[1]
+    readout = find_readout(trace, target, distractor)
+    effects = _effects(trace, readout)
+    position = _position(trace, position, effects)
+    return PartSum(f"{readout.words} at token {position}", *effects.at(position))
+
+
+def _position(trace: Trace, position: int | None, effects: DirectEffects) -> int:
+    """The position of a prediction; None: of the last one, or the last token."""
+    length = len(effects.whole)
     if position is None:
         position = trace.predictions[-1].position if trace.predictions else length - 1
     check_index("positions", position, length, "counts")
-    parts, values = run.contributions(LOGITS, position, readout.directions(run)[position])
-    values[parts.index(BIAS)] += readout.constant(run, position)
-    return PartSum(f"{readout.words} at token {position}", parts, values)
+    return position
 
 
 def largest_writer(trace: Trace, q: int, token: str) -> str:
@@ -141,11 +189,8 @@ def direct_effects(trace: Trace) -> Tensor | None:
     if not _predicts(trace) or trace.model_run is None:
         return None
     prediction = trace.predictions[-1]
-    readout = Readout("the logit", ((prediction.ids[0], 1),))
     try:
-        run = trace.model_run.linear_run()
-        direction = readout.directions(run)[prediction.position]
-        parts, values = run.contributions(LOGITS, prediction.position, direction)
+        parts, values = _effects(trace, Readout("the logit", ((prediction.ids[0], 1),))).at(prediction.position)
     except AttentionError:
         return None
     n_heads = [layer.n_heads if layer.has(WEIGHTS) else 0 for layer in trace.layers]
@@ -290,9 +335,9 @@ def writes_map(readout: Readout) -> DerivedMap:
     def explain(work: ExplanationBuilder, trace: Trace) -> Explanation:
         cell = work.cell
         weight = work.number_at(WEIGHTS, cell.row, cell.column)
-        units = _unit_writes(trace, cell.layer, cell.head, readout)
-        unit = float(units[cell.row, cell.column])
-        total = float(trace.layer(cell.layer).matrix(WEIGHTS, cell.head)[cell.row].double() @ units[cell.row])
+        units = _unit_writes(trace, cell.layer, _one(cell.head), readout, _one(cell.row))[0, 0]
+        unit = float(units[cell.column])
+        total = float(trace.layer(cell.layer).row(cell.head, cell.row).double() @ units)
 
         end = "the unembedding" if readout.tokens else "the direction of the text's vector"
 
@@ -350,8 +395,8 @@ def factor_frame(trace: Trace, cell: Cell, readout: Readout) -> pd.DataFrame:
     """The factor beside the weight as a sum over the columns of V: a row for each column, the largest product first."""
     import pandas as pd
 
-    value = _value(trace.layer(cell.layer), cell.head)[cell.column]
-    direction = _gradients(trace, cell.layer, cell.head, readout)[cell.row]
+    value = _values(trace.layer(cell.layer), _one(cell.head))[0, cell.column]
+    direction = _gradients(trace, cell.layer, readout)[cell.head, cell.row].double()
     table = pd.DataFrame(
         {"column of V": range(len(value)), "of the key": value.tolist(), "read from it": direction.tolist()}
     )
@@ -363,7 +408,9 @@ def likeliest_frame(trace: Trace, cell: Cell, prediction: Prediction) -> pd.Data
     """What a cell adds to the logit of each of the likeliest tokens of a prediction: a row for each token, the likeliest first."""
     import pandas as pd
 
-    adds = [float(writes(trace, cell.layer, cell.head, token)[cell.row, cell.column]) for token in prediction.ids]
+    readouts = [find_readout(trace, token) for token in prediction.ids]
+    _effects(trace, *readouts)
+    adds = [float(_writes(trace, cell.layer, cell.head, each, _one(cell.row))[0, cell.column]) for each in readouts]
     return pd.DataFrame({"token": prediction.tokens, "this cell adds": adds, "logit": prediction.logits})
 
 
@@ -371,42 +418,67 @@ def _signed(value: float) -> str:
     return f"{'+' if value > 0 else ''}{format_number(value)}"
 
 
-def _unit_writes(trace: Trace, layer: int, head: int, readout: Readout) -> Tensor:
-    """What each key of a head would add at weight 1, [query_pos key_pos]: the other factor of `writes`."""
-    return _gradients(trace, layer, head, readout) @ _value(trace.layer(layer), head).T
+def _checked_writes(trace: Trace, layer: int, heads: slice, readout: Readout, rows: slice) -> tuple[Tensor, Tensor]:
+    """`writes` of some heads of a layer at some queries, [head query_pos key_pos]; which of these heads write something else, [head].
+
+    Their sums must be what the heads add in the run, as far as the model runs them: without an override.
+    """
+    import torch
+
+    source = trace.layer(layer)
+    units = _unit_writes(trace, layer, heads, readout, rows)
+    weights = source.blocks(WEIGHTS, heads=heads, rows=rows)[0].double()
+    ran = weights
+    if source.base_formula is not None:
+        ran = source.with_formula(source.base_formula).blocks(WEIGHTS, heads=heads, rows=rows)[0].double()
+    added = _effects(trace, readout).of_heads(layer)[heads, rows]
+    # By lengths instead of products: a product of large vectors can be near 0, and rounding is not.
+    lengths = _gradients(trace, layer, readout)[heads, rows].double().norm(dim=-1)
+    lengths = lengths * torch.einsum("hqk,hk->hq", ran.abs(), _values(source, heads).norm(dim=-1))
+    others = ((ran * units).sum(-1) - added).abs() > _TOLERANCE * lengths
+    return weights * units, others.any(-1)
 
 
-def _value(layer: Layer, head: int) -> Tensor:
+def _unit_writes(trace: Trace, layer: int, heads: slice, readout: Readout, rows: slice) -> Tensor:
+    """What each key of some heads would add at weight 1, [head query_pos key_pos]: the other factor of `writes`."""
+    return _gradients(trace, layer, readout)[heads, rows].double() @ _values(trace.layer(layer), heads).transpose(1, 2)
+
+
+def _values(layer: Layer, heads: slice) -> Tensor:
+    """The values of some heads, [head key_pos d_v]; several heads may share them."""
     value = layer[VALUE]
-    return value[head // (layer.n_heads // len(value))].double()
+    return value.repeat_interleave(layer.n_heads // len(value), 0)[heads].double()
 
 
-def _gradients(trace: Trace, layer: int, head: int, readout: Readout) -> Tensor:
-    """What is read from each column of a head's output, [query_pos d_v]."""
-    source, run = trace.layer(layer), find_run(trace).linear_run()
-    check_index("heads", head, source.n_heads)
-    if not source.has(VALUE) or source.shape(WEIGHTS)[1:] != (run.head_output(layer).shape[1], source.shape(VALUE)[1]):
+def _one(place: int) -> slice:
+    return slice(place, place + 1)
+
+
+def _gradients(trace: Trace, layer: int, readout: Readout) -> Tensor:
+    """What is read from each column of the head outputs of a layer, [head query_pos d_v]."""
+    source, gradients = trace.layer(layer), _effects(trace, readout).gradients[layer]
+    if not source.has(VALUE) or source.shape(WEIGHTS)[1:] != (gradients.shape[1], source.shape(VALUE)[1]):
         raise MissingError(
             "What a head writes needs the values of the model's own tokens, which this layer does not have: "
             "show word pieces instead of words, and special tokens too."
         )
-    _check_output(source, head, run.head_output(layer)[head])
-
-    def compute() -> Tensor:
-        return run.head_gradients(layer, readout.directions(run)).double()
-
-    return cache.memoize(source.uid, ("gradients of heads", readout.tokens), None, compute)[head]
+    return gradients
 
 
-def _check_output(layer: Layer, head: int, written: Tensor) -> None:
-    """Raises an error if a head writes something else than the sum of its weighted values, as far as the model runs it."""
-    base = layer if layer.base_formula is None else layer.with_formula(layer.base_formula)
-    output = base.matrix(WEIGHTS, head).double() @ _value(base, head)
-    if float((output - written).abs().max()) > _TOLERANCE * float(written.abs().max().clamp_min(1e-6)):
-        raise MissingError(
-            f"The output of head {head} of {layer.name or 'this layer'} should be A V; it is replaced or multiplied by something else "
-            "before W_O, so no cell writes it: choose another head, or remove the intervention."
-        )
+def _effects(trace: Trace, *readouts: Readout) -> DirectEffects:
+    """What all parts add to a readout at all positions; of several readouts, those of the first.
+
+    One run gives all of it, and it stays in the cache where the run of a long text is too large for it.
+    """
+    uid, linear = trace.layers[0].uid, None
+
+    def compute(readout: Readout) -> DirectEffects:
+        nonlocal linear
+        linear = linear or find_run(trace).linear_run()
+        return readout.direct_effects(linear)
+
+    found = [cache.memoize(uid, ("direct effects", each.tokens), None, partial(compute, each)) for each in readouts]
+    return found[0]
 
 
 @dataclass(frozen=True, eq=False)

@@ -136,8 +136,11 @@ def where(
         places = [*of_layers]
     columns: list[tuple[int, ...]] = [()]
     if positions != ALL:
-        listed = range(len(tokens)) if positions is None or isinstance(positions, str) else positions
-        columns = [(int(each),) for each in listed]
+        if isinstance(positions, str):
+            raise ConfigError(
+                f"positions are whole numbers, such as [3, 4], or {ALL!r} for all at once; got {positions[:40]!r}: give numbers, or leave positions out for each alone."
+            )
+        columns = [(int(each),) for each in (range(len(tokens)) if positions is None else positions)]
     how = {"ablate": ablation} if ablation else {"patch": site}
     changes = [
         Intervention(layer, head, site="" if site == HEAD_OUTPUT else site, positions=column, **how)  # type: ignore[arg-type]
@@ -151,7 +154,7 @@ def where(
         other = sweep.other_run(model, loaded, inputs, HEAD_OUTPUT)
     elif not ablation:
         forward = replace(forward)
-        forward.other_sites, forward.site_positions = model.other_sites(loaded, inputs)
+        forward.other_sites, forward.site_positions = model.other_sites(loaded, inputs, changes)
     runs = sweep.changed_runs(model, loaded, inputs, [(change,) for change in changes], measurement, forward, other)
     pairs = [pair for batch in runs for pair in batch]
     values = np.array([after - before for before, after in pairs]).reshape(len(places), len(columns))

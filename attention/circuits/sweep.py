@@ -71,7 +71,7 @@ def chosen_heads(n_heads: Sequence[int], heads: Iterable[tuple[int, int]] | None
     """
     if heads is None:
         return heads_of(n_heads)
-    form = "heads are pairs (layer, head), such as [(18, 6), HeadIndex(20, 2)]"
+    form = "heads are pairs (layer, head), such as [(18, 6), (20, 2)]"
     try:
         chosen = {(int(layer), int(head)) for layer, head in heads}
     except (TypeError, ValueError) as error:
@@ -745,7 +745,7 @@ def estimate_runs(model: Model, loaded: LoadedModel, inputs: TextInputs, n_runs:
     needed = (plain + forward_pass.SECONDS_PER_LAYER * n_patched) * n_runs
     if needed > _MAX_SECONDS and not loaded.in_memory:  # on the user's own machine, Ctrl-C is the limit
         raise ConfigError(
-            f"Changing {n_runs:,} heads in turn would take about {needed:,.0f} s here; at most {_MAX_SECONDS:,.0f} s are "
+            f"{n_runs:,} changes, one at a time, would take about {needed:,.0f} s here; at most {_MAX_SECONDS:,.0f} s are "
             "allowed: choose a shorter text, or a smaller model."
         )
     return needed

@@ -106,8 +106,8 @@ def patched_sites(loaded: LoadedModel, forward: PatchedForward) -> Iterator[None
 
     def handle(place: WritePlace, x: Tensor) -> Tensor:
         x = changed_site(place, x, forward.sites, forward)
-        if forward.captured_sites is not None:
-            forward.captured_sites.setdefault((place.site, place.layer), []).append(x[0].detach().clone())
+        if forward.captured_sites is not None and (place.site, place.layer) in forward.captured_sites:
+            forward.captured_sites[place.site, place.layer].append(x[0].detach().clone())
         return x
 
     with loaded.lock.hold(), handled_sites(loaded, handle):

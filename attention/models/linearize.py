@@ -233,11 +233,11 @@ def direct_effects(
     readout = Readout("the logit", tuple((token, sign) for token, sign in tokens if token is not None))
     try:
         run = run_linear(loaded, model_inputs, forward)
-        parts, values = run.contributions(LOGITS, position, readout.directions(run)[position])
+        parts, values = readout.direct_effects(run).at(position)
     except MissingError as error:
         return str(error)
     effects = {layer: torch.zeros(site.n_heads, dtype=torch.float64) for layer, site in loaded.sites_by_layer.items()}
-    remainder = readout.constant(run, position)
+    remainder = 0.0
     for part, value in zip(parts, values.tolist(), strict=True):
         if part.kind == HEAD and part.layer is not None and part.head is not None:
             effects[part.layer][part.head] = value

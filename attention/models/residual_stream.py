@@ -55,7 +55,7 @@ def residual_stream(
     blocks = [*layer_list(loaded)[1].children()]
     n_layers = loaded.n_layers or len(blocks)
     n_tokens, d_model = next(iter(inputs.values())).shape[-1], _d_model(loaded)
-    _check_size("The residual stream", (n_layers + 1) * n_tokens * d_model, max_bytes)
+    check_size("The residual stream", (n_layers + 1) * n_tokens * d_model, max_bytes)
     states: list[Tensor] = []
     last: list[Tensor] = []
 
@@ -88,7 +88,7 @@ def all_logits(loaded: LoadedModel, inputs: Mapping[str, Tensor], forward: Patch
     if not size:
         raise MissingError(lm_head.no_prediction_reason(loaded, ()))
     positions = tuple(range(len(lm_head.predicted_text_ids(inputs))))
-    _check_size("The logits at all positions", len(positions) * size, max_bytes)
+    check_size("The logits at all positions", len(positions) * size, max_bytes)
     logits = lm_head.logits_of(forward_pass.run_patched(loaded, inputs, forward, positions))
     if logits is None:
         raise MissingError(f"{loaded.name} returns no logits: choose a model with a language-model head.")
@@ -160,7 +160,12 @@ def _copied(state: Tensor) -> Tensor:
     return state[0].detach().to("cpu", torch.float32, copy=True)
 
 
-def _check_size(what: str, numbers: int, max_bytes: int) -> None:
+def check_size(what: str, numbers: int, max_bytes: int) -> None:
+    """Checks numbers in float32, before they are computed.
+
+    Raises:
+        SizeError: they would take more than `max_bytes`.
+    """
     nbytes = numbers * _BYTES_PER_NUMBER
     if nbytes > max_bytes:
         raise SizeError(

@@ -17,6 +17,7 @@ from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, VALUE, WEIGHTS
 from attention.models import lm_head, recorder, running
 from attention.models.forward_pass import patched_head_output
 from attention.models.layer_sites import WritePlace, changed_site, handled_sites
+from attention.models.residual_stream import check_size
 
 if TYPE_CHECKING:
     from attention.models.attention_call import ModelCall
@@ -25,17 +26,17 @@ if TYPE_CHECKING:
     from attention.patching.forward import PatchedForward
 
 Hook = Callable[[Tensor], Tensor | None]
-"""Receives a step, and returns what replaces it; None: it stays."""
+"""Receives a copy of a step, and returns what replaces it; None: the copy does if it was edited, and otherwise the step stays."""
 
 _NAMES = (QUERY, KEY, VALUE, WEIGHTS, HEAD_OUTPUT, *SITES)
 _ELSEWHERE = {
-    "pattern": WEIGHTS, "attn_weights": WEIGHTS, "z": HEAD_OUTPUT, "q": QUERY, "k": KEY, "v": VALUE, "mlp_out": "mlp_output",
+    "pattern": WEIGHTS, "attn_weights": WEIGHTS, "z": HEAD_OUTPUT, "q": QUERY, "k": KEY, "rot_q": QUERY, "rot_k": KEY, "v": VALUE, "mlp_out": "mlp_output",
 }  # fmt: skip
 _FORM = re.compile(r"(?:layers|blocks)\.(\d{1,6})\.(?:attn\.)?(?:hook_)?(\w+)")
 
 
 def run_with_hooks(
-    loaded: LoadedModel, inputs: TextInputs, forward: PatchedForward, hooks: Mapping[str, Hook]
+    loaded: LoadedModel, inputs: TextInputs, forward: PatchedForward, hooks: Mapping[str, Hook], max_bytes: int
 ) -> Tensor:
     """The logits [query_pos vocabulary] of a run with these hooks, after its interventions; see `Model.run_with_hooks`."""
     by_place = {_place_of(loaded, name): hook for name, hook in hooks.items()}
@@ -45,9 +46,14 @@ def run_with_hooks(
         """A step of one text, [batch …], after the hook."""
         if (hook := by_place.get((layer, name))) is None:
             return tensor
-        result = hook(tensor[0])
+        given = tensor[
+            0
+        ].clone()  # what a function keeps stays as it was, and what it edits in place is seen in every step alike
+        result = hook(given)
         if result is None:
-            return tensor
+            if torch.equal(given, tensor[0]):
+                return tensor
+            result = given
         if not isinstance(result, Tensor) or result.shape != tensor.shape[1:]:
             got = f"a tensor {[*result.shape]}" if isinstance(result, Tensor) else repr(result)[:40]
             raise ConfigError(
@@ -73,6 +79,11 @@ def run_with_hooks(
         else:
             output, weights = call.run()
         if forward.affects(layer):
+            if output.requires_grad:
+                raise ConfigError(
+                    f"Gradients do not pass the interventions on heads of layer {layer}, which come after a step of yours: "
+                    "make this change in a hook, too, or run with torch.no_grad()."
+                )
             z = patched_head_output(forward, layer, call.detached_text(0, output, weights), site)
             assert z is not None
             output = z.transpose(0, 1)[None].to(output)
@@ -83,6 +94,7 @@ def run_with_hooks(
         return hooked(place.layer, place.site, changed_site(place, x, forward.sites, forward))
 
     positions = tuple(range(len(lm_head.predicted_text_ids(inputs))))
+    check_size("The logits at all positions", len(positions) * lm_head.vocabulary_size(loaded), max_bytes)
     with ExitStack() as stack:
         stack.enter_context(loaded.lock.hold())
         stack.enter_context(recorder.wrapping_attention(attend))

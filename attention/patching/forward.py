@@ -88,7 +88,9 @@ class PatchedForward:
     # What they write in the other state, [pos d_model] of each part, by site and layer; and the corresponding positions, None: all.
     other_sites: Mapping[tuple[str, int], Sequence[Tensor]] = field(default_factory=dict)
     site_positions: AlignedPositions | None = None
-    captured_sites: dict[tuple[str, int], list[Tensor]] | None = None  # the same of this run, if another needs it
+    captured_sites: dict[tuple[str, int], list[Tensor]] | None = (
+        None  # the same of this run, filled at the places that another needs
+    )
     # Activations of the unchanged model by layer index, for layers whose weights are frozen.
     unchanged: Mapping[int, Activations] = field(default_factory=dict)
     other: Mapping[int, Activations] = field(default_factory=dict)  # activations of the other state by layer index

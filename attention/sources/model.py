@@ -219,20 +219,22 @@ class Model(ModelOptions, Intervenable):
 
         Names are `layers.3.weights`, and `query`, `key` and `value` [head pos width] as they enter the product, `head_output`
         [head query_pos d_v], "mlp_output" and "resid_post" [query_pos d_model], the residual stream after the layer. `weights`
-        [head query_pos key_pos] are those of the family's eager attention. Those of TransformerLens work as well: `blocks.3.attn.hook_pattern`.
-        A function that returns None leaves its tensor as it is. The interventions of the model come before. The run is differentiable with
-        respect to what a function returns, as in `pattern.requires_grad_()`; weights of the model get no gradient.
+        [head query_pos key_pos] are those of the family's eager attention. Those of TransformerLens work as well, `blocks.3.attn.hook_pattern`, with
+        our axes, and without the axis of the batch; `hook_q` and `hook_k` are after rotary embedding, as `hook_rot_q` and `hook_rot_k` are there.
+        A function that returns None leaves its tensor as it is, or as it has edited it in place. The interventions of the model come before. The run
+        is differentiable with respect to what a function returns, as in `pattern.requires_grad_()`; weights of the model get no gradient.
 
         Args:
             hooks: a function for each name.
 
         Raises:
-            ConfigError: there is no such step, or a function returns a tensor of another shape.
+            ConfigError: there is no such step, a function returns a tensor of another shape, or gradients would pass interventions on heads.
+            SizeError: the logits would take more than `max_bytes`.
         """
         from attention.models.run_hooks import run_with_hooks
 
         loaded, inputs = self.load_inputs()
-        return run_with_hooks(loaded, inputs, self.patched_forward(loaded, inputs), hooks)
+        return run_with_hooks(loaded, inputs, self.patched_forward(loaded, inputs), hooks, self.max_bytes)
 
     def prepare(self) -> None:
         """Loads the model and generates its tokens, and those of the unchanged model; other requests can run between two tokens."""
@@ -325,8 +327,8 @@ class Model(ModelOptions, Intervenable):
         forward = prepare_pass(
             self.interventions, loaded.layer_indices, unchanged if self.frozen else None, patched_from_other
         )
-        if any(change.patch for change in forward.sites):
-            forward.other_sites, forward.site_positions = self.other_sites(loaded, inputs)
+        if patches := [change for change in forward.sites if change.patch]:
+            forward.other_sites, forward.site_positions = self.other_sites(loaded, inputs, patches)
         return forward
 
     def other_activations(
@@ -352,9 +354,9 @@ class Model(ModelOptions, Intervenable):
         return repeated_run.at_aligned_positions(loaded, inputs, other_inputs, forward.captured)
 
     def other_sites(
-        self, loaded: LoadedModel, inputs: TextInputs
+        self, loaded: LoadedModel, inputs: TextInputs, patches: Sequence[Intervention]
     ) -> tuple[Mapping[tuple[str, int], Sequence[Tensor]], AlignedPositions | None]:
-        """What the MLPs and the residual stream of the other run hold, [pos d_model] by site and layer, and the corresponding positions.
+        """What the MLPs and the residual stream of the other run hold where these patches need it, [pos d_model] by site and layer, and the corresponding positions.
 
         Raises:
             ConfigError: as for `other_activations`, or the layers of the model do not follow each other in one list.
@@ -364,7 +366,10 @@ class Model(ModelOptions, Intervenable):
 
         other, other_inputs, is_aligned = self._other_inputs(loaded, inputs, False)
         forward = other.patched_forward(loaded, other_inputs)
-        captured: dict[tuple[str, int], list[Tensor]] = {}
+        needed = {(patch.site, patch.layer) for patch in patches}
+        captured: dict[tuple[str, int], list[Tensor]] = {
+            (site, index): [] for site, layer in needed for index in range(loaded.n_layers) if layer in (None, index)
+        }
         forward.captured_sites = captured
         forward_pass.run_patched(loaded, other_inputs, forward, ())
         return captured, repeated_run.text_positions(loaded, inputs, other_inputs) if is_aligned else None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from attention.base import cache
-from attention.base.errors import ConfigError, MissingError, check_index
+from attention.base.errors import ConfigError, MissingError, SizeError, check_index
 from attention.base.spans import ANSWER, Span
 from attention.base.tokens import label
 from attention.patching.intervention import Intervention
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _DIGITS = 4
 """Digits of a change after the point: about as many as single precision gives on every processor."""
+
+_MAX_SECONDS = 110.0  # of all runs together, as of a sweep over heads
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,7 @@ def looked_at(
     Raises:
         MissingError: the trace has no spans, or no such span, layer or head; with `hide`, it is not of a transformers model that predicts tokens.
         ConfigError: a target without a single query.
+        SizeError: hiding so many spans of a model of a folder would take too long.
     """
     groups = Groups.of(trace).without_sink
     rows = _rows(trace.spans, len(trace.tokens), query)
@@ -205,21 +208,21 @@ def hide_each(
 
 
 def _hide(run: TransformerRun, spans: tuple[Span, ...], rows: range, target: int | str | None) -> Iterator[Progress]:
-    key = (
-        "hidden spans",
-        run.loaded.uid,
-        run.inputs.key,
-        run.source.interventions,
-        run.source.frozen,
-        spans,
-        rows,
-        target,
-    )
+    source, other = run.source, run.source.other
+    changed = source.interventions, source.frozen, other and other.key, source.align
+    key = ("hidden spans", run.loaded.uid, run.inputs.key, changed, spans, rows, target)
     looks_back = all(site.is_causal for site in run.loaded.sites)
     seen = [span for span in spans if span.first <= rows[-1] or not looks_back]
     hidden = [span for span in seen if not _is_answer(span, rows)]
     found = cache.CACHE.get(key)
     seconds = (1 + len(hidden)) * _seconds(run)
+    if (
+        found is None and seconds > _MAX_SECONDS and not run.loaded.in_memory
+    ):  # on the user's own machine, Ctrl-C is the limit
+        raise SizeError(
+            f"Hiding {len(hidden):,} spans in turn would take about {seconds:,.0f} s here; at most {_MAX_SECONDS:,.0f} s are allowed: "
+            "name longer stretches, such as paragraphs, or choose a shorter text."
+        )
     yield Progress(0, len(hidden), seconds, found)
     if found is not None:
         return

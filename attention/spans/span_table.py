@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from attention.base.errors import MissingError, ShapeError, check_index
+from attention.base.errors import MissingError, ShapeError, SizeError, check_index
 from attention.formula.names import WEIGHTS
 from attention.formula.steps import find_step
 from attention.metrics import metric as metrics_of_heads
@@ -29,8 +29,7 @@ REST = "other tokens"
 SINK = "first token"
 """The name of the first token of a text where it counts alone, as an attention sink (Xiao et al. 2023, Efficient Streaming Language Models with Attention Sinks)."""
 
-SINK = "first token"
-"""The name of the first token of a text where it counts alone, as an attention sink (Xiao et al. 2023, Efficient Streaming Language Models with Attention Sinks)."""
+_MOST_NUMBERS = 2**22  # of a table: of 270 heads those of 124 spans
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,6 +156,7 @@ def table(trace: Trace, step: str = WEIGHTS, layer: int | None = None, head: int
 
     Raises:
         MissingError: the trace has no spans, or no such layer or head, or the step is none of weights.
+        SizeError: so many spans, layers and heads have too many numbers.
     """
     import numpy as np
 
@@ -172,6 +172,12 @@ def table(trace: Trace, step: str = WEIGHTS, layer: int | None = None, head: int
     if head is not None:
         check_index("heads", head, n_heads)
     n_groups = len(groups.names)
+    n_numbers = len(layers) * n_heads * n_groups**2
+    if n_numbers > _MOST_NUMBERS:
+        raise SizeError(
+            f"A table of spans has at most {_MOST_NUMBERS:,} numbers; {n_groups:,} spans in {len(layers)} layers of {n_heads} heads have {n_numbers:,}: "
+            "give layer=, or name longer stretches, such as paragraphs."
+        )
     values, uniform = (np.full((len(layers), n_heads, n_groups, n_groups), np.nan) for _ in range(2))
     for i, each in enumerate(layers):
         if has_tokens(each, trace) and each.has(declared.name):

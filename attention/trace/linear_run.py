@@ -11,7 +11,7 @@ Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits",
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -53,6 +53,60 @@ class _HeadOutputs:
     )  # W_O applied to them with its bias, [1 query_pos d_model]; None if `z` itself is the leaf of the graph
     leaf: Tensor  # from which the pass goes on
     n_heads: int
+    bias: Tensor | None = None  # of W_O, [d_model]
+
+    def effects(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """From the gradient of the leaf: what each head adds, and the bias if `written` has one, [part pos]; the gradient of `z`, [head pos d_v]."""
+        added = []
+        if self.written is not None and self.bias is not None:
+            added = [_products(self.bias.expand_as(gradient), gradient)[None]]
+            (gradient,) = torch.autograd.grad(self.written, self.z, gradient, retain_graph=True)
+        z, gradient = (
+            tensor.detach()[0].cpu().reshape(tensor.shape[1], self.n_heads, -1).transpose(0, 1)
+            for tensor in (self.z, gradient)
+        )
+        return torch.cat([_products(z, gradient).reshape(self.n_heads, -1), *added]), gradient
+
+
+@dataclass(frozen=True, eq=False)
+class DirectEffects:
+    """What each part of a run adds to a number of each position, such as the logit of a token.
+
+    Attributes:
+        parts: the parts, in the order of the model.
+        values: what each adds, [part pos], in double precision.
+        whole: the numbers, [pos].
+        gradients: for each layer, how the number of a position changes with the head outputs there, [head pos d_v].
+    """
+
+    parts: tuple[Part, ...]
+    values: Tensor
+    whole: Tensor
+    gradients: Mapping[int, Tensor]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all tensors."""
+        return sum(tensor.nbytes for tensor in (self.values, self.whole, *self.gradients.values()))
+
+    def at(self, position: int) -> tuple[tuple[Part, ...], Tensor]:
+        """What each part adds at a position, [part], and at the end what single precision left over.
+
+        Raises:
+            MissingError: the parts do not add up, since this model is not linear in them.
+        """
+        values, whole = self.values[:, position].tolist(), float(self.whole[position])
+        rest = whole - math.fsum(values)
+        if abs(rest) > _TOLERANCE * max(1e-6, abs(whole), *map(abs, values)):
+            raise MissingError(_NOT_LINEAR)
+        return (*self.parts, ROUNDING), torch.tensor([*values, rest], dtype=torch.float64)
+
+    def of_heads(self, layer: int) -> Tensor:
+        """What each head of a layer adds, [head pos]."""
+        own = self.gradients[layer]
+        places = {part: i for i, part in enumerate(self.parts)}
+        rows = [places.get(head_part(layer, head)) for head in range(len(own))]
+        return torch.stack([self.values.new_zeros(own.shape[1]) if row is None else self.values[row] for row in rows])
 
 
 class LinearRun:
@@ -108,8 +162,10 @@ class LinearRun:
         z = z.detach().requires_grad_()
         with torch.enable_grad():
             written = w_o(z)
+        with torch.no_grad():
+            bias = w_o(torch.zeros_like(z[:, :1]))[0, 0]
         leaf = written.detach().requires_grad_()
-        self._heads[layer] = _HeadOutputs(z, written, leaf, n_heads)
+        self._heads[layer] = _HeadOutputs(z, written, leaf, n_heads, bias)
         parts = tuple(head_part(layer, head) for head in range(n_heads))
 
         def split(position: int) -> Tensor:
@@ -168,45 +224,32 @@ class LinearRun:
         """The tensor that was recorded under this name."""
         return self._tensor(name).detach()
 
-    def contributions(self, name: str, position: int, direction: Tensor) -> tuple[tuple[Part, ...], Tensor]:
-        """What each part adds to the product of a recorded row and a direction, [part], in double precision.
+    def direct_effects(self, directions: Tensor, constants: Tensor) -> DirectEffects:
+        """What each part adds to the product of the row under `LOGITS` and a direction, at all positions at once.
 
         Args:
-            name: what was recorded, of shape [1 pos d].
-            direction: the vector that it is multiplied with, [d].
-
-        Raises:
-            MissingError: the parts do not add up, since this model is not linear in them.
+            directions: the vector for each position, [pos d].
+            constants: what is added to the products, [pos]; a bias.
         """
-        tensor = self._tensor(name)
-        cotangent = torch.zeros_like(tensor)
-        cotangent[0, position] = direction.to(tensor)
+        tensor = self._tensor(LOGITS)
+        directions = directions.to(tensor)
         leaves = [write.leaf for write in self._writes]
-        gradients = torch.autograd.grad(tensor, leaves, cotangent, retain_graph=True, allow_unused=True)
-        values: dict[Part, float] = {}
+        gradients = torch.autograd.grad(tensor, leaves, directions[None], retain_graph=True, allow_unused=True)
+        heads = {id(outputs.leaf): (layer, outputs) for layer, outputs in self._heads.items()}
+        values, by_layer = {BIAS: constants.cpu()}, {}
         for write, gradient in zip(self._writes, gradients, strict=True):
+            if id(write.leaf) in heads:
+                layer, outputs = heads[id(write.leaf)]
+                # None: a decoder reads the heads of an encoder through its attention only.
+                added, by_layer[layer] = outputs.effects(torch.zeros_like(write.leaf) if gradient is None else gradient)
+            elif gradient is not None:
+                added = _products(write.leaf, gradient)[None]
             if gradient is not None:
-                by_part = write.split(position).double() @ _row(gradient, position).double()
-                for part, value in zip(write.parts, by_part.tolist(), strict=True):
-                    values[part] = values.get(part, 0.0) + value
-        whole = float(tensor.detach()[0, position].double() @ direction.to(tensor).double())
-        rest = whole - math.fsum(values.values())
-        if abs(rest) > _TOLERANCE * max(1e-6, abs(whole), *map(abs, values.values())):
-            raise MissingError(_NOT_LINEAR)
-        ordered = sorted(values, key=order_of)
-        return (*ordered, ROUNDING), torch.tensor([*(values[part] for part in ordered), rest], dtype=torch.float64)
-
-    def head_gradients(self, layer: int, cotangent: Tensor) -> Tensor:
-        """How the vectors under `LOGITS`, in a direction for each position [pos d], change with the head outputs: [head pos d_v]."""
-        outputs, tensor = self._heads[layer], self._tensor(LOGITS)
-        (gradient,) = torch.autograd.grad(
-            tensor, outputs.leaf, cotangent.to(tensor)[None], retain_graph=True, allow_unused=True
-        )
-        if gradient is None:  # a decoder reads the heads of an encoder through its attention only
-            gradient = torch.zeros_like(outputs.leaf)
-        if outputs.written is not None:
-            (gradient,) = torch.autograd.grad(outputs.written, outputs.z, gradient, retain_graph=True)
-        return gradient[0].reshape(gradient.shape[1], outputs.n_heads, -1).transpose(0, 1).detach().cpu()
+                for part, value in zip(write.parts, added, strict=True):
+                    values[part] = values.get(part, 0) + value
+        parts = tuple(sorted(values, key=order_of))
+        whole = _products(tensor, directions[None]) + constants
+        return DirectEffects(parts, torch.stack([values[part] for part in parts]), whole, by_layer)
 
     @property
     def unread_layers(self) -> tuple[int, ...]:
@@ -233,12 +276,6 @@ class LinearRun:
             return torch.zeros(tensor.shape[-1], dtype=torch.float64)
         (pushed,) = torch.autograd.grad(gradient, cotangent, tangent)
         return pushed[0, position].detach().cpu().double()
-
-    def head_output(self, layer: int) -> Tensor:
-        """The head outputs as they enter W_O, [head pos d_v]."""
-        outputs = self._heads[layer]
-        z = outputs.z.detach()[0]
-        return z.reshape(len(z), outputs.n_heads, -1).transpose(0, 1).cpu()
 
     def direction(self, token: int) -> Tensor:
         """The row of the unembedding of a token, [d_model], which is multiplied with the vector of a position.
@@ -311,3 +348,9 @@ def _row(tensor: Tensor, position: int) -> Tensor:
     """The rows of one position, [… d]: the position is the axis before the last, and a batch axis is dropped."""
     rows = tensor[..., position, :]
     return rows.reshape(*rows.shape[:-2], rows.shape[-1]) if rows.ndim > 1 and rows.shape[-2] == 1 else rows
+
+
+def _products(left: Tensor, right: Tensor) -> Tensor:
+    """The product of each row of one tensor with the same row of another, one after the other, [row], in double precision."""
+    left, right = (tensor.detach().flatten(0, -2).double() for tensor in (left, right))
+    return (left * right).sum(-1).cpu()

@@ -10,7 +10,7 @@ from attention.trace.residual_parts import LOGITS
 if TYPE_CHECKING:  # it imports torch
     from torch import Tensor
 
-    from attention.trace.linear_run import LinearRun
+    from attention.trace.linear_run import DirectEffects, LinearRun
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,16 @@ class Readout:
             result += sign * run.logit_factor(products)[:, None] * row
         return result
 
-    def constant(self, run: LinearRun, position: int) -> float:
-        """What the bias of the unembedding adds at a position."""
-        vector, total = run.value(LOGITS)[0, position].cpu().double(), 0.0
+    def direct_effects(self, run: LinearRun) -> DirectEffects:
+        """What each part of a run adds to the readout at each position; the bias of the unembedding is one of the biases."""
+        import torch
+
+        vectors = run.value(LOGITS)[0].cpu().double()
+        constants = torch.zeros(len(vectors), dtype=torch.float64)
         for token, sign in self.tokens:
             bias = _bias(run, token)
-            total += sign * float(run.logit_factor(vector @ run.direction(token) + bias)) * bias
-        return total
+            constants += sign * run.logit_factor(vectors @ run.direction(token) + bias) * bias
+        return run.direct_effects(self.directions(run), constants)
 
 
 def _bias(run: LinearRun, token: int) -> float:

@@ -75,7 +75,9 @@ class Pictures(Medium):
             raise ConfigError(
                 "image= is a picture or a list of pictures; got a list in a list, or nothing in one: give each picture once."
             )
-        first, *others = (Picture.open(item) if isinstance(item, str | PathLike) else Picture.of(item) for item in value)
+        first, *others = (
+            Picture.open(item) if isinstance(item, str | PathLike) else Picture.of(item) for item in value
+        )
         return (first, *others) if others else first
 
     def from_link(self, reader: Reader, several: bool) -> tuple[Picture, ...]:

@@ -13,11 +13,25 @@ import torch
 from test_model import CAT, OWL, TWO_TEXTS
 from tiny_models import TinyModels
 
-from attention import Cell, File, Intervention, MissingError, Model, TextError, Trace, TypedText, circuits, metrics
+from attention import (
+    Cell,
+    ConfigError,
+    File,
+    Intervention,
+    MissingError,
+    Model,
+    TextError,
+    Trace,
+    TypedText,
+    circuits,
+    metrics,
+)
 from attention.circuits import direct_effects
 from attention.circuits.direct_effects import estimate_seconds
+from attention.models import linearize
 from attention.models.library import LIBRARY, Settings
 from attention.pictures import steps_view
+from attention.trace.linear_run import LinearRun
 from attention.trace.residual_parts import LOGITS
 from attention.training import Trained
 
@@ -93,12 +107,17 @@ def test_writes_of_a_row_sum_to_the_direct_effect(tiny: TinyModels, family: str)
     position = prediction.position
     parts = circuits.logit_parts(trace, position, prediction.ids[2])
     direct = {part.name: value for part, value in zip(parts.parts, parts.values.tolist(), strict=True)}
+    of_all = circuits.writes(trace, target=prediction.ids[2], position=position)
     for layer in range(len(trace.layers)):
         for head in range(trace.layers[layer].n_heads):
             cells = circuits.writes(trace, layer, head, target=prediction.ids[2])
             assert cells.shape == trace.layers[layer].shape("weights")[1:]
             total = float(cells[position].sum()) if len(cells) > position else 0.0
             assert total == pytest.approx(direct.get(f"L{layer} H{head}", 0.0), abs=1e-5)
+            row = cells[position] if len(cells) > position else torch.zeros(cells.shape[1])
+            shown = of_all[layer, head]
+            np.testing.assert_allclose(shown[: len(row)], row, rtol=1e-6, atol=1e-9)
+            assert not shown[len(row) :].any()
 
 
 def test_cell_of_writes_is_weight_times_value_times_output_matrix(tiny: TinyModels) -> None:
@@ -125,6 +144,37 @@ def test_cell_of_writes_is_weight_times_value_times_output_matrix(tiny: TinyMode
     assert float(cells[q, k]) == pytest.approx(float(expected.detach()), rel=1e-4)
 
 
+def test_all_heads_take_one_run_even_if_it_is_too_large_for_the_cache(
+    tiny: TinyModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace, runs, run_linear = trace_of(tiny, "Llama"), [], linearize.run_linear
+    monkeypatch.setattr(LinearRun, "nbytes", 2**40)
+    monkeypatch.setattr(linearize, "run_linear", lambda *args: (runs.append(args), run_linear(*args))[1])
+    parts = circuits.logit_parts(trace)
+    sums = circuits.writes(trace).sum(-1)
+    heads = [value for part, value in zip(parts.parts, parts.values.tolist(), strict=True) if part.kind == "head"]
+    assert sums.flatten().tolist() == pytest.approx(heads, abs=1e-5)
+    for layer, head in np.ndindex(*sums.shape):
+        circuits.writes(trace, layer, head)
+    assert len(runs) == 1
+    frame = direct_effects.likeliest_frame(trace, Cell(1, "weights", 2, 5, 3), trace.predictions[-1])
+    assert len(runs) == 2
+    assert len(frame) > 2
+
+
+@pytest.mark.skipif(not (Path("models") / "SmolLM2-135M-Instruct").is_dir(), reason="run make models ALL=1")
+def test_heads_of_smollm2_write_what_its_logit_is_made_of() -> None:
+    trace = Model(
+        "models/SmolLM2-135M-Instruct", "The quiet harbor watched the copper moon. The quiet harbor watched the"
+    ).trace()
+    parts = circuits.logit_parts(trace, target=" copper").frame().query("kind == 'head'")["adds"]
+    of_all = circuits.writes(trace, target=" copper")
+    assert of_all.shape == (30, 9, 13)
+    np.testing.assert_allclose(of_all.sum(-1).flatten(), parts, atol=1e-5)
+    for layer, head in ((0, 0), (18, 6), (23, 1), (29, 8)):
+        np.testing.assert_allclose(of_all[layer, head], circuits.writes(trace, layer, head, " copper")[12], rtol=1e-6)
+
+
 @pytest.mark.parametrize("family", ["RoBERTa", "DistilBERT"])
 def test_writes_of_an_encoder_add_up_to_its_vector(tiny: TinyModels, family: str) -> None:
     trace = trace_of(tiny, family)
@@ -134,6 +184,7 @@ def test_writes_of_an_encoder_add_up_to_its_vector(tiny: TinyModels, family: str
     cells = circuits.writes(trace, 1, 2)
     direct = dict(zip((part.name for part in parts.parts), parts.values.tolist(), strict=True))
     assert float(cells[3].sum()) == pytest.approx(direct["L1 H2"], abs=1e-7)
+    assert torch.equal(circuits.writes(trace, position=3)[1, 2], cells[3])
 
 
 @pytest.mark.long  # trains a model
@@ -186,6 +237,9 @@ def test_sums_hold_in_a_model_with_ablated_heads(tiny: TinyModels) -> None:
     assert parts.total == pytest.approx(trace.predictions[-1].logits[0], rel=1e-5)
     with pytest.raises(MissingError, match="replaced"):
         circuits.writes(trace, 0, 1)
+    of_all = circuits.writes(trace)
+    assert of_all.isnan().any(-1).nonzero().tolist() == [[0, 1]]
+    assert torch.equal(of_all[1, 2], circuits.writes(trace, 1, 2, position=trace.predictions[-1].position))
 
 
 def test_refusals_are_sentences(tiny: TinyModels) -> None:
@@ -204,6 +258,12 @@ def test_refusals_are_sentences(tiny: TinyModels) -> None:
         circuits.writes(trace, 7, 0)
     with pytest.raises(TextError):
         circuits.writes(trace, 0, 0, target="")
+    with pytest.raises(ConfigError, match="got layer 1 and head None: give both, or none"):
+        circuits.writes(trace, 1)
+    with pytest.raises(MissingError, match="99"):
+        circuits.writes(trace, 0, 0, position=99)
+    with pytest.raises(MissingError, match="99"):
+        circuits.writes(trace, position=99)
 
 
 def test_words_are_refused_where_tokens_are_merged(tiny: TinyModels) -> None:
@@ -267,6 +327,8 @@ def test_direct_effects_equal_transformer_lens(name: str) -> None:
         for head in range(trace.layers[layer].n_heads)
     ]
     assert cells == pytest.approx(expected, abs=1e-5)
+    of_all = circuits.writes(trace, None, None, *tokens, position=last)  # [layer head key_pos]
+    assert of_all.sum(-1).flatten().tolist() == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("family", ["GPT-2", "Gemma 2", "BART", "Granite"])

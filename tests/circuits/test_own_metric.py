@@ -262,6 +262,11 @@ def test_errors_are_one_sentence() -> None:
         (which, {"heads": [(3, 0)]}, r"got \(3, 0\), and this model has 3 layers"),
         (which, {"heads": [3]}, r"pairs \(layer, head\), .*; got \[3\]"),
         (which, {"heads": []}, "got none"),
+        (
+            partial(circuits.where, a, ablation="zero"),
+            {"positions": "last"},
+            "positions are whole numbers, .*; got 'last'",
+        ),
         (partial(circuits.paths, *traces), {"metric": lambda trace: 0.0}, "metric of it reads the logits"),
     ]
     for call, options, message in cases:

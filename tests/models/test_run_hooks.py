@@ -11,6 +11,9 @@ import torch
 from torch import Tensor
 
 from attention import ConfigError, Intervention, Model
+from attention.base.errors import SizeError
+from attention.models.run_hooks import run_with_hooks
+from attention.patching.forward import PatchedForward
 from attention.patching.intervention import parse_codes
 
 IDS = reference.BASE_IDS
@@ -119,6 +122,54 @@ def test_steps_of_a_trace_have_the_gradients_of_the_models_own_weights(name: str
     torch.testing.assert_close(of_query[0, 5], keys[0, 2], rtol=1e-5, atol=1e-6)
     with pytest.raises(ConfigError, match="run without interventions"):
         replace(model, interventions=(Intervention(0, 0, "zero"),)).trace(requires_grad=True)
+
+
+@pytest.mark.parametrize("step", ["query", "weights", "head_output", "mlp_output", "resid_post"])
+def test_what_a_hook_edits_in_place_counts(step: str) -> None:
+    _, model = models("Llama", "sdpa")
+    name = f"layers.1.{step}"
+
+    def in_place(x: Tensor) -> None:
+        x[..., 2, :] = 0
+
+    def returned(x: Tensor) -> Tensor:
+        x = x.clone()
+        in_place(x)
+        return x
+
+    edited, plain = model.run_with_hooks({name: in_place}), model.run_with_hooks({})
+    torch.testing.assert_close(edited, model.run_with_hooks({name: returned}), rtol=0, atol=0)
+    assert (edited - plain).abs().max() > 1e-3
+    torch.testing.assert_close(model.run_with_hooks({name: lambda x: None}), plain, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_do_not_pass_interventions_silently() -> None:
+    _, model = models("Llama")
+    changed = replace(model, interventions=(Intervention(1, 2, "zero"),))
+    kept: list[Tensor] = []
+
+    def keep(x: Tensor) -> Tensor:
+        kept.append(x.detach().requires_grad_())
+        return kept[-1]
+
+    with pytest.raises(
+        ConfigError, match=r"Gradients do not pass the interventions on heads of layer 1.*make this change in a hook"
+    ):
+        changed.run_with_hooks({"layers.0.mlp_output": keep})
+    changed.run_with_hooks({"layers.2.mlp_output": keep})[-1, 11].backward()  # after them
+    assert kept[-1].grad is not None
+    with torch.no_grad():
+        torch.testing.assert_close(
+            changed.run_with_hooks({"layers.0.mlp_output": keep}), changed.trace().logits, rtol=1e-4, atol=1e-5
+        )
+
+
+def test_the_logits_of_hooks_are_counted_before() -> None:
+    _, model = models("Llama")
+    loaded, inputs = model.load_inputs()
+    hooks = {"layers.0.mlp_output": lambda x: pytest.fail("the model ran")}
+    with pytest.raises(SizeError, match="The logits at all positions may take at most 0 MB here"):
+        run_with_hooks(loaded, inputs, PatchedForward(), hooks, max_bytes=1000)  # 7 tokens × 40 numbers take 1,120
 
 
 def test_bad_hooks_get_one_sentence() -> None:

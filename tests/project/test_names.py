@@ -27,7 +27,7 @@ FOREIGN = {
     "transformer_block.py": "TransformerLens",
     "modeling_gpt2.py": "transformers",
     "modeling_llama.py": "transformers",
-    "run_with_cache": "TransformerLens",
+    **dict.fromkeys(("run_with_cache", "hook_q", "hook_k", "hook_rot_q", "hook_rot_k"), "TransformerLens"),
     "calculate_sink_rate": "the paper of attention sinks",
     "config.json": "a model's folder",
     "plotly.js": "Plotly",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import pytest
@@ -10,9 +11,12 @@ import torch
 import transformers
 from tiny_models import FAMILIES, TinyModels
 
-from attention import ConfigError, MissingError, Model, ShapeError, Trace, TypedText, metrics, spans
+from attention import ConfigError, Intervention, MissingError, Model, ShapeError, Trace, TypedText, metrics, spans
+from attention.base.errors import SizeError
 from attention.metrics.aggregates import find_aggregate
 from attention.models import running
+from attention.spans import span_table
+from attention.spans.looked_at import hide_each
 from attention.spans.span_table import REST, SINK
 
 TEXT = "the owl asked the moon and the moon blinked"
@@ -173,6 +177,38 @@ def test_the_answer_is_measured_token_by_token(tiny: TinyModels, tokenizer: Any)
         match="The answer is one of the spans bird, moon 1, moon 2, answer, which follow something; got 'x'",
     ):
         spans.looked_at(trace, "x")
+
+
+def test_what_is_lost_depends_on_the_run_to_patch_from(tiny: TinyModels, tokenizer: Any) -> None:
+    model = load(tiny, "Llama")
+    patch = Intervention(0, patch="head_output")
+    changes = []
+    for text in ("the moon asked the owl and the owl blinked", "the moon and the moon asked and the owl"):
+        other = Model.of(model, tokenizer, text)
+        source = Model.of(model, tokenizer, TEXT, spans=PLACES, interventions=(patch,), other=other)
+        found = spans.looked_at(source.trace(), hide=True, target=5)
+        plain = source.run_with_hooks({})[-1].double().log_softmax(-1)[5]
+        assert found.baseline == pytest.approx(float(plain), abs=1e-5)
+        changes.append(found.changes)
+    assert changes[0] != changes[1]
+
+
+def test_many_spans_are_counted_before(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "the owl. " * 30
+    named = TypedText(text).trace()
+    named = named.with_spans([("part", range(i, i + 1)) for i in range(len(named.tokens))])
+    n = len(named.spans)
+    monkeypatch.setattr(span_table, "_MOST_NUMBERS", 4 * n * n)
+    assert spans.table(named).values.shape[2:] == (n, n)
+    monkeypatch.setattr(span_table, "_MOST_NUMBERS", 4 * n * n - 1)
+    with pytest.raises(
+        SizeError, match=r"A table of spans has at most .* numbers; .* spans in 1 layers of 4 heads have"
+    ):
+        spans.table(named)
+    source = Model(str(tiny("Llama")), TEXT, spans=PLACES)
+    monkeypatch.setattr(sys.modules[hide_each.__module__], "_MAX_SECONDS", 0.0)
+    with pytest.raises(SizeError, match=r"^Hiding 3 spans in turn would take about .* s here; at most 0 s are allowed"):
+        next(hide_each(source, source.trace().spans))
 
 
 def test_a_mask_token_is_looked_at_too(tiny: TinyModels, tokenizer: Any) -> None:

@@ -27,6 +27,8 @@ _FROM = Knob("spans_from", "answer", Choice(("answer", "query"), ("the answer", 
 _OF = Knob("spans_of", "all", Choice(("all", "head"), ("all heads", "the chosen head")), "With")  # fmt: skip
 _CAVEAT = "Looking is not using: a head may look where nothing is read that matters. Hidden: no query outside of the part sees it, in all heads of all layers (attention knockout, Geva et al. 2023). The first token counts alone, since many heads look there when they look at nothing."
 
+_MOST_DRAWN = 100
+
 
 @dataclass
 class _Chosen:
@@ -108,6 +110,11 @@ def _map(page: Page) -> None:
     """Draws what the queries of each span give to each span in the chosen head, and the arithmetic of the chosen number."""
     trace, cell, chosen = page.trace, page.cell, session().of(_Chosen)
     if not page.layer.has(WEIGHTS) or trace.tokens != page.layer.tokens:
+        return
+    if len(trace.spans) > _MOST_DRAWN:
+        st.caption(
+            f"A map from part to part is drawn of at most {_MOST_DRAWN} parts; this text has {len(trace.spans):,}."
+        )
         return
     table = spans.table(trace, layer=cell.layer, head=cell.head)
     n, groups = len(table.names), [span.positions for span in trace.spans]
