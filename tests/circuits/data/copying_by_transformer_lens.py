@@ -5,7 +5,7 @@ PYTHONPATH:
 
     PYTHONPATH=tests/circuits python tests/circuits/data/copying_by_transformer_lens.py
 
-The models are those of `tests/circuits/formula_models.py`. "default" is TransformerLens' own processing of weights (fold_ln, center_writing_weights,
+The models are those of `tests/models/formula_models.py`. "default" is TransformerLens' own processing of weights (fold_ln, center_writing_weights,
 center_unembed, fold_value_biases); "uncentered" is the same with center_unembed=False.
 """
 

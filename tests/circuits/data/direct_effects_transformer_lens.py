@@ -1,7 +1,7 @@
 """Direct effects of heads by TransformerLens 4.3.0, of which `direct_effects_transformer_lens.json` has the numbers.
 
 In an environment with TransformerLens: `PYTHONPATH=tests/circuits python tests/circuits/data/direct_effects_transformer_lens.py` writes the file again. The models are
-those of `tests/circuits/formula_models.py`. Norms are folded in, as TransformerLens does by default; biases of values are not, since it
+those of `tests/models/formula_models.py`. Norms are folded in, as TransformerLens does by default; biases of values are not, since it
 would count what a head writes with its bias as no head's.
 """
 

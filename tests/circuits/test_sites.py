@@ -251,6 +251,23 @@ def test_aligned_runs_patch_tokens_with_a_partner() -> None:
     assert "2 t15 keeps its own values" in trace.changes[-1]
 
 
+def test_tokens_without_a_partner_are_named() -> None:
+    longer = [3, 14, 15, 9, 9, 2, 6, 5]
+    network, tokenizer = reference.model("Llama"), reference.tokenizer()
+    network.set_attn_implementation("eager")
+    a, b = (Model.of(network, tokenizer, reference.text(ids)) for ids in (IDS, [*IDS[:2], 33, 34, *IDS[3:]]))
+    words = "without a partner: 2 t15 in this one; 2 t33, 3 t34 in the other"
+    with pytest.raises(ConfigError, match=words):
+        circuits.paths(a.trace(), b.trace())
+    with pytest.raises(ConfigError, match=words):
+        circuits.which(circuits.patch_aligned(a, b), patch="weights")
+    prompts = circuits.PromptSet.from_rows([(reference.text(IDS), reference.text(longer), "t11", "t27")])
+    frame = circuits.over_prompts(a, prompts, exact=False).prompt_frame()
+    assert frame["alignment"][0].startswith(
+        "Patches act at 7 of 7 tokens, those with a partner in the other state's 8 tokens"
+    )
+
+
 def test_frozen_layers_are_those_after_the_site() -> None:
     _, model = models("Llama", interventions=parse_codes("0.mlp.zero"), frozen=True)
     plain = replace(model, interventions=(), frozen=False).trace()
