@@ -46,9 +46,8 @@ def run_with_hooks(
         """A step of one text, [batch …], after the hook."""
         if (hook := by_place.get((layer, name))) is None:
             return tensor
-        given = tensor[
-            0
-        ].clone()  # what a function keeps stays as it was, and what it edits in place is seen in every step alike
+        # A copy: what a function keeps stays as it was, and what it edits in place is seen in every step alike.
+        given = tensor[0].clone()
         result = hook(given)
         if result is None:
             if torch.equal(given, tensor[0]):

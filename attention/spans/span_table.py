@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from attention.base.errors import MissingError, ShapeError, SizeError, check_index
@@ -141,6 +141,15 @@ class SpanTable:
             "sum": self.values.ravel(), "mean per key": self.per_key.ravel(), "by chance": by_chance, "sum / by chance": ratio,
         }  # fmt: skip
         return pd.DataFrame(columns, index=rows).dropna(subset=["sum"]).reset_index()
+
+    def csv(self) -> Iterator[str]:
+        """The frame as CSV, a head at a time: the rows of all heads at once may take a gigabyte."""
+        for i, layer in enumerate(self.layers):
+            for j, head in enumerate(self.heads):
+                one = replace(
+                    self, layers=(layer,), heads=(head,), values=self.values[i : i + 1, j : j + 1], uniform=self.uniform[i : i + 1, j : j + 1]
+                )  # fmt: skip
+                yield one.frame().to_csv(index=False, header=not (i or j))
 
 
 def table(trace: Trace, step: str = WEIGHTS, layer: int | None = None, head: int | None = None) -> SpanTable:

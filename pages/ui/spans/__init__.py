@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def _table(request: Request) -> ExportFile:
     from attention.spans import table
 
-    return ExportFile("spans.csv", [table(request.trace).frame().to_csv(index=False)])
+    return ExportFile("spans.csv", table(request.trace).csv())
 
 
 def _below_maps(page: Page) -> None:
