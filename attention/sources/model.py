@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 from attention.base.errors import ConfigError, TextError
 from attention.base.knobs import Choice, Integer, Knob, NameOrText, PositionList, Real, Switch
-from attention.base.spans import ANSWER, CHAT, MARKS, WAYS, Span, Spans, numbered, parse_spans
+from attention.base.spans import ANSWER, CHAT, MARKS, WAYS, Span, Spans, find_stretches, numbered, parse_spans
 from attention.base.tokens import Generated
 from attention.explanation.subwords import SPECIAL_TOKEN_MODES, merge_tokens, merged_spans, words_rule
 from attention.formula.names import QUERY
@@ -600,6 +600,12 @@ def read(reader: Reader) -> Model:
         for knob in (GENERATE, GENERATE_TEMPERATURE, GENERATE_SEED)
     )
     spans = reader.knob(SPANS) if reads.text and reads.medium is None else SPANS.default
+    try:
+        find_stretches(spans, text)
+    except TextError as error:  # a text that is being typed may lose such words, and the rest of the page stays
+        if reader.strict:
+            raise
+        reader.notes[SPANS.key], spans = str(error), SPANS.default
     max_tokens, max_bytes = reader.limits.tokens, reader.limits.trace_bytes
     return Model(
         name,

@@ -61,6 +61,15 @@ def test_a_bad_code_is_replaced_with_a_note() -> None:
     )
 
 
+def test_words_that_the_text_does_not_have_are_left_out_with_a_note() -> None:
+    app = opened("app.py", **LINK | {"text": "the owl asked", "spans": "bird=owl;moon=the%20moon"})
+    assert not app.exception
+    assert "which the text of 13 characters does not have" in " ".join(
+        item.value for item in (*app.warning, *app.caption)
+    )
+    assert drawn(app)
+
+
 def test_explore_ranks_hides_and_explains() -> None:
     app = opened("app.py", **LINK)
     assert not app.exception
