@@ -18,7 +18,7 @@ _TEXT = "input_ids"
 _WORDS = {
     **dict.fromkeys(("pixel_values", "flattened_patches", "pixel_mask"), "pictures"),
     **dict.fromkeys(("pixel_values_videos", "video_values"), "videos"),
-    **dict.fromkeys(("input_features", "input_values", "audio_mel", "audio_codes", "spectrogram"), "sound"),
+    **dict.fromkeys(("input_features", "input_values", "audio_mel", "audio_codes", "spectrogram"), "sounds"),
 }
 """What models read, by the main input of a transformers model."""
 
