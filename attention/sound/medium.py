@@ -28,7 +28,7 @@ class Sounds(Medium):
     files, such_as = "a WAV, FLAC or MP3 file, or samples with their rate, (samples, 16000)", "a wav2vec2 or AST"
     endings = ("wav", "flac", "mp3")
     families = (*CONVOLVED, *PATCHED)
-    classifier = "ForAudioClassification"
+    classifier = "For(Audio|Sequence)Classification"
     vectors = "a vector for every stretch of time of a sound"
     examples = examples.EXAMPLES
     knob = Knob("sound", "example:rising-tones", EncodedText(1000), help="The sound of a model that reads sounds.", sources=("model",), inline=True)  # fmt: skip
