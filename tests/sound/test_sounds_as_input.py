@@ -258,7 +258,7 @@ def test_model_gets_what_it_reads_or_says_what_is_missing(models: TinySoundModel
 
 def test_feature_extractor_that_does_not_fit_is_refused(models: TinySoundModels) -> None:
     other = transformers.ASTFeatureExtractor(max_length=2**20, num_mel_bins=32)
-    with pytest.raises(ModelError, match="makes a spectrogram of max_length 1048576, and its config.json needs 64"):
+    with pytest.raises(ModelError, match=r"makes a spectrogram of max_length 1048576, and its config\.json needs 64"):
         Model.of(network("AST"), other, sound=SOUND)
     for rate in (0, 10**9, "fast"):
         fast = transformers.Wav2Vec2FeatureExtractor()
