@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from inspect import signature
 from math import log
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +50,7 @@ class SoundReader(InputReader):
 
     def __init__(self, medium: Medium, model: Any, extractor: Any) -> None:
         self.medium, self.extractor, self.rate = medium, extractor, int(extractor.sampling_rate)
-        self._config, self._arguments = model.config, tuple(signature(model.forward).parameters)
+        self._config = model.config
         convolved = CONVOLVED.get(model.config.model_type)
         self._frames = None if convolved is None else convolved(model.config)
 
@@ -86,7 +85,7 @@ class SoundReader(InputReader):
             )
         # The rest is not resampled; a sample depends on those around its time.
         enough = -(-(most + self.rate // 10) * sound.rate // self.rate)
-        samples = resampled(sound.samples()[:enough], sound.rate, self.rate)[:most]
+        samples = resampled(sound.samples(enough), sound.rate, self.rate)[:most]
         try:
             read = self._read(samples, sound.digest)
         except AttentionError:
@@ -117,7 +116,7 @@ class SoundReader(InputReader):
     def _read(self, samples: NDArray[float32], digest: str) -> ReadInput:
         """Samples at the model's rate as the model reads them."""
         extracted = self.extractor(samples, sampling_rate=self.rate, return_tensors="pt")
-        arguments = {name: value for name, value in extracted.items() if name in self._arguments}
+        arguments = dict(extracted)
         values = arguments.get(SAMPLES)
         if not isinstance(values, Tensor):
             raise ModelError("The feature extractor of this model gives no input_values: choose another model.")
