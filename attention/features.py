@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from attention.explanation.derived import DerivedView
     from attention.export.states import State
     from attention.media import Medium
     from attention.metrics.metric import Metric
+    from attention.models.ours import OurModel
     from attention.pictures.marks import Spec
     from attention.sources.reader import SourceKind
 
@@ -52,7 +52,7 @@ class Feature:
         answers: functions of a trace that the answer of a lesson may call.
         states: states of the demo, after the trunk's.
         media: what models read besides words.
-        models: tiny models made by code, which pages offer beside those of the operator: by name, a function that saves one into a folder.
+        models: tiny models of ours, by name, so that each medium can be seen without a download.
         figures: the figures of an object of this feature; none for another object.
         html: what a notebook shows for an object; None for one that it shows as plain text.
     """
@@ -64,7 +64,7 @@ class Feature:
     answers: tuple[Callable[..., str], ...] = ()
     states: tuple[State, ...] = ()
     media: tuple[Medium, ...] = ()
-    models: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
+    models: Mapping[str, OurModel] = field(default_factory=dict)
     figures: Callable[[object], Sequence[Spec]] | None = None
     html: Callable[[object], str | None] | None = None
 
