@@ -25,6 +25,7 @@ NAMES = (
     "comparison",
     "circuits",
     "vision",
+    "sound",
     "spans",
     "corpus",
     "training",

@@ -40,6 +40,7 @@ class _Options(TypedDict, total=False):
     """The options of `Model.of`, which are fields of `ModelOptions` and explained there."""
 
     image: Any
+    sound: Any
     config: Override
     words: bool
     special: str

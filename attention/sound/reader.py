@@ -1,0 +1,227 @@
+"""From a sound to the tokens of a model: its feature extractor, what the model saw, and the tokens with their places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from inspect import signature
+from math import log
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from attention.base.errors import AttentionError, ConfigError, ModelError
+from attention.base.tokens import Patch
+from attention.media import InputReader, Medium
+from attention.models.in_memory import kind_of
+from attention.models.medium_inputs import MediumInputs, ReadInput
+from attention.sound import spectrogram
+from attention.sound.families import CONVOLVED, PATCHED, SAMPLES
+from attention.sound.places import NOUN, from_mel, patches_of, to_mel
+from attention.sound.sound_file import Sound, resampled
+from attention.trace.trace import Axis, SeenPicture
+
+if TYPE_CHECKING:
+    from numpy import float32
+    from numpy.typing import NDArray
+
+    from attention.models.folder import Folder
+    from attention.models.loaded import LoadedModel
+
+_RATES = (4_000, 96_000)
+"""Samples in a second that a feature extractor may ask for, the fewest and the most."""
+_PROBE_TOKENS = 12
+_MOST_COLUMNS = 16  # of a drawn spectrogram, for the hop of one token
+_SHIFT, _LENGTH = 160, 400  # samples of AST's frames, whatever its rate, as its feature extractor has them
+_LOWEST = 20  # hertz, of its mel bands
+
+
+class SoundReader(InputReader):
+    """How a model of a declared family reads sounds, by its feature extractor.
+
+    Attributes:
+        extractor: of transformers.
+        rate: samples in a second that it asks for.
+    """
+
+    reads_text = False
+    token_id = None
+    types_argument = ""
+    in_turn = False
+
+    def __init__(self, medium: Medium, model: Any, extractor: Any) -> None:
+        self.medium, self.extractor, self.rate = medium, extractor, int(extractor.sampling_rate)
+        self._config, self._arguments = model.config, tuple(signature(model.forward).parameters)
+        convolved = CONVOLVED.get(model.config.model_type)
+        self._frames = None if convolved is None else convolved(model.config)
+
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """The tokens before the patches of a spectrogram."""
+        return PATCHED.get(self._config.model_type, ())
+
+    def inputs(
+        self, loaded: LoadedModel, given: Sequence[Sound], text: str, max_tokens: int
+    ) -> tuple[MediumInputs, list[tuple[str, int]], list[str]]:
+        """As `InputReader.inputs`."""
+        if len(given) > 1:
+            raise ConfigError(f"{loaded.name} reads one sound at a time; got {len(given)}: make a Model for each.")
+        (sound,) = given
+        notes = list[str]()
+        if sound.rate != self.rate:
+            notes.append(
+                f"The sound is resampled from {sound.rate:,} to {self.rate:,} samples in a second, which the model reads."
+            )
+        truncated = list[tuple[str, int]]()
+        most, n_samples = self._most_samples(max_tokens), -(-sound.n_samples * self.rate // sound.rate)
+        if self._frames is not None:
+            if n_samples < self._frames.field:
+                raise ConfigError(
+                    f"A sound for {loaded.name} lasts at least {self._frames.field / self.rate:.3f} seconds, which one token reads; got {sound.seconds:.3f}: give a longer one."
+                )
+            truncated += [(NOUN, self._frames.count(n_samples))] if n_samples > most else []
+        elif n_samples > most:
+            notes.append(
+                f"The sound lasts {sound.seconds:,.2f} s, and the model reads its first {most / self.rate:,.2f} s."
+            )
+        # The rest is not resampled; a sample depends on those around its time.
+        enough = -(-(most + self.rate // 10) * sound.rate // self.rate)
+        samples = resampled(sound.samples()[:enough], sound.rate, self.rate)[:most]
+        try:
+            read = self._read(samples, sound.digest)
+        except AttentionError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            message = " ".join(str(error).split())[:150]
+            raise ModelError(
+                f"The feature extractor of {loaded.name} should read this sound, and fails with “{message}”: check its preprocessor_config.json."
+            ) from error
+        if len(read.tokens) > max_tokens:
+            raise ConfigError(
+                f"At most {max_tokens:,} tokens are read here; {loaded.name} makes {len(read.tokens):,} of every sound: choose a model with larger patches, or raise max_tokens."
+            )
+        return MediumInputs({SAMPLES: torch.arange(len(read.tokens))[None]}, read, self), truncated, notes
+
+    def probe(self) -> Sound:
+        """A sound that rises, so that every token reads another frequency."""
+        n_samples = self.rate if self._frames is None else self._frames.field + _PROBE_TOKENS * self._frames.hop
+        times = torch.arange(n_samples, dtype=torch.float64) / n_samples
+        return Sound.of((torch.sin(times**2 * n_samples / 4).float(), self.rate))
+
+    def _most_samples(self, max_tokens: int) -> int:
+        """How many samples are read at most."""
+        if self._frames is not None:
+            return self._frames.field + (max_tokens - 1) * self._frames.hop
+        return int(self._config.max_length - 1) * _SHIFT + _LENGTH
+
+    def _read(self, samples: NDArray[float32], digest: str) -> ReadInput:
+        """Samples at the model's rate as the model reads them."""
+        extracted = self.extractor(samples, sampling_rate=self.rate, return_tensors="pt")
+        arguments = {name: value for name, value in extracted.items() if name in self._arguments}
+        values = arguments.get(SAMPLES)
+        if not isinstance(values, Tensor):
+            raise ModelError("The feature extractor of this model gives no input_values: choose another model.")
+        if self._frames is not None:
+            seen, patches = self._frames_of(samples, digest)
+        else:
+            seen, patches = self._patches_of(samples, values[0], digest)
+        tokens = (*self.special_tokens, *patches)
+        return ReadInput(arguments, (seen,), tokens, (), (len(tokens),), ())
+
+    def _frames_of(self, samples: NDArray[float32], digest: str) -> tuple[SeenPicture, list[Patch]]:
+        """Tokens that follow each other in time, over a spectrogram of ours."""
+        frames = self._frames
+        assert frames is not None
+        n_tokens = frames.count(len(samples))
+        # So many that a token is a whole number of them, too, where there are such.
+        fit = [n for n in range(1, _MOST_COLUMNS + 1) if frames.hop % n == 0]
+        n_columns = min((n for n in fit if frames.field * n % frames.hop == 0), default=fit[-1])
+        column, first = frames.hop // n_columns, (frames.field - frames.hop) / 2
+        rgb = spectrogram.of_samples(samples, self.rate, first, column, n_tokens * n_columns)
+        x = Axis("s", first / self.rate, (first + n_tokens * frames.hop) / self.rate)
+        words = (
+            f"{len(samples) / self.rate:.2f} s at {self.rate:,} samples in a second; a token every {1000 * frames.hop / self.rate:g} ms, "
+            f"from {1000 * frames.field / self.rate:g} ms of them; drawn as a spectrogram, which the model does not read"
+        )
+        size = spectrogram.N_MELS, round(frames.field / column)
+        seen = SeenPicture(rgb, 1, n_tokens, size, words, digest, NOUN, x)
+        return seen, patches_of(seen, (spectrogram.N_MELS, n_columns))
+
+    def _patches_of(self, samples: NDArray[float32], values: Tensor, digest: str) -> tuple[SeenPicture, list[Patch]]:
+        """Tokens that are patches of the model's own spectrogram [time mel], band by band from the lowest."""
+        config, n_mels = self._config, values.shape[1]
+        size, down, across = config.patch_size, config.frequency_stride, config.time_stride
+        rows, columns = (n_mels - size) // down + 1, (values.shape[0] - size) // across + 1
+        # A cell of the grid lies in the middle of its patch, which reaches into its neighbours.
+        below, left = (size - down) // 2, (size - across) // 2
+        energies = (
+            values.double() * self.extractor.std * 2 + self.extractor.mean if self.extractor.do_normalize else values
+        )
+        mels, times = (torch.arange(count) + start for count, start in ((rows * down, below), (columns * across, left)))
+        part = energies.T[mels.clamp(0, n_mels - 1)][:, times.clamp(0, len(values) - 1)]
+        rgb = spectrogram.of_energies(part.numpy() * 10 / log(10))
+        lowest, highest = to_mel(_LOWEST), to_mel(self.rate / 2)
+
+        def hertz(band: float) -> float:
+            return from_mel(lowest + (band + 1) * (highest - lowest) / (n_mels + 1))
+
+        names = (f"{hertz(below + (row + 0.5) * down - 0.5):,.0f}" for row in reversed(range(rows)))
+        y = Axis("Hz", hertz(below + rows * down - 0.5), hertz(below - 0.5), tuple(names))
+        x = Axis("s", left * _SHIFT / self.rate, (left + columns * across) * _SHIFT / self.rate)
+        words = f"{len(samples) / self.rate:.2f} s at {self.rate:,} samples in a second, as {n_mels} mel bands"
+        n_frames = max(0, (len(samples) - _LENGTH) // _SHIFT + 1)
+        if n_frames < len(values):
+            words += f"; from {n_frames * _SHIFT / self.rate:.2f} to {len(values) * _SHIFT / self.rate:.2f} s there are zeros, which the model reads as well"
+        seen = SeenPicture(rgb, rows, columns, (size, size), words, digest, NOUN, x, y)
+        patches = patches_of(seen, (down, across))
+        return seen, [patch for row in reversed(range(rows)) for patch in patches[row * columns : (row + 1) * columns]]
+
+
+def load_reader(medium: Medium, folder: Folder, name: str, model: Any) -> SoundReader:
+    """The reader of a model of a declared family, from the files of its folder.
+
+    Raises:
+        ModelError: a file is missing or broken, or asks for sounds that are too large.
+    """
+    from transformers import AutoFeatureExtractor
+
+    try:
+        extractor = AutoFeatureExtractor.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # a missing or broken file can raise anything in transformers
+        raise ModelError(
+            f"{name} has no feature extractor that can be read: add its preprocessor_config.json to the folder."
+        ) from error
+    return _reader(medium, model, extractor, name)
+
+
+def reader_of(medium: Medium, model: Any, processor: Any) -> tuple[SoundReader, Any]:
+    """The reader of a model in memory, and the feature extractor in the processor of its user, which may have a tokenizer beside it.
+
+    Raises:
+        ModelError: it has none, or asks for sounds that are too large.
+    """
+    from transformers import SequenceFeatureExtractor
+
+    for candidate in (processor, getattr(processor, "feature_extractor", None)):
+        if isinstance(candidate, SequenceFeatureExtractor):
+            return _reader(medium, model, candidate, type(model).__name__), candidate
+    raise ModelError(
+        f"Model.of needs the feature extractor of a model that reads sounds, such as {type(model).__name__}; got {kind_of(processor)}: "
+        "load it with AutoFeatureExtractor.from_pretrained(…)."
+    )
+
+
+def _reader(medium: Medium, model: Any, extractor: Any, name: str) -> SoundReader:
+    """Raises ModelError for a feature extractor that asks for too much, or for another spectrogram than the model's."""
+    config = model.config
+    rate = getattr(extractor, "sampling_rate", None)
+    if not isinstance(rate, int) or not _RATES[0] <= rate <= _RATES[1]:
+        raise ModelError(
+            f"A feature extractor asks for {_RATES[0]:,} to {_RATES[1]:,} samples in a second; that of {name} asks for {str(rate)[:20]}: change its preprocessor_config.json."
+        )
+    for field in ("max_length", "num_mel_bins") if config.model_type in PATCHED else ():
+        if (own := getattr(extractor, field, None)) != (needed := getattr(config, field)):
+            raise ModelError(
+                f"The feature extractor of {name} makes a spectrogram of {field} {str(own)[:20]}, and its config.json needs {needed}: change its preprocessor_config.json."
+            )
+    return SoundReader(medium, model, extractor)
