@@ -164,7 +164,8 @@ class InputReader(ABC):
     ) -> tuple[MediumInputs, list[tuple[str, int]], list[str]]:
         """The input of a pass; the truncated texts, as for a model of texts; and sentences for the user.
 
-        The text of an encoder-decoder model is that of its decoder; empty: what it begins with when it generates.
+        The text of an encoder-decoder model is that of its decoder, which may have a limit of its own, `loaded.max_length`; empty: what it begins
+        with when it generates.
 
         Raises:
             ConfigError: the inputs have more tokens than are read, which cannot be cut, or the model reads one at a time.

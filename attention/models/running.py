@@ -79,8 +79,9 @@ def probe_inputs(loaded: LoadedModel) -> TextInputs:
     """The input that every model is tried with: a short text, or a small input of another medium, or both."""
     if loaded.reader is None:
         return tokenize_inputs(loaded, _PROBE, _PROBE, _PROBE_TOKENS)[0]
-    text, limit = (_PROBE, loaded.max_length or 2**20) if loaded.reader.reads_text else ("", 2**20)
-    return loaded.reader.inputs(loaded, [loaded.reader.probe()], text, limit)[0]
+    text = _PROBE if loaded.reader.reads_text else ""
+    limit = loaded.max_length if text and not loaded.is_encoder_decoder else None
+    return loaded.reader.inputs(loaded, [loaded.reader.probe()], text, limit or 2**20)[0]
 
 
 def cut_ids(

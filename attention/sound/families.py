@@ -1,4 +1,4 @@
-"""The families of models that read a sound, each declared: by which convolutions a token comes from samples, or that it is a patch of a spectrogram."""
+"""The families of models that read a sound, each declared: by which convolutions a token comes from samples, or that it is a part of a spectrogram."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 SAMPLES = "input_values"
 """The argument of a model for its sound: samples, or a spectrogram."""
+FEATURES = "input_features"
+"""The argument of other models for a spectrogram."""
 
 
 class Frames(NamedTuple):
@@ -48,3 +50,7 @@ CONVOLVED: dict[str, Callable[[Any], Frames]] = {
 """By `model_type` of a model that reads samples: its tokens, from its config."""
 PATCHED: dict[str, tuple[str, ...]] = {"audio-spectrogram-transformer": ("[CLS]", "[distillation]")}
 """By `model_type` of a model that reads patches of a spectrogram: its tokens before them; the patches follow by time in each band, from the lowest."""
+PADDED = ("whisper",)
+"""The `model_type` of encoders that read a spectrogram of one length, with silence after the sound; each token is some columns of it."""
+DECODED = frozenset({"whisper"})
+"""The `model_type` of those with a decoder, which reads a text."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attention.base.knobs import EncodedText, Knob
 from attention.media import DeclaredInputs, Medium
 from attention.sound import examples
-from attention.sound.families import CONVOLVED, PATCHED, SAMPLES
+from attention.sound.families import CONVOLVED, DECODED, FEATURES, PADDED, PATCHED, SAMPLES
 from attention.sound.places import NOUN, SoundPlace, place_of
 from attention.sound.sound_file import Sound
 
@@ -27,7 +27,7 @@ class Sounds(Medium):
     name, noun, field, argument = "sounds", NOUN, "sound", SAMPLES
     files, such_as = "a WAV, FLAC or MP3 file, or samples with their rate, (samples, 16000)", "a wav2vec2 or AST"
     endings = ("wav", "flac", "mp3")
-    families = (*CONVOLVED, *PATCHED)
+    families = (*CONVOLVED, *PATCHED, *PADDED)
     classifier = "ForAudioClassification"
     vectors = "a vector for every stretch of time of a sound"
     examples = examples.EXAMPLES
@@ -35,11 +35,12 @@ class Sounds(Medium):
 
     def declared(self, model_type: str, class_name: str) -> DeclaredInputs | None:
         """What a model reads, by its config.json alone; None if its family is not one of this medium."""
-        return DeclaredInputs(text=False, medium=self, continues=False) if model_type in self.families else None
+        has_decoder = model_type in DECODED and not class_name.endswith(self.classifier)
+        return DeclaredInputs(text=False, medium=self, continues=has_decoder) if model_type in self.families else None
 
     def is_read_by(self, model: Any) -> bool:
         """Whether a model of transformers is of a family that is declared."""
-        return model.config.model_type in self.families
+        return model.config.model_type in self.families and model.main_input_name in (SAMPLES, FEATURES)
 
     def reader_of(self, model: Any, processor: Any) -> tuple[SoundReader, Any]:
         """As `attention.sound.reader.reader_of`."""

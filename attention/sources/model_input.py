@@ -189,6 +189,7 @@ def _read_medium(
     reader = loaded.reader
     assert reader is not None  # `check_inputs` has asked
     text = model.text2 if loaded.is_encoder_decoder else model.text
+    limit = model.max_tokens if loaded.is_encoder_decoder else limit  # a decoder has another than the encoder
 
     def read() -> _ReadInput:
         with _DECODING:
