@@ -252,7 +252,7 @@ def _reader(medium: Medium, model: Any, extractor: Any, name: str) -> SoundReade
             f"A feature extractor asks for {_RATES[0]:,} to {_RATES[1]:,} samples in a second; that of {name} asks for {str(rate)[:20]}: change its preprocessor_config.json."
         )
     if config.model_type in PADDED:
-        own, needed = (
+        shape, wanted = (
             (extractor.feature_size, extractor.nb_max_frames),
             (config.num_mel_bins, 2 * config.max_source_positions),
         )

@@ -50,7 +50,7 @@ def tiny_whisper() -> tuple[Any, Any]:
         forced_decoder_ids=[[1, None], [2, ids["transcribe"]]],
         no_timestamps_token_id=ids["notimestamps"], is_multilingual=True, return_timestamps=False,
         suppress_tokens=[number for number in range(len(tokenizer)) if number not in words],
-        begin_suppress_tokens=[end], alignment_heads=ALIGNMENT_HEADS,
+        begin_suppress_tokens=[end], alignment_heads=ALIGNMENT_HEADS, _from_model_config=False,
     )  # fmt: skip
     extractor = WhisperFeatureExtractor(feature_size=_BANDS, chunk_length=SECONDS)
     return model, WhisperProcessor(extractor, tokenizer)
