@@ -54,7 +54,7 @@ class Medium(ABC):
         such_as: some models that read it, in words.
         argument: of a transformers model, for the input.
         families: the `model_type` of all models that are read.
-        classifier: in the names of the classes of transformers that predict a class of the whole input.
+        classifier: a regular expression, found in the names of the classes of transformers that predict a class of the whole input.
         vectors: what a model without a head computes for the input, in words.
         knob: of a link, with the names of inputs.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -28,14 +29,14 @@ class Sounds(Medium):
     files, such_as = "a WAV, FLAC or MP3 file, or samples with their rate, (samples, 16000)", "a wav2vec2 or AST"
     endings = ("wav", "flac", "mp3")
     families = (*CONVOLVED, *PATCHED, *PADDED)
-    classifier = "ForAudioClassification"
+    classifier = "For(Audio|Sequence)Classification"
     vectors = "a vector for every stretch of time of a sound"
     examples = examples.EXAMPLES
     knob = Knob("sound", "example:rising-tones", EncodedText(1000), help="The sound of a model that reads sounds.", sources=("model",), inline=True)  # fmt: skip
 
     def declared(self, model_type: str, class_name: str) -> DeclaredInputs | None:
         """What a model reads, by its config.json alone; None if its family is not one of this medium."""
-        has_decoder = model_type in DECODED and not class_name.endswith(self.classifier)
+        has_decoder = model_type in DECODED and not re.search(self.classifier, class_name)
         return DeclaredInputs(text=False, medium=self, continues=has_decoder) if model_type in self.families else None
 
     def is_read_by(self, model: Any) -> bool:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 _RATES = (4_000, 96_000)
 """Samples in a second that a feature extractor may ask for, the fewest and the most."""
+_MOST_OF = {"n_fft": 2**14, "feature_size": 2**10, "num_mel_bins": 2**10}
+"""The largest numbers of a feature extractor by which it makes tables."""
+_MOST_PADDED = 2**22  # samples
 _PROBE_TOKENS = 12
 _MOST_COLUMNS = 16  # of a drawn spectrogram, for the hop of one token
 _SHIFT, _LENGTH = 160, 400  # samples of AST's frames, whatever its rate, as its feature extractor has them
@@ -215,10 +218,18 @@ def load_reader(medium: Medium, folder: Folder, name: str, model: Any) -> SoundR
     Raises:
         ModelError: a file is missing or broken, or asks for sounds that are too large.
     """
-    from transformers import AutoFeatureExtractor
+    from transformers import AutoFeatureExtractor, SequenceFeatureExtractor
 
     try:
+        numbers, _ = SequenceFeatureExtractor.get_feature_extractor_dict(folder.path, local_files_only=True)
+        if wrong := [field for field, most in _MOST_OF.items() if not 0 <= (numbers.get(field) or 0) <= most]:
+            raise ModelError(  # before tables of this size are made
+                f"A feature extractor has a {wrong[0]} of at most {_MOST_OF[wrong[0]]:,}; that of {name} has {str(numbers[wrong[0]])[:20]}: "
+                "change its preprocessor_config.json."
+            )
         extractor = AutoFeatureExtractor.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
+    except ModelError:
+        raise
     except Exception as error:  # a missing or broken file can raise anything in transformers
         raise ModelError(
             f"{name} has no feature extractor that can be read: add its preprocessor_config.json to the folder."
@@ -256,7 +267,7 @@ def _reader(medium: Medium, model: Any, extractor: Any, name: str) -> SoundReade
             (extractor.feature_size, extractor.nb_max_frames),
             (config.num_mel_bins, 2 * config.max_source_positions),
         )
-        if shape != wanted:
+        if shape != wanted or extractor.n_samples > _MOST_PADDED:
             raise ModelError(
                 f"The feature extractor of {name} makes a spectrogram of {shape[0]:,} × {shape[1]:,} numbers, and its config.json needs {wanted[0]:,} × {wanted[1]:,}: "
                 "change its preprocessor_config.json."

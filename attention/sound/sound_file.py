@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from io import BytesIO
+from numbers import Real
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -182,13 +183,13 @@ def _in_memory(value: Any, name: str) -> Sound:
 
 
 def _pair(value: Any) -> tuple[Any, int]:
+    import numpy as np
+
     pair = tuple(value) if isinstance(value, tuple | list) else ()
     if len(pair) != 2 or isinstance(pair[0], str | bytes):
         raise _no_sound(value)
     samples, rate = pair
-    if isinstance(rate, float) and rate.is_integer():
-        rate = int(rate)
-    if isinstance(rate, bool) or not hasattr(rate, "__index__"):
+    if np.ndim(rate) or isinstance(rate, bool) or not isinstance(rate, Real) or not float(rate).is_integer():
         raise FileError(
             f"A sound in memory is (samples, rate) with the whole number of samples in a second; got {type(rate).__name__} as the rate: "
             "write the samples first, such as (samples, 16000)."
