@@ -41,6 +41,8 @@ class _Options(TypedDict, total=False):
 
     image: Any
     sound: Any
+    video: Any
+    series: Any
     config: Override
     words: bool
     special: str
