@@ -132,7 +132,7 @@ def test_sound_is_cut_at_the_length_of_the_model_and_short_ones_are_read() -> No
 
 # -- what the decoder begins with ----------------------------------------------------------------------
 
-BEGUN = {
+BEGUN: dict[str, tuple[dict[str, Any], str | None]] = {
     "as it hears": ({}, None),
     "an older config": ({"forced_decoder_ids": [[1, "<|de|>"], [2, "<|translate|>"], [3, "<|notimestamps|>"]]}, "de translate notimestamps"),
     "English by name": ({"language": "English", "task": "translate"}, "en translate notimestamps"),
@@ -218,8 +218,8 @@ def test_patched_decoder_writes_no_token_that_it_never_writes() -> None:
     assert not {*_ids(changed)[4:]} & {*model.generation_config.suppress_tokens}
     # Without cross-attention the sound has no effect, but on the language.
     other = Model.of(model, processor, text2="the owl", sound=RISING, interventions=tuple(off)).trace()
-    same = Model.of(model, processor, text2=f"{''.join(other.input_tokens[:4])} the owl", sound=ODD, interventions=tuple(off)).trace()  # fmt: skip
-    assert torch.equal(other.predictions[-1].all_logits, same.predictions[-1].all_logits)
+    alike = Model.of(model, processor, text2=f"{''.join(other.input_tokens[:4])} the owl", sound=ODD, interventions=tuple(off)).trace()  # fmt: skip
+    assert torch.equal(other.predictions[-1].all_logits, alike.predictions[-1].all_logits)
 
 
 def test_classifier_has_an_encoder_alone(tmp_path: Path) -> None:
@@ -347,7 +347,7 @@ def test_times_of_a_saved_trace_are_of_the_later_half_of_the_layers(tmp_path: Pa
     trace.save(tmp_path / "trace.npz")
     saved = File.open(tmp_path / "trace.npz").trace()
     assert alignment_heads(saved) == tuple((1, head) for head in range(4))  # as in openai/whisper
-    assert word_times(saved, ALIGNMENT_HEADS) == word_times(trace)
+    assert word_times(saved, alignment_heads(trace)) == word_times(trace)
     assert word_times(saved) == word_times(trace, [(1, head) for head in range(4)])
 
 
