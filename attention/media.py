@@ -220,6 +220,10 @@ class Medium(ABC):
     def size_in_words(self, given: Any) -> str:
         """How large an input is, such as "320 × 240 pixels"."""
 
+    def sound(self, given: Any) -> tuple[bytes, str] | None:
+        """A file by which an input is heard, and its media type; None if it is not heard."""
+        return None
+
     def is_large(self, content: bytes, limits: Limits) -> bool:
         """Whether reading a file takes so much memory that such files are read one after the other, by its header alone."""
         return False

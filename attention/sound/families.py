@@ -26,7 +26,10 @@ class Frames(NamedTuple):
 
 def _convolutions(config: Any) -> Frames:
     """Those of several convolutions without padding, one after the other."""
-    kernels, strides = tuple(config.conv_kernel), tuple(config.conv_stride)
+    return _frames(tuple(config.conv_kernel), tuple(config.conv_stride))
+
+
+def _frames(kernels: tuple[int, ...], strides: tuple[int, ...]) -> Frames:
     *hops, hop = accumulate(strides, mul, initial=1)
     return Frames(hop, 1 + sum((kernel - 1) * before for kernel, before in zip(kernels, hops, strict=True)))
 
@@ -46,11 +49,12 @@ CONVOLVED: dict[str, Callable[[Any], Frames]] = {
     "unispeech": _convolutions,
     "unispeech-sat": _convolutions,
     "sew": _squeezed,
+    "moonshine": lambda _: _frames((127, 7, 3), (64, 3, 2)),
 }
 """By `model_type` of a model that reads samples: its tokens, from its config."""
 PATCHED: dict[str, tuple[str, ...]] = {"audio-spectrogram-transformer": ("[CLS]", "[distillation]")}
 """By `model_type` of a model that reads patches of a spectrogram: its tokens before them; the patches follow by time in each band, from the lowest."""
 PADDED = ("whisper",)
 """The `model_type` of encoders that read a spectrogram of one length, with silence after the sound; each token is some columns of it."""
-DECODED = frozenset({"whisper"})
+DECODED = frozenset({"whisper", "moonshine"})
 """The `model_type` of those with a decoder, which reads a text."""

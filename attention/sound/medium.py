@@ -7,19 +7,24 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from attention.base.knobs import EncodedText, Knob
 from attention.media import DeclaredInputs, Medium
+from attention.program import literals
 from attention.sound import examples
 from attention.sound.families import CONVOLVED, DECODED, FEATURES, PADDED, PATCHED, SAMPLES
 from attention.sound.places import NOUN, SoundPlace, place_of
-from attention.sound.sound_file import Sound
+from attention.sound.sound_file import BLOCK, Sound, bytes_to_decode, resampled
 
 if TYPE_CHECKING:
+    from attention.base.knobs import Limits
     from attention.base.tokens import Patch
     from attention.models.folder import Folder
     from attention.sound.reader import SoundReader
-    from attention.sources.reader import Reader
     from attention.trace.trace import SeenPicture
+
+_LARGE_BYTES = 2**22  # of samples; longer sounds are read one after the other
+_MEDIA_TYPES = {"WAV": "audio/wav", "FLAC": "audio/flac", "MP3": "audio/mpeg"}
+_UNNAMED = "sound.wav"
+"""The file of a sound that was given without one."""
 
 
 class Sounds(Medium):
@@ -32,7 +37,6 @@ class Sounds(Medium):
     classifier = "For(Audio|Sequence)Classification"
     vectors = "a vector for every stretch of time of a sound"
     examples = examples.EXAMPLES
-    knob = Knob("sound", "example:rising-tones", EncodedText(1000), help="The sound of a model that reads sounds.", sources=("model",), inline=True)  # fmt: skip
 
     def declared(self, model_type: str, class_name: str) -> DeclaredInputs | None:
         """What a model reads, by its config.json alone; None if its family is not one of this medium."""
@@ -55,9 +59,32 @@ class Sounds(Medium):
 
         return load_reader(self, folder, name, model)
 
-    def open(self, value: Any) -> Sound:
+    def open(self, value: Any, name: str = "") -> Sound:
         """The sound of a file, of its bytes, or of samples with their rate."""
-        return Sound.open(value) if isinstance(value, str | PathLike) else Sound.of(value)
+        return Sound.open(value) if isinstance(value, str | PathLike) else Sound.of(value, name)
+
+    def upload(self, content: bytes, name: str, side: int, limits: Limits) -> tuple[Sound, bytes]:
+        """The sound of an uploaded file, and its spectrogram."""
+        sound = Sound.of(content, name, limits.picture_mb * 2**20)
+        return sound, self.preview(sound, side)
+
+    def preview(self, given: Sound, side: int) -> bytes:
+        """The spectrogram of all of a sound, a PNG of this width."""
+        from attention.sound import spectrogram
+
+        return spectrogram.png(given.samples(), given.rate, side)
+
+    def size_in_words(self, given: Sound) -> str:
+        """How long it lasts, and its rate."""
+        return f"{given.seconds:,.2f} seconds, {given.rate:,} samples in a second"
+
+    def is_large(self, content: bytes, limits: Limits) -> bool:
+        """Whether the samples of a file take much memory, by its header."""
+        return bytes_to_decode(content) > _LARGE_BYTES
+
+    def sound(self, given: Sound) -> tuple[bytes, str]:
+        """Its file, or one of its samples, to be played."""
+        return (given.content, _MEDIA_TYPES[given.kind]) if given.kind else (given.wav(), _MEDIA_TYPES["WAV"])
 
     def example(self, name: str) -> Sound:
         """The sound of ours of this name."""
@@ -67,22 +94,29 @@ class Sounds(Medium):
         """Which seconds of the sound a patch reads, and which frequencies."""
         return place_of(seen, patch)
 
-    def given(self, value: Any) -> Sound:
-        """As `open`."""
-        return self.open(value)
-
-    def from_link(self, reader: Reader, several: bool) -> tuple[Sound, ...]:
-        """The sound that a link names."""
-        return (self.example(str(reader.knob(self.knob)).removeprefix("example:")),)
-
-    def no_link_reason(self, inputs: Sequence[Sound]) -> str:
-        """Why no link names these sounds, in a sentence; empty if one does."""
-        return ""
-
     def program_imports(self, inputs: Sequence[Sound]) -> tuple[list[str], list[str]]:
         """The lines that import what `program_lines` needs, and the names of transformers among it."""
-        return [], ["AutoFeatureExtractor"]
+        return ["import soundfile"], ["AutoFeatureExtractor"]
 
-    def program_lines(self, reader: Any, inputs: Sequence[Sound], variable: str) -> list[str]:
+    def program_lines(self, reader: SoundReader, inputs: Sequence[Sound], variable: str) -> list[str]:  # type: ignore[override]  # of this medium
         """The lines of a copied program that read the sound."""
-        return []
+        (sound,) = inputs
+        # A link may have any name: the program reads no other folder.
+        name = literals.text(sound.name.replace("\\", "/").rpartition("/")[2] or _UNNAMED)
+        return [
+            f"file = {name}  # {'the sound' if sound.name else 'save the sound under this name,'} in the folder of this program",
+            "if not Path(file).is_file():",
+            '    raise SystemExit(f"This program reads a sound from {file!r}, and there is none: save the sound there.")',
+            f'{variable}, rate = soundfile.read(file, dtype="float32", always_2d=True)',
+            f"{variable} = {variable}.mean(axis=1)",
+            *self._resampling_lines(reader, sound, variable),
+            "extractor = AutoFeatureExtractor.from_pretrained(folder, local_files_only=True)",
+            f'{variable}_inputs = extractor({variable}, sampling_rate={reader.rate}, return_tensors="pt")',
+        ]
+
+    def _resampling_lines(self, reader: SoundReader, sound: Sound, variable: str) -> list[str]:
+        from attention.formula.inline import defined
+
+        if sound.rate == reader.rate:
+            return []
+        return [*defined(resampled, BLOCK=f"{BLOCK}"), f"{variable} = resampled({variable}, rate, {reader.rate})"]

@@ -37,7 +37,7 @@ def place_of(seen: SeenPicture, patch: Patch) -> SoundPlace:
     left, top, right, bottom = patch.box
     (height, width), (n_rows, n_columns) = seen.patch_size, seen.rgb.shape[:2]
     assert seen.x is not None  # as every drawn sound has
-    first, end, _ = seen.x[1:]
+    first, end = seen.x.start, seen.x.stop
 
     def seconds(column: float) -> float:
         return round(first + column * (end - first) / n_columns, 6)

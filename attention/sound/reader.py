@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from inspect import signature
 from math import log
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from attention.base.errors import AttentionError, ConfigError, ModelError
 from attention.base.tokens import Patch
-from attention.media import DECODER_TEXT, InputReader, Medium
+from attention.media import DECODER_TEXT, InputReader, Medium, has_decoder
 from attention.models.in_memory import kind_of
 from attention.models.medium_inputs import MediumInputs, ReadInput
 from attention.sound import spectrogram
@@ -54,8 +53,7 @@ class SoundReader(InputReader):
 
     def __init__(self, medium: Medium, model: Any, extractor: Any) -> None:
         self.medium, self.extractor, self.rate = medium, extractor, int(extractor.sampling_rate)
-        self._config, self._arguments = model.config, tuple(signature(model.forward).parameters)
-        self.reads_text, self._argument = DECODER_TEXT in self._arguments, model.main_input_name
+        self._config, self._argument, self.reads_text = model.config, model.main_input_name, has_decoder(model)
         convolved = CONVOLVED.get(model.config.model_type)
         self._frames = None if convolved is None else convolved(model.config)
 
@@ -90,7 +88,7 @@ class SoundReader(InputReader):
             )
         # The rest is not resampled; a sample depends on those around its time.
         enough = -(-(most + self.rate // 10) * sound.rate // self.rate)
-        samples = resampled(sound.samples()[:enough], sound.rate, self.rate)[:most]
+        samples = resampled(sound.samples(enough), sound.rate, self.rate)[:most]
         try:
             read = self._read(samples, sound.digest)
         except AttentionError:
@@ -132,7 +130,7 @@ class SoundReader(InputReader):
     def _read(self, samples: NDArray[float32], digest: str) -> ReadInput:
         """Samples at the model's rate as the model reads them."""
         extracted = self.extractor(samples, sampling_rate=self.rate, return_tensors="pt")
-        arguments = {name: value for name, value in extracted.items() if name in self._arguments}
+        arguments = dict(extracted)
         values = arguments.get(self._argument)
         if not isinstance(values, Tensor):
             raise ModelError(f"The feature extractor of this model gives no {self._argument}: choose another model.")

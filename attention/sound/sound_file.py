@@ -27,7 +27,8 @@ _MAX_SAMPLES = (
 )  # of all channels; a minute in stereo at 44.1 kHz has a sixth of it, and takes a twentieth of a second
 _MAX_CHANNELS = 8
 _RATES = (4_000, 192_000)  # samples in a second, the lowest and the highest
-_BLOCK = 2**16  # samples of each channel that are decoded at a time
+BLOCK = 2**16
+"""Samples of each channel that are decoded, or resampled, at a time."""
 _KINDS = {"WAV": b"RIFF", "FLAC": b"fLaC", "MP3": b"ID3"}  # how each kind of file begins; an MP3 may begin with a frame
 _FORMATS = {"WAV": "WAV", "WAVEX": "WAV", "FLAC": "FLAC", "MP3": "MP3"}
 """The kind of each format that libsndfile names, of those that are read."""
@@ -108,19 +109,36 @@ class Sound:
         """How long it lasts."""
         return self.n_samples / self.rate
 
-    def samples(self) -> NDArray[float32]:
-        """The mean of its channels, [time] from −1 to 1; of a file, decoded anew."""
+    def samples(self, most: int | None = None) -> NDArray[float32]:
+        """The mean of its channels, [time] from −1 to 1, all or the first ones; of a file, decoded anew."""
         import numpy as np
 
         if not self.kind:
-            return np.frombuffer(self.content, np.float32)
+            return np.frombuffer(self.content, np.float32)[:most]
+        samples, n_read = np.empty(min(self.n_samples, most or self.n_samples), np.float32), 0
         with _opened(self.content, self.kind) as file:
-            return np.concatenate([block.mean(axis=1, dtype=np.float32) for block in _blocks(file, self.kind)])
+            for block in _blocks(file, self.kind):
+                part = samples[n_read : n_read + len(block)]
+                part[:] = block[: len(part)].mean(axis=1, dtype=np.float32)
+                n_read += len(part)
+                if n_read == len(samples):
+                    break
+        return samples[:n_read]
 
     def wav(self, start: float = 0, stop: float | None = None) -> bytes:
         """A WAV file of 16 bit of its samples between two times in seconds."""
         first, last = (None if at is None else max(0, round(at * self.rate)) for at in (start, stop))
-        return wav(self.samples()[first:last], self.rate)
+        return wav(self.samples(last)[first:], self.rate)
+
+
+def bytes_to_decode(content: bytes) -> int:
+    """The bytes of memory that the samples of a sound file take, by its header.
+
+    Raises:
+        FileError: it is no WAV, FLAC or MP3, or its header cannot be read.
+    """
+    with _opened(content, _kind(content)) as file:
+        return 4 * int(file.frames)
 
 
 def wav(samples: NDArray[float32], rate: int) -> bytes:
@@ -149,8 +167,8 @@ def resampled(samples: NDArray[float32], rate: int, new_rate: int) -> NDArray[fl
     padded = np.pad(samples.astype(np.float64), reach + 1)
     n_new = -(-len(samples) * new_rate // rate)
     result = np.empty(n_new, np.float32)
-    for first in range(0, n_new, _BLOCK):
-        ticks = np.arange(first, min(first + _BLOCK, n_new), dtype=np.int64) * rate
+    for first in range(0, n_new, BLOCK):
+        ticks = np.arange(first, min(first + BLOCK, n_new), dtype=np.int64) * rate
         whole, part = ticks // new_rate, (ticks % new_rate) / new_rate
         total = np.zeros(len(ticks))
         for offset in range(-reach, reach + 2):
@@ -194,7 +212,7 @@ def _pair(value: Any) -> tuple[Any, int]:
             f"A sound in memory is (samples, rate) with the whole number of samples in a second; got {type(rate).__name__} as the rate: "
             "write the samples first, such as (samples, 16000)."
         )
-    return samples, int(rate)
+    return samples, int(float(rate))
 
 
 def _no_sound(value: Any) -> FileError:
@@ -252,7 +270,7 @@ def _blocks(file: Any, kind: str) -> Iterator[NDArray[float32]]:
     rate, n_channels, n_samples = int(file.samplerate), int(file.channels), 0
     _check(rate, n_channels, 1)
     try:
-        while len(block := file.read(_BLOCK, dtype="float32", always_2d=True)):
+        while len(block := file.read(BLOCK, dtype="float32", always_2d=True)):
             n_samples += len(block)
             _check(rate, n_channels, n_samples)  # a header may claim anything: what is decoded counts
             yield block

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 N_MELS = 80
 _DECIBELS = 80  # below the loudest cell, which are white
 _SILENT = -100  # decibels, the smallest energy
-_WINDOW = 0.025  # seconds that a column is computed from
+_WINDOW = 0.025  # seconds that a column is computed from, or as many as it stands for
+_LONGEST = 2**12  # samples that a column is computed from
 
 
 def of_samples(samples: NDArray[float32], rate: int, first: float, hop: int, n_columns: int) -> NDArray[uint8]:
@@ -27,7 +28,7 @@ def of_samples(samples: NDArray[float32], rate: int, first: float, hop: int, n_c
     import numpy as np
     from transformers.audio_utils import mel_filter_bank, spectrogram, window_function
 
-    length = max(round(_WINDOW * rate), hop)
+    length = max(round(_WINDOW * rate), min(hop, _LONGEST))
     n_fft = 1 << (length - 1).bit_length()
     before = round(first + hop / 2 - length / 2)
     needed = (n_columns - 1) * hop + length
@@ -50,3 +51,17 @@ def of_energies(decibels: NDArray[Any]) -> NDArray[uint8]:
     loud = 1 - np.clip((loudest - decibels) / _DECIBELS, 0, 1)
     grey = np.round(255 * (1 - loud)).astype(np.uint8)[::-1]
     return np.repeat(grey[:, :, None], 3, axis=2)
+
+
+def png(samples: NDArray[float32], rate: int, width: int) -> bytes:
+    """A PNG file of the spectrogram of all samples [time], `width` pixels wide; of a long sound, of some milliseconds in each column."""
+    from io import BytesIO
+
+    from PIL import Image
+
+    hop = max(1, -(-len(samples) // width))
+    file = BytesIO()
+    Image.fromarray(of_samples(samples, rate, 0, hop, -(-len(samples) // hop))).resize((width, N_MELS)).save(
+        file, "PNG"
+    )
+    return file.getvalue()
