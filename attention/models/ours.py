@@ -79,7 +79,7 @@ def with_random_weights(model: Any, seed: int = 0) -> Any:
     random = np.random.default_rng(seed)
     with torch.no_grad():
         for parameter in model.parameters():
-            if parameter.ndim > 1 or parameter.numel() and parameter.min() < parameter.max():
+            if parameter.ndim > 1 or (parameter.numel() and parameter.min() < parameter.max()):
                 numbers = random.integers(-_STEPS, _STEPS + 1, tuple(parameter.shape)) / _STEPS
                 n_inputs = parameter[0].numel() if parameter.ndim > 1 else len(parameter)
                 parameter.copy_(torch.from_numpy(numbers * (3 / n_inputs) ** 0.5))
