@@ -1,4 +1,4 @@
-"""The families of models that read a sound, each declared: by which convolutions a token comes from samples, or that it is a patch of a spectrogram."""
+"""The families of models that read a sound, each declared: by which convolutions a token comes from samples, or that it is a part of a spectrogram."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 SAMPLES = "input_values"
 """The argument of a model for its sound: samples, or a spectrogram."""
+FEATURES = "input_features"
+"""The argument of other models for a spectrogram."""
 
 
 class Frames(NamedTuple):
@@ -24,7 +26,10 @@ class Frames(NamedTuple):
 
 def _convolutions(config: Any) -> Frames:
     """Those of several convolutions without padding, one after the other."""
-    kernels, strides = tuple(config.conv_kernel), tuple(config.conv_stride)
+    return _frames(tuple(config.conv_kernel), tuple(config.conv_stride))
+
+
+def _frames(kernels: tuple[int, ...], strides: tuple[int, ...]) -> Frames:
     *hops, hop = accumulate(strides, mul, initial=1)
     return Frames(hop, 1 + sum((kernel - 1) * before for kernel, before in zip(kernels, hops, strict=True)))
 
@@ -44,7 +49,12 @@ CONVOLVED: dict[str, Callable[[Any], Frames]] = {
     "unispeech": _convolutions,
     "unispeech-sat": _convolutions,
     "sew": _squeezed,
+    "moonshine": lambda _: _frames((127, 7, 3), (64, 3, 2)),
 }
 """By `model_type` of a model that reads samples: its tokens, from its config."""
 PATCHED: dict[str, tuple[str, ...]] = {"audio-spectrogram-transformer": ("[CLS]", "[distillation]")}
 """By `model_type` of a model that reads patches of a spectrogram: its tokens before them; the patches follow by time in each band, from the lowest."""
+PADDED = ("whisper",)
+"""The `model_type` of encoders that read a spectrogram of one length, with silence after the sound; each token is some columns of it."""
+DECODED = frozenset({"whisper", "moonshine"})
+"""The `model_type` of those with a decoder, which reads a text."""

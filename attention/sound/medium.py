@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from attention.media import DeclaredInputs, Medium
 from attention.program import literals
 from attention.sound import examples
-from attention.sound.families import CONVOLVED, PATCHED, SAMPLES
+from attention.sound.families import CONVOLVED, DECODED, FEATURES, PADDED, PATCHED, SAMPLES
 from attention.sound.places import NOUN, SoundPlace, place_of
 from attention.sound.sound_file import BLOCK, Sound, bytes_to_decode, resampled
 
@@ -32,18 +33,19 @@ class Sounds(Medium):
     name, noun, field, argument = "sounds", NOUN, "sound", SAMPLES
     files, such_as = "a WAV, FLAC or MP3 file, or samples with their rate, (samples, 16000)", "a wav2vec2 or AST"
     endings = ("wav", "flac", "mp3")
-    families = (*CONVOLVED, *PATCHED)
+    families = (*CONVOLVED, *PATCHED, *PADDED)
     classifier = "For(Audio|Sequence)Classification"
     vectors = "a vector for every stretch of time of a sound"
     examples = examples.EXAMPLES
 
     def declared(self, model_type: str, class_name: str) -> DeclaredInputs | None:
         """What a model reads, by its config.json alone; None if its family is not one of this medium."""
-        return DeclaredInputs(text=False, medium=self, continues=False) if model_type in self.families else None
+        has_decoder = model_type in DECODED and not re.search(self.classifier, class_name)
+        return DeclaredInputs(text=False, medium=self, continues=has_decoder) if model_type in self.families else None
 
     def is_read_by(self, model: Any) -> bool:
         """Whether a model of transformers is of a family that is declared."""
-        return model.config.model_type in self.families
+        return model.config.model_type in self.families and model.main_input_name in (SAMPLES, FEATURES)
 
     def reader_of(self, model: Any, processor: Any) -> tuple[SoundReader, Any]:
         """As `attention.sound.reader.reader_of`."""

@@ -10,6 +10,8 @@ from attention.base.tokens import Patch
 if TYPE_CHECKING:
     from attention.trace.trace import SeenPicture
 
+PADDING = ", padding"
+"""What the name of a token ends with that reads nothing but the silence after the sound."""
 NOUN = "sound"
 """One of the inputs of this medium."""
 

@@ -11,12 +11,13 @@ from torch import Tensor
 
 from attention.base.errors import AttentionError, ConfigError, ModelError
 from attention.base.tokens import Patch
-from attention.media import InputReader, Medium
+from attention.media import DECODER_TEXT, InputReader, Medium, has_decoder
 from attention.models.in_memory import kind_of
 from attention.models.medium_inputs import MediumInputs, ReadInput
 from attention.sound import spectrogram
-from attention.sound.families import CONVOLVED, PATCHED, SAMPLES
-from attention.sound.places import NOUN, from_mel, patches_of, to_mel
+from attention.sound.decoder import decoder_ids
+from attention.sound.families import CONVOLVED, PADDED, PATCHED
+from attention.sound.places import NOUN, PADDING, from_mel, patches_of, to_mel
 from attention.sound.sound_file import Sound, resampled
 from attention.trace.trace import Axis, SeenPicture
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 _RATES = (4_000, 96_000)
 """Samples in a second that a feature extractor may ask for, the fewest and the most."""
+_MOST_OF = {"n_fft": 2**14, "feature_size": 2**10, "num_mel_bins": 2**10}
+"""The largest numbers of a feature extractor by which it makes tables."""
+_MOST_PADDED = 2**22  # samples
 _PROBE_TOKENS = 12
 _MOST_COLUMNS = 16  # of a drawn spectrogram, for the hop of one token
 _SHIFT, _LENGTH = 160, 400  # samples of AST's frames, whatever its rate, as its feature extractor has them
@@ -43,14 +47,13 @@ class SoundReader(InputReader):
         rate: samples in a second that it asks for.
     """
 
-    reads_text = False
     token_id = None
     types_argument = ""
     in_turn = False
 
     def __init__(self, medium: Medium, model: Any, extractor: Any) -> None:
         self.medium, self.extractor, self.rate = medium, extractor, int(extractor.sampling_rate)
-        self._config = model.config
+        self._config, self._argument, self.reads_text = model.config, model.main_input_name, has_decoder(model)
         convolved = CONVOLVED.get(model.config.model_type)
         self._frames = None if convolved is None else convolved(model.config)
 
@@ -99,7 +102,16 @@ class SoundReader(InputReader):
             raise ConfigError(
                 f"At most {max_tokens:,} tokens are read here; {loaded.name} makes {len(read.tokens):,} of every sound: choose a model with larger patches, or raise max_tokens."
             )
-        return MediumInputs({SAMPLES: torch.arange(len(read.tokens))[None]}, read, self), truncated, notes
+        ids = {self._argument: torch.arange(len(read.tokens))[None]}
+        if n_padding := sum(token.endswith(PADDING) for token in read.tokens):
+            notes.append(
+                f"The model always reads {len(read.tokens):,} tokens: {n_padding:,} of them are silence after the sound, which it attends to like any others."
+            )
+        if self.reads_text:
+            limit = min(max_tokens, loaded.max_length or max_tokens)
+            ids[DECODER_TEXT], more = decoder_ids(loaded, read.arguments, text, limit)
+            truncated += more
+        return MediumInputs(ids, read, self), truncated, notes
 
     def probe(self) -> Sound:
         """A sound that rises, so that every token reads another frequency."""
@@ -111,17 +123,21 @@ class SoundReader(InputReader):
         """How many samples are read at most."""
         if self._frames is not None:
             return self._frames.field + (max_tokens - 1) * self._frames.hop
+        if self._config.model_type in PADDED:
+            return int(self.extractor.n_samples)
         return int(self._config.max_length - 1) * _SHIFT + _LENGTH
 
     def _read(self, samples: NDArray[float32], digest: str) -> ReadInput:
         """Samples at the model's rate as the model reads them."""
         extracted = self.extractor(samples, sampling_rate=self.rate, return_tensors="pt")
         arguments = dict(extracted)
-        values = arguments.get(SAMPLES)
+        values = arguments.get(self._argument)
         if not isinstance(values, Tensor):
-            raise ModelError("The feature extractor of this model gives no input_values: choose another model.")
+            raise ModelError(f"The feature extractor of this model gives no {self._argument}: choose another model.")
         if self._frames is not None:
             seen, patches = self._frames_of(samples, digest)
+        elif self._config.model_type in PADDED:
+            seen, patches = self._columns_of(len(samples), values[0], digest)
         else:
             seen, patches = self._patches_of(samples, values[0], digest)
         tokens = (*self.special_tokens, *patches)
@@ -145,6 +161,24 @@ class SoundReader(InputReader):
         size = spectrogram.N_MELS, round(frames.field / column)
         seen = SeenPicture(rgb, 1, n_tokens, size, words, digest, NOUN, x)
         return seen, patches_of(seen, (spectrogram.N_MELS, n_columns))
+
+    def _columns_of(self, n_samples: int, values: Tensor, digest: str) -> tuple[SeenPicture, list[Patch]]:
+        """Tokens that are some columns of the model's own spectrogram [mel time], whose log has 40 decibels for each 1."""
+        n_tokens = self._config.max_source_positions
+        n_columns = values.shape[1] // n_tokens
+        hop = n_columns * self.extractor.hop_length
+        n_heard, end = -(-n_samples // hop), n_tokens * hop / self.rate
+        words = f"{n_samples / self.rate:.2f} s at {self.rate:,} samples in a second, as {len(values)} mel bands; a token every {1000 * hop / self.rate:g} ms"
+        if n_heard < n_tokens:
+            words += f"; from {n_samples / self.rate:.2f} to {end:.2f} s there is silence, which the model reads as well: {n_tokens - n_heard:,} of {n_tokens:,} tokens"
+        rgb = spectrogram.of_energies(values.double().numpy() * 40)
+        seen = SeenPicture(rgb, 1, n_tokens, (len(values), n_columns), words, digest, NOUN, Axis("s", 0.0, end))
+        patches = patches_of(seen, (len(values), n_columns))
+        padding = (
+            Patch(each.picture, each.row, each.column, each.box, each + PADDING, each.place)
+            for each in patches[n_heard:]
+        )
+        return seen, [*patches[:n_heard], *padding]
 
     def _patches_of(self, samples: NDArray[float32], values: Tensor, digest: str) -> tuple[SeenPicture, list[Patch]]:
         """Tokens that are patches of the model's own spectrogram [time mel], band by band from the lowest."""
@@ -182,10 +216,18 @@ def load_reader(medium: Medium, folder: Folder, name: str, model: Any) -> SoundR
     Raises:
         ModelError: a file is missing or broken, or asks for sounds that are too large.
     """
-    from transformers import AutoFeatureExtractor
+    from transformers import AutoFeatureExtractor, SequenceFeatureExtractor
 
     try:
+        numbers, _ = SequenceFeatureExtractor.get_feature_extractor_dict(folder.path, local_files_only=True)
+        if wrong := [field for field, most in _MOST_OF.items() if not 0 <= (numbers.get(field) or 0) <= most]:
+            raise ModelError(  # before tables of this size are made
+                f"A feature extractor has a {wrong[0]} of at most {_MOST_OF[wrong[0]]:,}; that of {name} has {str(numbers[wrong[0]])[:20]}: "
+                "change its preprocessor_config.json."
+            )
         extractor = AutoFeatureExtractor.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
+    except ModelError:
+        raise
     except Exception as error:  # a missing or broken file can raise anything in transformers
         raise ModelError(
             f"{name} has no feature extractor that can be read: add its preprocessor_config.json to the folder."
@@ -218,6 +260,16 @@ def _reader(medium: Medium, model: Any, extractor: Any, name: str) -> SoundReade
         raise ModelError(
             f"A feature extractor asks for {_RATES[0]:,} to {_RATES[1]:,} samples in a second; that of {name} asks for {str(rate)[:20]}: change its preprocessor_config.json."
         )
+    if config.model_type in PADDED:
+        shape, wanted = (
+            (extractor.feature_size, extractor.nb_max_frames),
+            (config.num_mel_bins, 2 * config.max_source_positions),
+        )
+        if shape != wanted or extractor.n_samples > _MOST_PADDED:
+            raise ModelError(
+                f"The feature extractor of {name} makes a spectrogram of {shape[0]:,} × {shape[1]:,} numbers, and its config.json needs {wanted[0]:,} × {wanted[1]:,}: "
+                "change its preprocessor_config.json."
+            )
     for field in ("max_length", "num_mel_bins") if config.model_type in PATCHED else ():
         if (own := getattr(extractor, field, None)) != (needed := getattr(config, field)):
             raise ModelError(
