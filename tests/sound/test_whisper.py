@@ -265,7 +265,7 @@ def test_moonshine_is_read_like_whisper() -> None:
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape) * 0.2)
     processor = _Processor(transformers.Wav2Vec2FeatureExtractor(do_normalize=False), tokenizer)
-    values = torch.from_numpy(ODD.samples())[None]
+    values = torch.tensor(ODD.samples())[None]
     for options in ({"text2": "the owl asked"}, {"generate": 9}):
         trace = Model.of(model, processor, sound=ODD, **options).trace()
         ids = torch.tensor([_ids(trace)])
