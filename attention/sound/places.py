@@ -24,13 +24,6 @@ class SoundPlace(NamedTuple):
     low: float | None = None
     high: float | None = None
 
-    @property
-    def words(self) -> str:
-        """It in words, such as "0.52–0.545 s"."""
-        digits = 3 - all(round(each, 2) == round(each, 3) for each in (self.start, self.stop))
-        words = f"{self.start:.{digits}f}–{self.stop:.{digits}f} s"
-        return words if self.low is None or self.high is None else f"{words}, {self.low:,.0f}–{self.high:,.0f} Hz"
-
 
 def place_of(seen: SeenPicture, patch: Patch) -> SoundPlace:
     """The place of a cell of a drawn spectrogram, whose tokens may overlap: as wide and high as `patch_size`, about the middle of the box of the cell."""
@@ -56,15 +49,23 @@ def place_of(seen: SeenPicture, patch: Patch) -> SoundPlace:
 
 
 def patches_of(seen: SeenPicture, cell: tuple[int, int], picture: int = 0) -> list[Patch]:
-    """The tokens of a drawn sound, row by row from the top, whose cells have this height and width in pixels."""
-    height, width = cell
-    boxes = (
-        (row, column, (column * width, row * height, (column + 1) * width, (row + 1) * height))
-        for row in range(seen.rows)
-        for column in range(seen.columns)
-    )
-    places = ((*cell, place_of(seen, Patch(picture, *cell))) for cell in boxes)
-    return [Patch(picture, row, column, box, place.words, place) for row, column, box, place in places]
+    """The tokens of a drawn sound, row by row from the top, whose cells have this height and width in pixels.
+
+    The text of one is from when it begins to when the next does, such as "0.52–0.54 s"; of one with a part of the frequencies, when it begins and
+    their middle, such as "0.5 s 3886 Hz".
+    """
+    (height, width), x, patches = cell, seen.x, list[Patch]()
+    assert x is not None  # as every drawn sound has
+    step = width * (x.stop - x.start) / seen.rgb.shape[1]
+    for row in range(seen.rows):
+        for column in range(seen.columns):
+            box = column * width, row * height, (column + 1) * width, (row + 1) * height
+            place = place_of(seen, Patch(picture, row, column, box))
+            text = f"{place.start:.2f}–{place.start + step:.2f} s"
+            if seen.y is not None:
+                text = f"{place.start:g} s {seen.y.names[row].replace(',', '')} {seen.y.unit}"
+            patches.append(Patch(picture, row, column, box, text, place))
+    return patches
 
 
 _MEL = 1127.0, 700.0

@@ -111,7 +111,7 @@ def test_places_are_seconds(models: TinySoundModels) -> None:
     assert len(trace.tokens) == 29
     for index, token in enumerate(trace.tokens):
         assert token.place == pytest.approx(SoundPlace(index * 0.02, index * 0.02 + 0.025), abs=1e-9)
-    assert trace.tokens[3] == "0.060–0.085 s"
+    assert trace.tokens[3] == "0.06–0.08 s"
     (seen,) = trace.pictures
     assert (seen.noun, seen.rows, seen.columns, seen.x.unit, seen.y) == ("sound", 1, 29, "s", None)
     assert seen.rgb.shape == (80, 29 * 4, 3)
