@@ -136,6 +136,8 @@ class InputReader(ABC):
         token_id: the id in the text that stands for a token of the input; None if the input does not stand in the text.
         types_argument: the argument of a model that must know which tokens of its text are those of the input; empty without one.
         in_turn: whether the model may call its attention for one sequence after the other.
+        across: what its layers are called in which the sequences of an input see each other, such as "channels", if every second attention of a
+            layer is one; empty if none is.
     """
 
     medium: Medium
@@ -143,6 +145,7 @@ class InputReader(ABC):
     token_id: int | None
     types_argument: str
     in_turn: bool
+    across: str = ""
 
     @property
     @abstractmethod

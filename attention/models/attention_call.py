@@ -195,12 +195,17 @@ class OwnAttention:
             return replace(self, args=(mask, *self.args[1:]))
         return replace(self, kwargs={**self.kwargs, "attention_mask": mask})
 
+    @property
+    def n_rows(self) -> int:
+        """How many rows of a batch belong to one text."""
+        return 1
+
     def in_dtype(self, dtype: torch.dtype) -> OwnAttention:
         """The same with masks and biases of this dtype, for one text."""
 
         def convert(argument: Any) -> Any:
             if isinstance(argument, Tensor) and argument.ndim == 4:
-                argument = argument[:1]  # all texts of a batch have the same mask
+                argument = argument[: self.n_rows]  # all texts of a batch have the same mask
             if not isinstance(argument, Tensor) or not argument.is_floating_point() or argument.dtype == dtype:
                 return argument
             smallest = torch.finfo(dtype).min  # what hides a key; no −∞, or a row without keys would be NaN
@@ -271,13 +276,18 @@ def is_large(n_heads: int, n_queries: int, n_keys: int) -> bool:
     return n_heads * n_queries * n_keys * _BYTES_PER_NUMBER > _MAX_WEIGHT_BYTES
 
 
+EAGER_NAMES = ("eager_attention_forward", "simple_eager_attention_forward")
+"""What the families of transformers call the function of their eager attention."""
+
+
 def _eager_attention(module: Module) -> _EagerAttention:
     """The eager attention function of the module's model family; Llama's if the family has none."""
     # A user's subclass of an attention stands in a module of its own, without this function.
     for cls in type(module).__mro__:
-        function = getattr(sys.modules.get(cls.__module__), "eager_attention_forward", None)
-        if function is not None:
-            return cast(_EagerAttention, function)
+        for name in EAGER_NAMES:
+            function = getattr(sys.modules.get(cls.__module__), name, None)
+            if function is not None:
+                return cast(_EagerAttention, function)
     from transformers.models.llama.modeling_llama import eager_attention_forward
 
     return cast(_EagerAttention, eager_attention_forward)
