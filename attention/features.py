@@ -25,6 +25,7 @@ NAMES = (
     "comparison",
     "circuits",
     "vision",
+    "series",
     "spans",
     "corpus",
     "training",

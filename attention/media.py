@@ -6,6 +6,7 @@ A token that stands for a part of such an input has a `place` in it, in the medi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 from functools import cache
 from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -15,6 +16,7 @@ from attention.base.tokens import PatchPlace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from attention.base.knobs import Knob
     from attention.base.tokens import Patch
@@ -163,6 +165,10 @@ class InputReader(ABC):
             TextError: the text is empty, or has another number of places for inputs.
             ModelError: the processor of the model does not read them.
         """
+
+    def during(self, model: Any) -> AbstractContextManager[None]:
+        """A context for each pass of the model."""
+        return nullcontext()
 
     @abstractmethod
     def probe(self) -> Any:

@@ -40,6 +40,7 @@ class _Options(TypedDict, total=False):
     """The options of `Model.of`, which are fields of `ModelOptions` and explained there."""
 
     image: Any
+    series: Any
     config: Override
     words: bool
     special: str
@@ -104,7 +105,7 @@ class Model(ModelOptions, Intervenable):
     def of(
         cls,
         model: Any,
-        tokenizer: Any,
+        tokenizer: Any = None,
         text: str | None = None,
         text2: str = "",
         *,
@@ -122,7 +123,7 @@ class Model(ModelOptions, Intervenable):
     def of(
         cls,
         model: Any,
-        tokenizer: Any,
+        tokenizer: Any = None,
         text: str | None = None,
         text2: str = "",
         *,
@@ -138,7 +139,7 @@ class Model(ModelOptions, Intervenable):
 
         Args:
             model: of transformers, also inside of torch.compile, an adapter (peft), data parallelism, a pipeline, nnsight or TransformerLens.
-            tokenizer: the tokenizer of the model; of a model that reads pictures, its processor.
+            tokenizer: the tokenizer of the model; of a model that reads pictures, its processor; a model of series has none.
             text: the input.
             text2: the second text: of a pair, for an encoder that tells two texts apart, as in `tokenizer(text, text2)`; or of the decoder.
             texts: several inputs, each in a pass of its own; the result is then one `Model` for each.
