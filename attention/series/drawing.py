@@ -21,7 +21,7 @@ _WIDTH, _HEIGHT = 1000, 420  # pixels, about
 _WIDEST = 2**13  # pixels
 _CELL, _ROW = (2, 160), (16, 120)  # pixels, the narrowest and the widest
 _FINE = 2  # samples of a pixel in each direction, so that lines are smooth
-_PAPER, _UNREAD, _LINE, _EDGE = 250, 216, 40, 190  # grey
+_PAPER, _UNREAD, _LINE, _EDGE = 250, 216, 10, 190  # grey
 _MARGIN = 0.08  # of the height of a row, above and below its line
 _LONGEST_NAME = 24  # characters of a column beside its row
 
@@ -127,7 +127,7 @@ class Patches:
                 points = list(zip(x[part].tolist(), y[part].tolist(), strict=True))
                 if len(points) == 1:
                     points = [(points[0][0] - _FINE, points[0][1]), (points[0][0] + _FINE, points[0][1])]
-                draw.line(points, fill=_LINE, width=_FINE * 3 // 2)
+                draw.line(points, fill=_LINE, width=2 * _FINE)
             if row:
                 draw.line((0, row * height, image.width, row * height), fill=_EDGE, width=_FINE)
         rgb = np.repeat(np.asarray(image.reduce(_FINE))[..., None], 3, axis=2)

@@ -199,7 +199,7 @@ def _timesfm(reader: SeriesReader, loaded: LoadedModel, series: Series, notes: l
     n_before = n_padded // length  # patches of padding alone
     if n_padded:
         notes.append(
-            f"{loaded.name} reads {context:,} steps: {n_padded:,} of padding stand in front of the series, {n_before} whole {_PAD} tokens."
+            f"{loaded.name} reads {context:,} steps: {n_padded:,} of padding stand in front of the series. A patch of padding alone is the token {_PAD}."
         )
     if (
         config.model_type == TIMESFM_2_5
