@@ -40,6 +40,8 @@ class _Options(TypedDict, total=False):
     """The options of `Model.of`, which are fields of `ModelOptions` and explained there."""
 
     image: Any
+    sound: Any
+    video: Any
     series: Any
     config: Override
     words: bool
