@@ -5,6 +5,7 @@ A token that stands for a part of such an input has a `place` in it, in the medi
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from functools import cache
 from inspect import signature
@@ -160,6 +161,11 @@ class InputReader(ABC):
             TextError: the text is empty, or has another number of places for inputs.
             ModelError: the processor of the model does not read them.
         """
+
+    def kind_of_layer(self, path: str) -> str:
+        """The kind of the layer with the attention module of this path: "vision" or "text" in a model that reads both, otherwise "layer"."""
+        is_vision = re.search(r"\b(vision_(model|tower)|visual)\b", path)
+        return ("vision" if is_vision else "text") if self.reads_text else "layer"
 
     @abstractmethod
     def probe(self) -> Any:

@@ -189,6 +189,11 @@ class OwnAttention:
         cap: float | None = self.kwargs.get("softcap")
         return cap
 
+    @property
+    def n_sequences(self) -> int:
+        """How many sequences of a text, each with a mask of its own, the model runs as a batch."""
+        return 1
+
     def with_mask(self, mask: Tensor | None) -> OwnAttention:
         """The same with another mask."""
         if self.args:
@@ -200,13 +205,13 @@ class OwnAttention:
 
         def convert(argument: Any) -> Any:
             if isinstance(argument, Tensor) and argument.ndim == 4:
-                argument = argument[:1]  # all texts of a batch have the same mask
+                argument = argument[: self.n_sequences]  # all texts of a batch have the same masks
             if not isinstance(argument, Tensor) or not argument.is_floating_point() or argument.dtype == dtype:
                 return argument
             smallest = torch.finfo(dtype).min  # what hides a key; no −∞, or a row without keys would be NaN
             return (argument.clamp_min(smallest) if smallest > torch.finfo(argument.dtype).min else argument).to(dtype)
 
-        return self._with_each_argument(convert)
+        return self.with_each_argument(convert)
 
     def run(self, query: Tensor, key: Tensor, value: Tensor, keep_weights: bool = True) -> tuple[Tensor, Tensor | None]:
         """The attention that the model runs. Large calls of eager attention are computed in blocks of queries.
@@ -248,9 +253,10 @@ class OwnAttention:
             )
             return argument[..., rows, :] if is_map else argument
 
-        return self._with_each_argument(select_rows).run_eager(query[:, :, rows], key, value)
+        return self.with_each_argument(select_rows).run_eager(query[:, :, rows], key, value)
 
-    def _with_each_argument(self, change: Callable[[Any], Any]) -> OwnAttention:
+    def with_each_argument(self, change: Callable[[Any], Any]) -> OwnAttention:
+        """The same with other arguments."""
         kwargs = {name: change(argument) for name, argument in self.kwargs.items()}
         return replace(self, args=tuple(map(change, self.args)), kwargs=kwargs)
 

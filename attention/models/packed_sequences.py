@@ -1,4 +1,4 @@
-"""Pictures that a vision transformer reads at once, each for itself: its calls of attention as one call, in which no picture sees another.
+"""Pictures, tiles or windows that a vision transformer reads at once, each for itself: its calls of attention as one call, in which none sees another.
 
 A family runs them as a batch, or as one call after the other; either way the model computes what it would without us, bit for bit.
 """
@@ -35,13 +35,11 @@ class _Packing:
 
     Attributes:
         n_texts: how many equal texts are in the batch.
-        lengths: of the sequences of one text, where the model runs them as a batch.
         in_turn: the lengths of all sequences for which a module calls its attention one after the other, by the id of the module.
         waiting: the calls of a module that calls once for each sequence, with their outputs; those that came so far.
     """
 
     n_texts: int
-    lengths: tuple[int, ...]
     in_turn: dict[int, tuple[int, ...]] = field(default_factory=dict)
     waiting: list[tuple[ModelCall, Tensor]] = field(default_factory=list)
     _visible: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
@@ -66,7 +64,8 @@ class _Packing:
             return self._run_in_turn(wrapper, call, self.in_turn[id(call.module)])
         if len(call.query) == self.n_texts:
             return wrapper(call)
-        attention, joined = _PackedAttention.of([call], self.lengths, self)
+        n_sequences, length = len(call.query) // self.n_texts, call.query.shape[2]
+        attention, joined = _PackedAttention.of([call], (length,) * n_sequences, self)
         return attention.split(wrapper(joined)[0], 1)[0], None
 
     def _run_in_turn(
@@ -92,9 +91,9 @@ _PACKING: ContextVar[_Packing | None] = ContextVar("packing", default=None)
 
 
 @contextmanager
-def packed(model: Module, n_texts: int, lengths: Sequence[int]) -> Iterator[None]:
-    """A context in which the calls of this thread are those of a model that reads sequences of these lengths with each text."""
-    packing = _Packing(n_texts, tuple(lengths))
+def packed(model: Module, n_texts: int) -> Iterator[None]:
+    """A context in which the calls of this thread are those of a model that reads sequences beside each text, which see themselves only."""
+    packing = _Packing(n_texts)
     token = _PACKING.set(packing)
     with ExitStack() as hooks:
         hooks.callback(_PACKING.reset, token)
@@ -125,12 +124,14 @@ class _PackedAttention(OwnAttention):
         own: the tensors of the packed call, and those that the model itself passed in each of its calls: copies with other strides would
             change the last bits.
         visible: the cells that are no pair of two sequences, [1 1 query_pos key_pos], of which a pass has one; None if there is one sequence.
+        added: what the model adds to the scores of its sequences, along the diagonal, [1 head query_pos key_pos], and the smallest number elsewhere; None if it adds nothing.
     """
 
     lengths: tuple[int, ...] = ()
     is_batch: bool = True
     own: tuple[_Tensors, tuple[_Tensors, ...]] | None = None
     visible: Tensor | None = None
+    added: Tensor | None = None
 
     @classmethod
     def of(cls, calls: Sequence[ModelCall], lengths: tuple[int, ...], packing: _Packing) -> tuple[Self, ModelCall]:
@@ -140,12 +141,22 @@ class _PackedAttention(OwnAttention):
         query, key, value = (_join([part[i] for part in parts], 2, packing.n_texts, is_batch) for i in range(3))
         own, tensors = first.attention, ((query, key, value), parts)
         attention = cls(own.module, own.args, own.kwargs, lengths, is_batch, tensors, packing.visible(lengths))
+        if is_batch and own.mask is not None and len(lengths) > 1:  # one for all windows, or one for each
+            blocks = own.mask[: len(lengths)].expand(len(lengths), *own.mask.shape[1:])
+            hidden = torch.finfo(blocks.dtype).min if blocks.is_floating_point() else False
+            added = along_diagonal(blocks, 1, hidden)
+            attention = replace(attention, added=added)
         return attention, replace(first, query=query, key=key, value=value, attention=attention)
 
     @property
     def mask(self) -> Tensor | None:
-        """The cells that are no pair of two sequences, as a boolean mask."""
-        return self.visible
+        """The cells that are no pair of two sequences, as a boolean mask, or hidden by what the model adds to its scores."""
+        return self.visible if self.added is None else self.added
+
+    @property
+    def n_sequences(self) -> int:
+        """How many sequences of a text the model runs as a batch."""
+        return len(self.lengths) if self.is_batch else 1
 
     def with_mask(self, mask: Tensor | None) -> OwnAttention:
         """The same: its mask is made of the lengths, whatever a fused attention would need."""
@@ -180,7 +191,8 @@ class _PackedAttention(OwnAttention):
                 own = chosen[done : done + n_rows]
                 keys = slice(first, first + length)
                 part = slice(own[0] - first, own[-1] - first + 1, own.step)
-                output, of_own = self._plain.run_eager_rows(query[:, :, keys], key[:, :, keys], value[:, :, keys], part)
+                plain = self._of_sequence(first // length)
+                output, of_own = plain.run_eager_rows(query[:, :, keys], key[:, :, keys], value[:, :, keys], part)
                 outputs.append(output)
                 if of_own is not None:
                     weights[:, :, done : done + n_rows, keys] = of_own
@@ -191,6 +203,17 @@ class _PackedAttention(OwnAttention):
     @property
     def _plain(self) -> OwnAttention:
         return OwnAttention(self.module, self.args, self.kwargs)
+
+    def _of_sequence(self, index: int) -> OwnAttention:
+        """The attention of one sequence, with its own mask where each has one."""
+        if self.added is None:
+            return self._plain
+
+        def own(argument: Any) -> Any:
+            is_map = isinstance(argument, Tensor) and argument.ndim == 4 and len(argument) == self.n_sequences
+            return argument[index : index + 1] if is_map else argument
+
+        return self._plain.with_each_argument(own)
 
     def _parts(self, *tensors: Tensor) -> Sequence[_Tensors]:
         is_own = self.own is not None and all(mine is given for mine, given in zip(self.own[0], tensors, strict=True))
@@ -208,13 +231,24 @@ class _PackedAttention(OwnAttention):
         n_sequences, total = len(self.lengths), sum(self.lengths)
         if len(weights) < len(results) or (not keep_weights and is_large(weights[0].shape[1], total, total)):
             return output, None
-        in_turn = list(weights[0]) if self.is_batch else [part[0] for part in weights]
+        if self.is_batch:
+            return output, along_diagonal(weights[0], n_texts)
+        in_turn = [part[0] for part in weights]
         joined = in_turn[0].new_zeros(n_texts, len(in_turn[0]), total, total)
         for index, block in enumerate(in_turn):
             text, sequence = divmod(index, n_sequences)
             keys = slice(first := sum(self.lengths[:sequence]), first + self.lengths[sequence])
             joined[text, :, keys, keys] = block
         return output, joined
+
+
+def along_diagonal(blocks: Tensor, n_texts: int, elsewhere: float = 0) -> Tensor:
+    """The maps [text·sequence head query_pos key_pos] of equally long sequences along the diagonal of one map for each text."""
+    n_sequences, (_, n_heads, n_queries, n_keys) = len(blocks) // n_texts, blocks.shape
+    joined = blocks.new_full((n_texts, n_heads, n_sequences, n_queries, n_sequences, n_keys), elsewhere)
+    diagonal = torch.arange(n_sequences, device=blocks.device)
+    joined[:, :, diagonal, :, diagonal] = blocks.unflatten(0, (n_texts, n_sequences)).transpose(0, 1)
+    return joined.flatten(4, 5).flatten(2, 3)
 
 
 def _join(parts: Sequence[Tensor], axis: int, n_texts: int, is_batch: bool) -> Tensor:

@@ -115,7 +115,7 @@ def run(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], *, gradients: b
     check_ids(loaded, model_inputs)
     sequences: AbstractContextManager[None] = nullcontext()
     if isinstance(model_inputs, MediumInputs):
-        sequences = packed(loaded.model, len(next(iter(model_inputs.values()))), model_inputs.read.lengths)
+        sequences = packed(loaded.model, len(next(iter(model_inputs.values()))))
     few_logits = with_few_logits(loaded, len(predicted_text_ids(model_inputs)))
     with torch.set_grad_enabled(gradients), loaded.session(), _frozen_weights(loaded.model), sequences, few_logits:
         silence_warnings()
