@@ -6,6 +6,7 @@ used is what the model computed, whatever its family.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,6 +18,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from attention.base.errors import ModelError
+from attention.formula.names import KEY, QUERY
 from attention.models import running
 from attention.models.attention_call import in_float32
 from attention.models.attention_sites import Place, Visits, layer_names, listed_layers, output_module
@@ -169,6 +171,20 @@ class _LayerFollower(Follower):
             if len(own) == len(spec.summed) == 1 and len(order) == factor.ndim:
                 factor = factor.permute([spec.left.index(letter) for letter in order])
             self._products.append((self.visits.place(self.visits.running[-1]), factor.detach()))
+        return None
+
+    def attend_fused(
+        self, inputs: Mapping[str, Any], trails: Mapping[str, Trail | None], result: Tensor
+    ) -> Trail | None:
+        # Of a family with a module for each implementation: fused attention gives no weights, and they are computed from what it was given.
+        query, key, mask, scale = inputs[QUERY], inputs[KEY], inputs.get("attn_mask"), inputs.get("scale")
+        if self.visits.running and not inputs.get("enable_gqa"):
+            scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+            if inputs.get("is_causal"):
+                mask = scores.new_ones(scores.shape[-2:], dtype=torch.bool).tril()
+            if mask is not None:
+                scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+            self._products.append((self.visits.place(self.visits.running[-1]), scores.softmax(-1).detach()))
         return None
 
 
