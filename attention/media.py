@@ -347,6 +347,11 @@ class InputReader(ABC):
         """A context for each pass of the model."""
         return nullcontext()
 
+    def kind_of_layer(self, path: str) -> str:
+        """The kind of the layer with the attention module of this path: "vision" or "text" in a model that reads both, otherwise "layer"."""
+        is_vision = re.search(r"\b(vision_(model|tower)|visual)\b", path)
+        return ("vision" if is_vision else "text") if self.reads_text else "layer"
+
     @abstractmethod
     def probe(self) -> Any:
         """A small input, such as `Medium.given` returns, with which every model is tried."""

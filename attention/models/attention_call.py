@@ -189,29 +189,29 @@ class OwnAttention:
         cap: float | None = self.kwargs.get("softcap")
         return cap
 
+    @property
+    def n_sequences(self) -> int:
+        """How many sequences of a text, each with a mask of its own, the model runs as a batch."""
+        return 1
+
     def with_mask(self, mask: Tensor | None) -> OwnAttention:
         """The same with another mask."""
         if self.args:
             return replace(self, args=(mask, *self.args[1:]))
         return replace(self, kwargs={**self.kwargs, "attention_mask": mask})
 
-    @property
-    def n_rows(self) -> int:
-        """How many rows of a batch belong to one text."""
-        return 1
-
     def in_dtype(self, dtype: torch.dtype) -> OwnAttention:
         """The same with masks and biases of this dtype, for one text."""
 
         def convert(argument: Any) -> Any:
             if isinstance(argument, Tensor) and argument.ndim == 4:
-                argument = argument[: self.n_rows]  # all texts of a batch have the same mask
+                argument = argument[: self.n_sequences]  # all texts of a batch have the same masks
             if not isinstance(argument, Tensor) or not argument.is_floating_point() or argument.dtype == dtype:
                 return argument
             smallest = torch.finfo(dtype).min  # what hides a key; no −∞, or a row without keys would be NaN
             return (argument.clamp_min(smallest) if smallest > torch.finfo(argument.dtype).min else argument).to(dtype)
 
-        return self._with_each_argument(convert)
+        return self.with_each_argument(convert)
 
     def run(self, query: Tensor, key: Tensor, value: Tensor, keep_weights: bool = True) -> tuple[Tensor, Tensor | None]:
         """The attention that the model runs. Large calls of eager attention are computed in blocks of queries.
@@ -253,9 +253,10 @@ class OwnAttention:
             )
             return argument[..., rows, :] if is_map else argument
 
-        return self._with_each_argument(select_rows).run_eager(query[:, :, rows], key, value)
+        return self.with_each_argument(select_rows).run_eager(query[:, :, rows], key, value)
 
-    def _with_each_argument(self, change: Callable[[Any], Any]) -> OwnAttention:
+    def with_each_argument(self, change: Callable[[Any], Any]) -> OwnAttention:
+        """The same with other arguments."""
         kwargs = {name: change(argument) for name, argument in self.kwargs.items()}
         return replace(self, args=tuple(map(change, self.args)), kwargs=kwargs)
 

@@ -421,9 +421,7 @@ def _kind(loaded: LoadedModel, place: Place) -> str:
         return "cross"
     if loaded.is_encoder_decoder:
         return _part(place.path)
-    if loaded.reader is not None and loaded.reader.reads_text:
-        return "vision" if re.search(r"\b(vision_(model|tower)|visual)\b", place.path) else "text"
-    return "layer"
+    return "layer" if loaded.reader is None else loaded.reader.kind_of_layer(place.path)
 
 
 def _part(path: str) -> str:

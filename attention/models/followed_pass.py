@@ -6,6 +6,7 @@ used is what the model computed, whatever its family.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,10 +18,13 @@ from torch import Tensor
 from torch.nn import Module
 
 from attention.base.errors import ModelError
+from attention.formula.names import KEY, QUERY
 from attention.models import running
 from attention.models.attention_call import in_float32
 from attention.models.attention_sites import Place, Visits, layer_names, listed_layers, output_module
-from attention.models.loaded import LoadedModel, in_order, inputs_of_site
+from attention.models.loaded import LoadedModel, in_order
+from attention.models.packed_sequences import along_diagonal, current_packing
+from attention.models.text_inputs import TextInputs
 from attention.recording.follower import Follower, Modules
 from attention.recording.trails import Multiplication, Trail
 
@@ -105,6 +109,7 @@ class _LayerFollower(Follower):
         super().__init__(Modules(None))
         self.visits = Visits()
         self._loaded = loaded
+        self._inputs = model_inputs if isinstance(model_inputs, TextInputs) else TextInputs(model_inputs)
         self._lengths = [ids.shape[-1] for ids in model_inputs.values()]
         self._n_texts = len(next(iter(model_inputs.values())))
         self._products: list[tuple[Place, Tensor]] = []  # the left factors […, query_pos, key_pos]
@@ -118,8 +123,8 @@ class _LayerFollower(Follower):
         names, without = layer_names(self._loaded, self.visits, places)
         layers = {name: FollowedLayer(name, None, mixer) for name, mixer in without.items()}
         for place, name in zip(places, names, strict=True):
-            queries, keys = (self._lengths[index] for index in inputs_of_site(name))
-            products = [factor for each, factor in self._products if each == place]
+            queries, keys = self._inputs.lengths_of(name)
+            products = [self._in_one_map(factor, queries, keys) for each, factor in self._products if each == place]
             maps = [
                 factor
                 for factor in products
@@ -138,11 +143,19 @@ class _LayerFollower(Follower):
                 layers[name + " again" * number] = FollowedLayer(name + " again" * number, weights)
         return [layers[name] for name in in_order([*layers])]
 
+    def _in_one_map(self, factor: Tensor, queries: int, keys: int) -> Tensor:
+        """The weights of all windows of a picture, which run as a batch, in one map; other weights as they are."""
+        n_sequences, rest = divmod(len(factor), self._n_texts)
+        is_batch = factor.ndim == 4 and not rest and n_sequences > 1
+        if is_batch and (queries, keys) == (n_sequences * factor.shape[-2], n_sequences * factor.shape[-1]):
+            return along_diagonal(factor, self._n_texts)
+        return factor
+
     def leave(self, path: str, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """Looks for weights from token to token where a module has attended in windows or blocks."""
         place, whole = self.visits.place(path), {*self._lengths}
         products = [factor for each, factor in self._products if each == place]
-        if products and not any({*factor.shape[-2:]} <= whole for factor in products):
+        if current_packing() is None and products and not any({*factor.shape[-2:]} <= whole for factor in products):
             n_products = len(self._products)
             weights = _dense_weights(module, args, kwargs, self._n_texts, self._lengths[0])
             del self._products[n_products:]
@@ -158,6 +171,20 @@ class _LayerFollower(Follower):
             if len(own) == len(spec.summed) == 1 and len(order) == factor.ndim:
                 factor = factor.permute([spec.left.index(letter) for letter in order])
             self._products.append((self.visits.place(self.visits.running[-1]), factor.detach()))
+        return None
+
+    def attend_fused(
+        self, inputs: Mapping[str, Any], trails: Mapping[str, Trail | None], result: Tensor
+    ) -> Trail | None:
+        # Of a family with a module for each implementation: fused attention gives no weights, and they are computed from what it was given.
+        query, key, mask, scale = inputs[QUERY], inputs[KEY], inputs.get("attn_mask"), inputs.get("scale")
+        if self.visits.running and not inputs.get("enable_gqa"):
+            scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+            if inputs.get("is_causal"):
+                mask = scores.new_ones(scores.shape[-2:], dtype=torch.bool).tril()
+            if mask is not None:
+                scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+            self._products.append((self.visits.place(self.visits.running[-1]), scores.softmax(-1).detach()))
         return None
 
 

@@ -132,7 +132,8 @@ class ModelHandle:
         finally:
             attachment.mode = "recorded"
         name = next(name for name in ("logits", "prediction_logits", "last_hidden_state", *own) if name in own)
-        difference = float((recorded[name].float() - own[name].float()).abs().max())
+        first, second = (each[name][-1] if isinstance(each[name], tuple) else each[name] for each in (recorded, own))
+        difference = float((first.float() - second.float()).abs().max())
         return (
             f", recorded with an output that differs by {difference:.1e} on a short {'text' if self.reader is None else 'trial'}"
             if difference

@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     from attention.media import InputReader
 
 
-_KINDS = ("vision", "text", "layer", "channels", "encoder", "decoder", "cross")  # the order of the layers of a trace
+_KINDS = (
+    "vision",
+    "query",
+    "text",
+    "layer",
+    "channels",
+    "encoder",
+    "decoder",
+    "cross",
+)  # the order of the layers of a trace
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,4 @@
-"""Sequences that a transformer reads at once, each for itself, such as pictures or the columns of a series: its calls of attention as one
-call, in which no sequence sees another.
+"""Sequences that a transformer reads at once, such as pictures or columns of a series: its calls of attention as one, in which none sees another.
 
 A family runs them as a batch, or as one call after the other; either way the model computes what it would without us, bit for bit. A few also
 attend across the sequences, at each place from one to the other.
@@ -38,7 +37,6 @@ class _Packing:
 
     Attributes:
         n_texts: how many equal texts are in the batch.
-        lengths: of the sequences of one text, where the model runs them as a batch.
         is_across: whether every second call of a module is across the sequences, which have the same length then.
         in_turn: the lengths of all sequences for which a module calls its attention one after the other, by the id of the module.
         waiting: the calls of a module that calls once for each sequence, with their outputs; those that came so far.
@@ -46,7 +44,6 @@ class _Packing:
     """
 
     n_texts: int
-    lengths: tuple[int, ...]
     is_across: bool = False
     in_turn: dict[int, tuple[int, ...]] = field(default_factory=dict)
     waiting: list[tuple[ModelCall, Tensor]] = field(default_factory=list)
@@ -65,14 +62,12 @@ class _Packing:
             return None
         key = lengths, id(own), order is not None
         if key not in self._masks:
-            whose = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
-            joined = (whose[:, None] == whose)[None, None]
-            if own is not None:
-                hidden = False if own.dtype == torch.bool else torch.finfo(own.dtype).min
-                blocks = own.new_full((1, own.shape[1], *joined.shape[2:]), hidden)
-                for part, block in zip(_slices(lengths), own.expand(len(lengths), -1, -1, -1), strict=False):
-                    blocks[..., part, part] = block
-                joined = blocks
+            if own is None:
+                whose = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+                joined = (whose[:, None] == whose)[None, None]
+            else:
+                blocks = own[: len(lengths)].expand(len(lengths), -1, -1, -1)
+                joined = along_diagonal(blocks, 1, torch.finfo(own.dtype).min if own.is_floating_point() else False)
             places = slice(None) if order is None else order.argsort()
             self._masks[key] = own, joined[..., places, :][..., places]  # with its own, so that no other gets this id
         return self._masks[key][1]
@@ -89,11 +84,11 @@ class _Packing:
         self.n_calls[id(call.module)] += 1
         if len(call.query) == self.n_texts:
             return wrapper(call)
-        lengths, order = self.lengths, None
+        n_sequences, length = len(call.query) // self.n_texts, call.query.shape[2]
+        order = None
         if self.is_across and self.n_calls[id(call.module)] % 2 == 0:
-            order = torch.arange(sum(lengths)).view(len(lengths), -1).T.flatten()
-            lengths = (len(lengths),) * lengths[0]
-        attention, joined = _PackedAttention.of([call], lengths, self, order)
+            order = torch.arange(n_sequences * length).view(length, n_sequences).T.flatten()
+        attention, joined = _PackedAttention.of([call], (length,) * n_sequences, self, order)
         return attention.split(wrapper(joined)[0], 1)[0], None
 
     def _run_in_turn(
@@ -119,12 +114,12 @@ _PACKING: ContextVar[_Packing | None] = ContextVar("packing", default=None)
 
 
 @contextmanager
-def packed(model: Module, n_texts: int, lengths: Sequence[int], is_across: bool = False) -> Iterator[None]:
-    """A context in which the calls of this thread are those of a model that reads sequences of these lengths with each text.
+def packed(model: Module, n_texts: int, is_across: bool = False) -> Iterator[None]:
+    """A context in which the calls of this thread are those of a model that reads sequences beside each text, which see themselves only.
 
     With `is_across`, every second call of a module is across the sequences, from each token to those of the others at its place.
     """
-    packing = _Packing(n_texts, tuple(lengths), is_across)
+    packing = _Packing(n_texts, is_across)
     token = _PACKING.set(packing)
     with ExitStack() as hooks:
         hooks.callback(_PACKING.reset, token)
@@ -186,8 +181,8 @@ class _PackedAttention(OwnAttention):
         return self.joined_mask
 
     @property
-    def n_rows(self) -> int:
-        """How many rows of a batch belong to one text."""
+    def n_sequences(self) -> int:
+        """How many sequences of a text the model runs as a batch."""
         return len(self.lengths) if self.is_batch else 1
 
     def with_mask(self, mask: Tensor | None) -> OwnAttention:
@@ -242,7 +237,7 @@ class _PackedAttention(OwnAttention):
             is_of_each = isinstance(argument, Tensor) and argument.ndim == 4 and len(argument) > 1
             return argument[index :: len(self.lengths)] if is_of_each and self.is_batch else argument
 
-        return self._plain._with_each_argument(select_rows)
+        return self._plain.with_each_argument(select_rows)
 
     @property
     def _plain(self) -> OwnAttention:
@@ -260,20 +255,34 @@ class _PackedAttention(OwnAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """The outputs of all sequences in a row, and their weights along the diagonal."""
         output = _join([output for output, _ in results], 1, n_texts, self.is_batch)
+        if self.order is not None:
+            output = output[:, self.order.argsort()]
         weights = [weights for _, weights in results if weights is not None]
         n_sequences, total = len(self.lengths), sum(self.lengths)
         if len(weights) < len(results) or (not keep_weights and is_large(weights[0].shape[1], total, total)):
-            return output if self.order is None else output[:, self.order.argsort()], None
-        in_turn = list(weights[0]) if self.is_batch else [part[0] for part in weights]
+            return output, None
+        if self.is_batch:
+            joined = along_diagonal(weights[0], n_texts)
+            if self.order is None:
+                return output, joined
+            back = self.order.argsort()
+            return output, joined[:, :, back[:, None], back]
+        in_turn = [part[0] for part in weights]
         joined = in_turn[0].new_zeros(n_texts, len(in_turn[0]), total, total)
         parts = _slices(self.lengths)
         for index, block in enumerate(in_turn):
             text, sequence = divmod(index, n_sequences)
             joined[text, :, parts[sequence], parts[sequence]] = block
-        if self.order is not None:
-            back = self.order.argsort()
-            return output[:, back], joined[:, :, back[:, None], back]
         return output, joined
+
+
+def along_diagonal(blocks: Tensor, n_texts: int, elsewhere: float = 0) -> Tensor:
+    """The maps [text·sequence head query_pos key_pos] of equally long sequences along the diagonal of one map for each text."""
+    n_sequences, (_, n_heads, n_queries, n_keys) = len(blocks) // n_texts, blocks.shape
+    joined = blocks.new_full((n_texts, n_heads, n_sequences, n_queries, n_sequences, n_keys), elsewhere)
+    diagonal = torch.arange(n_sequences, device=blocks.device)
+    joined[:, :, diagonal, :, diagonal] = blocks.unflatten(0, (n_texts, n_sequences)).transpose(0, 1)
+    return joined.flatten(4, 5).flatten(2, 3)
 
 
 def _join(parts: Sequence[Tensor], axis: int, n_texts: int, is_batch: bool) -> Tensor:

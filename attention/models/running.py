@@ -116,8 +116,8 @@ def run(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], *, gradients: b
     sequences: AbstractContextManager[None] = nullcontext()
     during: AbstractContextManager[None] = nullcontext()
     if isinstance(model_inputs, MediumInputs):
-        read, n_texts = model_inputs.read, len(next(iter(model_inputs.values())))
-        sequences = packed(loaded.model, n_texts, read.lengths, bool(model_inputs.reader.across))
+        n_texts = len(next(iter(model_inputs.values())))
+        sequences = packed(loaded.model, n_texts, bool(model_inputs.reader.across))
         during = model_inputs.reader.during(loaded.model)
     few_logits = with_few_logits(loaded, len(predicted_text_ids(model_inputs)))
     with (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from math import gcd
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from numpy import float64
     from numpy.typing import NDArray
 
+    from attention.series.table import Series
+
 NOUN = "series"
 STEP = "step"
 """The unit of the time axis: rows of the table, counted from zero."""
@@ -23,6 +26,7 @@ _CELL, _ROW = (2, 160), (16, 120)  # pixels, the narrowest and the widest
 _FINE = 2  # samples of a pixel in each direction, so that lines are smooth
 _PAPER, _UNREAD, _LINE, _EDGE = 250, 216, 10, 190  # grey
 _MARGIN = 0.08  # of the height of a row, above and below its line
+_PREVIEWED = 6  # columns
 _LONGEST_NAME = 24  # characters of a column beside its row
 
 
@@ -145,6 +149,18 @@ class Patches:
             for index in range(self.count):
                 start = self.first + index * self.stride
                 yield start + self.length, start + self.stride
+
+
+def preview_of(series: Series, side: int) -> bytes:
+    """A PNG of the lines of the first columns, each between its own smallest and largest number, `side` pixels wide."""
+    from PIL import Image
+
+    length = -(-len(series.values) // 8)
+    patches = Patches(series.columns[:_PREVIEWED], 0, 8, length, length, len(series.values))
+    rgb = patches.seen(series.values[:, :_PREVIEWED], False, "", "").rgb
+    image, file = Image.fromarray(rgb), BytesIO()
+    image.resize((side, max(1, round(side * image.height / image.width * 2)))).save(file, "PNG")
+    return file.getvalue()
 
 
 def place_of(seen: SeenPicture, patch: Patch) -> Any:

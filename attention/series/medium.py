@@ -1,29 +1,33 @@
-"""Series as a medium: their names, their knob, and where the code is that reads them."""
+"""Series as a medium, and where the code is that reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from attention.base.errors import ConfigError
 from attention.media import DeclaredInputs, Medium
-from attention.series.drawing import NOUN, place_of
+from attention.series import series_lines
+from attention.series.drawing import NOUN, place_of, preview_of
+from attention.series.examples import EXAMPLES, example_series
 from attention.series.families import FAMILIES, VALUES
-from attention.series.table import Series
+from attention.series.table import MAX_COLUMNS, Series
 
 if TYPE_CHECKING:
+    from attention.base.knobs import Limits
     from attention.base.tokens import Patch
     from attention.models.folder import Folder
     from attention.series.reader import SeriesReader
-    from attention.sources.reader import Reader
     from attention.trace.trace import SeenPicture
+
+_LARGE_BYTES = 2**21  # a CSV file of so many takes a quarter of a second
 
 
 class SeriesMedium(Medium):
     """Columns of numbers over time, of which a model reads patches."""
 
     name, noun, field, argument = "series", NOUN, "series", VALUES
-    files, such_as = "a CSV file of columns of numbers, a DataFrame, or an array [step column]", "a PatchTST or TimesFM"
+    files, such_as, endings = "a CSV file", "a PatchTST or TimesFM", ("csv", "tsv", "txt")
+    examples = EXAMPLES
     families = FAMILIES
     classifier = "ForTimeSeriesClassification"
     vectors = "a forecast, or a vector for every patch of a series"
@@ -48,26 +52,47 @@ class SeriesMedium(Medium):
 
         return SeriesReader(self, model, name)
 
-    def given(self, value: Any) -> Series:
-        """The series of a file, a DataFrame or an array."""
-        return Series.open(value)
+    def example(self, name: str) -> Series:
+        """As `attention.series.examples.example_series`."""
+        return example_series(name)
+
+    def open(self, value: Any, name: str = "") -> Series:
+        """As `Series.open`."""
+        return Series.open(value, name)
+
+    def upload(self, content: bytes, name: str, side: int, limits: Limits) -> tuple[Series, bytes]:
+        """The series of a CSV file, and its lines as a PNG."""
+        series = Series.open(content, name)
+        return series, preview_of(series, side)
+
+    def preview(self, given: Series, side: int) -> bytes:
+        """As `attention.series.drawing.preview_of`."""
+        return preview_of(given, side)
+
+    def files_in_field(self, limits: Limits) -> str:
+        """What a user may upload."""
+        return (
+            f"CSV with a column of numbers for each series, up to {limits.picture_mb} MB and {MAX_COLUMNS} columns. "
+            "A first column of dates is the time axis."
+        )
+
+    def size_in_words(self, given: Series) -> str:
+        """Its steps and columns."""
+        steps, columns = given.values.shape
+        return f"{steps:,} steps of {columns:,} {'column' if columns == 1 else 'columns'}"
+
+    def is_large(self, content: bytes, limits: Limits) -> bool:
+        """Whether reading a file takes long."""
+        return len(content) > _LARGE_BYTES
 
     def place(self, seen: SeenPicture, patch: Patch) -> Any:
         """As `attention.series.drawing.place_of`."""
         return place_of(seen, patch)
 
-    def from_link(self, reader: Reader, several: bool) -> tuple[Series, ...]:
-        """The series that a link names."""
-        raise ConfigError("A link names no series yet.")
-
-    def no_link_reason(self, inputs: Sequence[Series]) -> str:
-        """Why no link names these series."""
-        return "A link names no series yet."
-
     def program_imports(self, inputs: Sequence[Series]) -> tuple[list[str], list[str]]:
-        """The lines that import what `program_lines` needs."""
-        return [], []
+        """The lines that import what `program_lines` needs, and the names of transformers among it."""
+        return ["import pandas as pd"], []
 
     def program_lines(self, reader: Any, inputs: Sequence[Series], variable: str) -> list[str]:
-        """Lines."""
-        return []
+        """As `attention.series.series_lines.input_lines`."""
+        return series_lines.input_lines(reader, inputs[0], variable)

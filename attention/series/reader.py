@@ -38,6 +38,7 @@ class SeriesReader(InputReader):
     Attributes:
         config: of the model.
         n_columns: how many columns it reads; 0: any number.
+        arguments: the names of the arguments of the model.
     """
 
     reads_text, token_id, types_argument, in_turn = False, None, "", False
@@ -46,7 +47,7 @@ class SeriesReader(InputReader):
         self.medium, self.config = medium, model.config
         self.n_columns = int(self.config.num_input_channels) if is_patchtst(self.config) else 0
         self.across = CHANNELS if getattr(self.config, "channel_attention", False) else ""
-        self._arguments = frozenset(signature(model.forward).parameters)
+        self.arguments = frozenset(signature(model.forward).parameters)
         numbers = self.config.context_length, self.config.patch_length, getattr(self.config, "patch_stride", 1)
         n_numbers = numbers[0] * max(1, self.n_columns)
         if min(numbers) < 1 or self.n_columns > MAX_COLUMNS or not numbers[1] <= n_numbers <= _MAX_NUMBERS:
@@ -88,6 +89,10 @@ class SeriesReader(InputReader):
             )
         read = (_patchtst if is_patchtst(self.config) else _timesfm)(self, loaded, given[0], notes)
         return MediumInputs({VALUES: torch.arange(len(read.tokens))[None]}, read, self), [], notes
+
+    def frequency(self, series: Series) -> int:
+        """What a TimesFM is told about the distance of steps, by the time axis: 0, 1 or 2, as in `_FREQUENCIES`."""
+        return 0 if series.days is None else (series.days > _WEEK) + (series.days > _QUARTER)
 
     @contextmanager
     def during(self, model: Any) -> Iterator[None]:
@@ -188,12 +193,12 @@ def _timesfm(reader: SeriesReader, loaded: LoadedModel, series: Series, notes: l
         )
     n_padded = context - past.shape[1]
     arguments = {VALUES: past}
-    if PADDING in reader._arguments:  # the model without its head
+    if PADDING in reader.arguments:  # the model without its head
         arguments[VALUES] = torch.nn.functional.pad(past, (n_padded, 0))
         arguments[PADDING] = (torch.arange(context) < n_padded).float().expand(n_columns, -1).contiguous()
-    if FREQUENCY in reader._arguments:
-        frequency = 0 if series.days is None else (series.days > _WEEK) + (series.days > _QUARTER)
-        arguments[FREQUENCY] = torch.full((n_columns, 1) if PADDING in arguments else (n_columns,), int(frequency))
+    if FREQUENCY in reader.arguments:
+        frequency = reader.frequency(series)
+        arguments[FREQUENCY] = torch.full((n_columns, 1) if PADDING in arguments else (n_columns,), frequency)
         because = "which is what models are told without a time axis" if series.days is None else "by the time axis"
         notes.append(f"The model is told that steps are {_FREQUENCIES[frequency]} (freq {frequency}), {because}.")
     n_before = n_padded // length  # patches of padding alone
@@ -204,7 +209,7 @@ def _timesfm(reader: SeriesReader, loaded: LoadedModel, series: Series, notes: l
     if (
         config.model_type == TIMESFM_2_5
         and getattr(config, "force_flip_invariance", False)
-        and "forecast_context_len" in reader._arguments
+        and "forecast_context_len" in reader.arguments
     ):
         notes.append(
             f"The model reads the series twice: the second half of the layers, from layer {config.num_hidden_layers}, reads it upside down (force_flip_invariance)."

@@ -32,7 +32,8 @@ _LONGEST_LINE = 2**14  # characters
 _LONGEST_NAME = 40  # characters of the name of a column
 _SAMPLE = 64  # lines that decide what separates cells
 _SEPARATORS = ";\t,|"  # a line of numbers with decimal commas has many of the third
-_MISSING = frozenset(("", "na", "n/a", "#n/a", "nan", "null", "none", "-", "."))
+_DASHES = ("-", ".")
+_MISSING = frozenset(("", "na", "n/a", "#n/a", "nan", "null", "none", *_DASHES))
 _SEPARATOR_LINE = re.compile(r"sep=(.)", re.IGNORECASE)  # the first line that Excel writes, if it is asked to
 _SIGNS = str.maketrans({"−": "-", " ": None, "\xa0": None, "\u202f": None, "'": None})  # blanks between thousands
 _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?"
@@ -54,6 +55,7 @@ class Series:
         columns: the name of each column.
         values: the numbers, [step column]; NaN where one is missing.
         times: of each step, as the file writes it; empty without a time axis.
+        pandas_options: what pandas.read_csv needs to read the same.
     """
 
     digest: str
@@ -64,6 +66,7 @@ class Series:
     columns: tuple[str, ...] = field(compare=False)
     values: NDArray[float64] = field(compare=False, repr=False)
     times: tuple[str, ...] = field(compare=False, repr=False)
+    pandas_options: dict[str, Any] = field(compare=False, repr=False)
 
     @classmethod
     def open(cls, value: Any, name: str = "") -> Series:
@@ -111,7 +114,7 @@ class Series:
         columns = tuple(f"column {index}" for index in range(values.shape[1]))
         lines = (",".join(map(repr, row)) for row in values.tolist())
         content = "\n".join((",".join(columns), *lines)).replace("nan", "").encode()
-        return cls(_digest(content), content, "", (), name, columns, values, ())
+        return cls(_digest(content), content, "", (), name, columns, values, (), {})
 
     @classmethod
     def _of_file(cls, content: bytes, kind: str, name: str) -> Series:
@@ -137,7 +140,17 @@ class Series:
         values = np.array(
             [_numbers(each, comma, column, header) for column, each in zip(columns, cells, strict=True)]
         ).T
-        return cls(_digest(content), content, kind, tuple(notes), name, columns, np.ascontiguousarray(values), times)
+        options: dict[str, Any] = {"sep": separator} if separator != "," else {}
+        options |= {"decimal": ",", "thousands": "."} if comma else {}
+        options |= {"thousands": ","} if not comma and any("," in cell for each in cells for cell in each) else {}
+        options |= {"na_values": [*_DASHES]} if any(cell in _DASHES for each in cells for cell in each) else {}
+        options |= {"index_col": 0} if axis else {}
+        options |= {} if header else {"header": None}
+        options |= {"skiprows": 1} if _SEPARATOR_LINE.fullmatch(content[:5].decode("ascii", "replace")) else {}
+        options |= {"encoding": encoding} if (encoding := _encoding(content)) else {}
+        return cls(
+            _digest(content), content, kind, tuple(notes), name, columns, np.ascontiguousarray(values), times, options
+        )
 
     @cached_property
     def days(self) -> float | None:
@@ -265,6 +278,17 @@ def _as_time(text: str) -> datetime | None:
             except ValueError:
                 continue
     return None
+
+
+def _encoding(content: bytes) -> str:
+    """What pandas must be told of the encoding that `decode` finds; empty for UTF-8."""
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return "cp1252"
+    return ""
 
 
 def _digest(content: bytes) -> str:

@@ -316,8 +316,7 @@ class Model(ModelOptions, Intervenable):
         from attention.models import forward_pass
         from attention.patching.forward import PatchedForward, prepare_pass
 
-        lengths = [ids.shape[-1] for ids in inputs.values()]
-        forward_pass.check_interventions(loaded, self.interventions, lengths)
+        forward_pass.check_interventions(loaded, self.interventions, inputs)
 
         def unchanged(wanted: Mapping[int, bool]) -> Mapping[int, Activations]:
             forward = PatchedForward(requested=wanted)

@@ -11,7 +11,7 @@ from attention.files.picture import LARGE_BYTES, Picture, bytes_to_decode, with_
 from attention.media import DeclaredInputs, Medium
 from attention.vision import picture_lines
 from attention.vision.examples import EXAMPLES, example_picture
-from attention.vision.families import FIRST_TOKENS, IN_TEXT, PICTURES, TWO_TOWERS, vision_config
+from attention.vision.families import FIRST_TOKENS, IN_TEXT, PICTURES, QUERIES, TWO_TOWERS, vision_config
 
 if TYPE_CHECKING:
     from attention.base.knobs import Limits
