@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from attention.base.errors import FileError
+from attention.models.ours import with_random_weights
 from attention.series.table import Series
 
 EXAMPLES = {"rhythm-and-trend": "96 hours of two columns, a load with a daily rhythm and a level that rises"}
 """What each series shows, by its name."""
-ABOUT = "A tiny PatchTST made by code, with random weights: its attention shows how such a model reads a series, and nothing that it learned."
+ABOUT = "A tiny PatchTST with random weights, made by code: its attention shows how such a model reads a series, and nothing that it learned."
 _HOURS = 96
 _DAY = (31, 29, 28, 28, 30, 36, 48, 61, 66, 64, 62, 61, 60, 58, 57, 58, 62, 70, 75, 72, 64, 54, 44, 36)
 """The load of each hour of a day."""
-_SPREAD = 0.2  # of the numbers that are added to each weight: as transformers begins, all rows would be almost equal
 
 
 @cache
@@ -37,27 +36,12 @@ def example_series(name: str) -> Series:
     return Series.open("\n".join(lines).encode())
 
 
-def tiny_patchtst() -> Any:
-    """The model, as `Model.of` reads it: two columns, 96 steps, patches of 16 steps of which one begins every 8."""
-    import torch
+def tiny_patchtst() -> list[Any]:
+    """The model: two columns, 96 steps, patches of 16 steps of which one begins every 8. It needs no processor."""
     from transformers import PatchTSTConfig, PatchTSTForPrediction
 
     config = PatchTSTConfig(
         num_input_channels=2, context_length=_HOURS, patch_length=16, patch_stride=8, prediction_length=24, num_hidden_layers=3,
         d_model=32, num_attention_heads=4, ffn_dim=64,
     )  # fmt: skip
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = PatchTSTForPrediction(config).eval()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(torch.randn(parameter.shape) * _SPREAD)
-    return model
-
-
-def save_tiny_patchtst(folder: Path) -> None:
-    """Writes the model to a folder, where the Lab finds it, with a note that its weights are random."""
-    import json
-
-    tiny_patchtst().save_pretrained(folder)
-    (folder / "lab.json").write_text(json.dumps({"about": ABOUT}), encoding="utf-8")
+    return [with_random_weights(PatchTSTForPrediction(config))]
