@@ -27,7 +27,6 @@ _FINE = 2  # samples of a pixel in each direction, so that lines are smooth
 _PAPER, _UNREAD, _LINE, _EDGE = 250, 216, 10, 190  # grey
 _MARGIN = 0.08  # of the height of a row, above and below its line
 _PREVIEWED = 6  # columns
-_LONGEST_NAME = 24  # characters of a column beside its row
 
 
 class SeriesPlace(NamedTuple):
@@ -135,11 +134,10 @@ class Patches:
             if row:
                 draw.line((0, row * height, image.width, row * height), fill=_EDGE, width=_FINE)
         rgb = np.repeat(np.asarray(image.reduce(_FINE))[..., None], 3, axis=2)
-        names = tuple(name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…" for name in self.columns)
         steps = self.width * self.stride / self.cell_width
         x_axis = Axis(STEP, float(self.first), self.first + steps)
         size = (self.row_height, self.cell_width)
-        return SeenPicture(rgb, n_rows, self.count, size, words, digest, NOUN, x_axis, Axis("", 0.0, float(n_rows), names))  # fmt: skip
+        return SeenPicture(rgb, n_rows, self.count, size, words, digest, NOUN, x_axis, Axis("", 0.0, float(n_rows), self.columns))  # fmt: skip
 
     def _unread(self) -> Iterator[tuple[int, int]]:
         """The stretches of the picture that are in no patch, or padding."""

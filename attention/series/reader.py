@@ -56,6 +56,12 @@ class SeriesReader(InputReader):
                 f"columns, {numbers[0]:,} steps and patches of {numbers[1]:,}: choose another model."
             )
 
+        if not is_patchtst(self.config) and numbers[0] % numbers[1]:
+            raise ModelError(
+                f"A TimesFM cuts the {numbers[0]:,} steps that it reads into whole patches; {name} has patches of {numbers[1]:,}, which do not fill them: "
+                "set context_length in its config.json to a multiple of patch_length."
+            )
+
     @property
     def special_tokens(self) -> tuple[str, ...]:
         """[CLS] of each column, and the patches before a series that is shorter than what the model reads."""

@@ -36,8 +36,13 @@ def input_lines(reader: SeriesReader, series: Series, variable: str) -> list[str
             f'{inputs}["{PADDING}"] = (torch.arange({context}) < {n_padded}).float().expand({series.values.shape[1]}, -1).contiguous()',
         ]
     if FREQUENCY in reader.arguments:
-        shape = f"({series.values.shape[1]}{', 1' if PADDING in reader.arguments else ','})"
-        lines.append(f'{inputs}["{FREQUENCY}"] = torch.full({shape}, {reader.frequency(series)})')
+        frequency, n_columns = reader.frequency(series), series.values.shape[1]
+        of_columns = (
+            f"torch.full(({n_columns}, 1), {frequency})"
+            if PADDING in reader.arguments
+            else f"[{frequency}] * {n_columns}"
+        )
+        lines.append(f'{inputs}["{FREQUENCY}"] = {of_columns}')
     return lines
 
 

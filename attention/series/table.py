@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 2**24  # the largest file
 _MAX_STEPS, MAX_COLUMNS, _MAX_NUMBERS = 2**18, 256, 2**21
 _LONGEST_LINE = 2**14  # characters
-_LONGEST_NAME = 40  # characters of the name of a column
+_LONGEST_NAME = 24  # characters of the name of a column
 _SAMPLE = 64  # lines that decide what separates cells
 _SEPARATORS = ";\t,|"  # a line of numbers with decimal commas has many of the third
 _DASHES = ("-", ".")
@@ -136,7 +136,7 @@ class Series:
         cells = [[row[index].strip().translate(_SIGNS) for row in body] for index in range(axis, len(names))]
         if comma := _has_decimal_commas(cells, separator):
             notes.append("The numbers of the file are read with a decimal comma.")
-        columns = tuple((each or f"column {index}")[:_LONGEST_NAME] for index, each in enumerate(names[axis:]))
+        columns = tuple(_shortened(each or f"column {index}") for index, each in enumerate(names[axis:]))
         values = np.array(
             [_numbers(each, comma, column, header) for column, each in zip(columns, cells, strict=True)]
         ).T
@@ -289,6 +289,10 @@ def _encoding(content: bytes) -> str:
     except UnicodeDecodeError:
         return "cp1252"
     return ""
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 
 def _digest(content: bytes) -> str:
