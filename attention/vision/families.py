@@ -41,7 +41,15 @@ FIRST_TOKENS: dict[str, Callable[[Any], tuple[str, ...]]] = {
     "qwen3_vl_vision": lambda _: (),
 }
 """By `model_type` of a vision transformer: the names of its tokens before the patches, which follow row by row, from its config."""
-GRID, TILES, VIEWS, MERGED, QUERIES, MASKED, WINDOWS = "grid", "tiles", "views", "merged", "queries", "masked", "windows"
+GRID, TILES, VIEWS, MERGED, QUERIES, MASKED, WINDOWS = (
+    "grid",
+    "tiles",
+    "views",
+    "merged",
+    "queries",
+    "masked",
+    "windows",
+)
 IN_TEXT = {
     "llava": GRID,
     "llava_next": TILES,
