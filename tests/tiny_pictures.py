@@ -63,7 +63,14 @@ _MAE = _SQUARE | {
     "mask_ratio": 0.5, "decoder_hidden_size": 16, "decoder_num_hidden_layers": 2, "decoder_num_attention_heads": 2, "decoder_intermediate_size": 24,
 }  # fmt: skip
 # Its grid, 7 × 5, fills no whole windows, nor does that after it, 4 × 3.
-_SWIN = {"image_size": (28, 20), "patch_size": 4, "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 4], "window_size": 3}
+_SWIN = {
+    "image_size": (28, 20),
+    "patch_size": 4,
+    "embed_dim": 8,
+    "depths": [2, 2],
+    "num_heads": [2, 4],
+    "window_size": 3,
+}
 _SWIN_SIZE = {"size": {"height": 28, "width": 20}}
 OWN_LAYERS: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
     "ViT-MAE": ("ViTMAEForPreTraining", _MAE, "ViTImageProcessorPil", {"size": {"height": 12, "width": 12}}),
@@ -95,7 +102,7 @@ CLASSIFIERS = {
     for family, name in _CLASSIFIED.items()
 } | {"DeiT with a teacher": ("DeiTForImageClassificationWithTeacher", _CLASSES | _VIT, *FAMILIES["DeiT"][2:])}
 """The same for classifiers, of three classes."""
-WITH_TEXT = ("CLIP", "SigLIP", *IN_TEXT)
+WITH_TEXT = ("CLIP", "SigLIP", "BLIP-2", *IN_TEXT)
 PLACES = (
     dict.fromkeys(IN_TEXT, "<image>")
     | {"InternVL": "<IMG_CONTEXT>"}

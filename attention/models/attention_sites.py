@@ -94,6 +94,7 @@ def find_sites(loaded: LoadedModel) -> tuple[tuple[Site, ...], dict[str, str]]:
             row_blocks[id(call.module)] or not call.has_own_weights,
             paths[id(call.module)],
             _is_causal(call),
+            call.bias is not None,
         )
         for name, call in zip(names, calls, strict=True)
     )

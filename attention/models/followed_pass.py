@@ -59,9 +59,19 @@ def count_maps(loaded: LoadedModel) -> int:
     """The number of query × key matrices of heads that are followed."""
     if loaded.sites and not has_followed_layers(loaded):
         return 0
-    followed = run_followed(loaded, running.probe_inputs(loaded))[1]
+    inputs = running.probe_inputs(loaded)
+    followed = run_followed(loaded, inputs)[1]
     names = loaded.left_out if loaded.sites else [layer.name for layer in followed]
-    return sum(layer.weights.shape[1] for layer in followed if layer.weights is not None and layer.name in names)
+    counted = [layer for layer in followed if layer.weights is not None and layer.name in names]
+    longest = max(max(inputs.lengths_of(layer.name)) for layer in counted) if counted else 1
+    return math.ceil(sum(_n_whole_maps(layer, inputs, longest) for layer in counted))
+
+
+def _n_whole_maps(layer: FollowedLayer, inputs: TextInputs, longest: int) -> float:
+    """How many matrices of the longest layer those of a layer are, which may have fewer tokens."""
+    assert layer.weights is not None
+    share = math.prod(inputs.lengths_of(layer.name)) / longest**2 if inputs.own_sides(layer.name) else 1
+    return layer.weights.shape[1] * share
 
 
 def has_followed_layers(loaded: LoadedModel) -> bool:
@@ -125,7 +135,7 @@ class _LayerFollower(Follower):
         layers = {name: FollowedLayer(name, None, mixer) for name, mixer in without.items()}
         for place, name in zip(places, names, strict=True):
             queries, keys = self._inputs.lengths_of(name)
-            products = [self._in_one_map(factor, queries, keys) for each, factor in self._products if each == place]
+            products = [self._of_windows(factor, queries, keys) for each, factor in self._products if each == place]
             maps = [
                 factor
                 for factor in products
@@ -144,7 +154,7 @@ class _LayerFollower(Follower):
                 layers[name + " again" * number] = FollowedLayer(name + " again" * number, weights)
         return [layers[name] for name in in_order([*layers])]
 
-    def _in_one_map(self, factor: Tensor, queries: int, keys: int) -> Tensor:
+    def _of_windows(self, factor: Tensor, queries: int, keys: int) -> Tensor:
         """The weights of all windows of a picture, which run as a batch, in one map; other weights as they are."""
         n_sequences, rest = divmod(len(factor), self._n_texts)
         is_batch = factor.ndim == 4 and not rest and n_sequences > 1

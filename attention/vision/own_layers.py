@@ -15,13 +15,13 @@ from attention.models.medium_inputs import ReadInput
 from attention.vision.families import MASKED, QUERIES, WINDOWS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from attention.trace.trace import SeenPicture
 
 PADDING = "[padding]"
 """A position that fills the last window of a row or column; it has a key and a value, as any other."""
-QUERY, ENCODER, DECODER = "query", "encoder", "decoder"
+Q_FORMER, ENCODER, DECODER = "qformer", "encoder", "decoder"
 """Kinds of layers."""
 
 
@@ -61,7 +61,7 @@ def _with_queries(read: ReadInput, model: Any) -> ReadInput:
             "choose a Blip2ForConditionalGeneration with OPT, or record it with attention.record(model, …)."
         )
     queries = tuple(f"query {number}" for number in range(model.config.num_query_tokens))
-    sides = {QUERY: (queries, queries), "cross": (queries, read.tokens)}
+    sides = {Q_FORMER: (queries, queries), "cross": (queries, read.tokens)}
     return read._replace(in_text=queries, n_in_text=(len(queries),), sides=sides)
 
 
@@ -80,13 +80,15 @@ def _in_windows(read: ReadInput, model: Any) -> ReadInput:
             if hasattr(block, "set_shift_and_window_size") and not type(model).__name__.endswith("Backbone"):
                 window, shift = (min(rows, columns), 0) if min(rows, columns) <= window else (window, shift)
             tokens = tuple(_windows(patches, window, shift))
+            if not sides:
+                read = read._replace(lengths=(window**2,) * (len(tokens) // window**2))
             sides[f"layer {len(sides)}"] = tokens, tokens
         if stage.downsample is not None:
             rows, columns, size = -(-rows // 2), -(-columns // 2), (2 * size[0], 2 * size[1])
     return read._replace(sides=sides)
 
 
-def _windows(patches: list[list[str]], side: int, shift: int) -> Iterator[str]:
+def _windows(patches: Sequence[Sequence[str]], side: int, shift: int) -> Iterator[str]:
     """The tokens of each window of a grid after its rows and columns were moved cyclically, row by row; and those that fill the last ones."""
     rows, columns = (-(-count // side) * side for count in (len(patches), len(patches[0])))
     padded = [[*row, *[PADDING] * (columns - len(row))] for row in patches]

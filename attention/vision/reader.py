@@ -37,7 +37,7 @@ from attention.vision.families import (
     patch_size,
     vision_config,
 )
-from attention.vision.own_layers import DECODER, ENCODER, OWN_LAYERS, PADDING, QUERY
+from attention.vision.own_layers import DECODER, ENCODER, OWN_LAYERS, PADDING, Q_FORMER
 
 if TYPE_CHECKING:
     from numpy import uint8
@@ -80,7 +80,10 @@ class PictureReader(InputReader):
         patch_size: height and width of a patch in pixels.
         n_left_out: how many of the first tokens of the vision transformer do not enter the text.
         pads_text: whether texts are padded to their full length.
-        layout: how patches are laid out, one of `_LAYOUTS`.
+        layout: how patches are laid out, one of those in `families`.
+        has_decoder: whether it is a ViT-MAE that fills hidden patches again.
+        n_hidden_of: the number of patches of which ViT-MAE hides some; 0 for every other model.
+        n_queries: of a Q-Former.
         around: the ids in the text before and after the tokens of a picture, if its family has some.
         n_merged: how many patches, in each direction, are merged into one token of the text.
         window_size: the side in pixels of the windows in which some layers attend; 0 without windows.
@@ -94,6 +97,7 @@ class PictureReader(InputReader):
         self.medium, self.reads_text, self.image_processor = medium, reads_text(model), image_processor
         self.layout = IN_TEXT[config.model_type] if in_text else ALONE.get(config.model_type, GRID)
         self.has_decoder = self.layout == MASKED and hasattr(model, "decoder")
+        self.n_hidden_of = model.get_input_embeddings().num_patches if self.layout == MASKED else 0
         self.n_queries: int = config.num_query_tokens if self.layout == QUERIES else 0
         self.processor = processor if in_text and self.layout not in _BY_HAND else None
         self.first_tokens: tuple[str, ...] = FIRST_TOKENS[vision.model_type](vision)
@@ -140,8 +144,8 @@ class PictureReader(InputReader):
 
     def kind_of_layer(self, path: str) -> str:
         """As `InputReader.kind_of_layer`; a Q-Former, and the encoder and decoder of ViT-MAE, are kinds of their own."""
-        if self.layout == QUERIES and "qformer" in path.split("."):
-            return QUERY
+        if self.layout == QUERIES and Q_FORMER in path.split("."):
+            return Q_FORMER
         if self.has_decoder:
             return DECODER if DECODER in path.split(".") else ENCODER
         return super().kind_of_layer(path)
