@@ -13,7 +13,7 @@ import torch
 from attention.base.errors import FileError
 from attention.series.examples import EXAMPLES, example_series
 from attention.series.table import Series
-from benchmarks.hostile_series import ORDINARY, files
+from benchmarks.hostile_series import files, ordinary
 
 ETTH1 = (
     b"date,HUFL,HULL,MUFL,MULL,LUFL,LULL,OT\n"
@@ -100,7 +100,7 @@ def test_hostile_files_are_refused_with_a_sentence(name: str) -> None:
 
 
 def test_an_ordinary_large_file_is_read() -> None:
-    series = Series.open(ORDINARY())
+    series = Series.open(ordinary())
     assert series.values.shape == (17_420, 7), "as long as ETTh1"
 
 
