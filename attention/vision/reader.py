@@ -5,6 +5,7 @@ The tokens of a picture lie in one grid, in a grid of tiles, or are patches merg
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import signature
 from itertools import chain
@@ -491,7 +492,9 @@ def _picture_inputs(
 
 
 def _counted(read: ReadInput) -> int:
-    """The tokens of the largest layer."""
+    """The tokens of the largest layer; of one in windows, those of a layer without them that has as many weights."""
+    if len(read.lengths) > 1:
+        return math.isqrt(sum(length**2 for length in read.lengths))
     return max(map(len, (read.tokens, *chain.from_iterable(read.sides.values()))))
 
 
