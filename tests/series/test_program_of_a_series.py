@@ -29,6 +29,7 @@ CASES: dict[str, tuple[str, dict[str, Any], Any]] = {
     "one column": ("PatchTSTModel", SMALL | {"num_input_channels": 1}, WALK[:, 0]),
     "missing": ("PatchTSTModel", SMALL, np.where(WALK > 4, np.nan, WALK)),
     "TimesFM": ("TimesFmModelForPrediction", SMALL_TIMESFM, WALK),
+    "padded TimesFM": ("TimesFmModelForPrediction", SMALL_TIMESFM, WALK[:20]),
     "TimesFM without its head": ("TimesFmModel", SMALL_TIMESFM, WALK),
     "TimesFM 2.5": ("TimesFm2_5Model", SMALL_TIMESFM | {"num_key_value_heads": 2}, WALK[:, 0]),
     "German": ("PatchTSTModel", SMALL, GERMAN.encode("cp1252")),
