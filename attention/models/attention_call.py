@@ -339,6 +339,8 @@ class MaskCache:
                 visible, bias = cells, None
             else:
                 visible = cells > max(_HIDDEN_BELOW, torch.finfo(cells.dtype).min)  # the smallest half is −65504
+                # A query that sees no key, such as padding: the smallest number, added to all its scores, makes them equal.
+                visible |= ~visible.any(-1, keepdim=True) & ~cells.isneginf()
                 bias = torch.where(visible, cells, 0)
                 bias = bias.expand(-1, n_queries, n_keys) if bool(bias.any()) else None
             if bool((visible != visible[:1]).any()):  # heads have different masks: a bias of −∞

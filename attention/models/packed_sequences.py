@@ -7,6 +7,7 @@ attend across the sequences, at each place from one to the other.
 from __future__ import annotations
 
 import inspect
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -67,7 +68,7 @@ class _Packing:
                 joined = (whose[:, None] == whose)[None, None]
             else:
                 blocks = own[: len(lengths)].expand(len(lengths), -1, -1, -1)
-                joined = along_diagonal(blocks, 1, torch.finfo(own.dtype).min if own.is_floating_point() else False)
+                joined = along_diagonal(blocks, 1, -math.inf if own.is_floating_point() else False)
             places = slice(None) if order is None else order.argsort()
             self._masks[key] = own, joined[..., places, :][..., places]  # with its own, so that no other gets this id
         return self._masks[key][1]

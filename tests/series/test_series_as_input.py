@@ -79,6 +79,7 @@ def test_a_trace_has_the_weights_of_the_model_and_its_layers_by_kind(case: str) 
     assert [layer.name for layer in trace.layers] == expected
     model.set_attn_implementation("eager")
     _, weights, _ = recorded(Model.of(model, series=series))
+    assert all(layer.formula is not None for layer in Model.of(model, series=series).trace().layers), "steps are known"
     order = [*range(0, len(weights), 2), *range(1, len(weights), 2)] if values.get("channel_attention") else range(len(weights))  # fmt: skip
     for layer, index in zip(trace.layers, order, strict=True):
         own = weights[index]
