@@ -13,7 +13,7 @@ import torch
 from attention.base.errors import FileError
 from attention.series.examples import EXAMPLES, example_series
 from attention.series.table import Series
-from benchmarks.hostile_series import files, ordinary
+from benchmarks.series_attacks import files, ordinary
 
 ETTH1 = (
     b"date,HUFL,HULL,MUFL,MULL,LUFL,LULL,OT\n"
