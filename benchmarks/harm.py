@@ -37,9 +37,10 @@ from benchmarks.attack import Attack, Cost, suffer
 from benchmarks.server import ROOT, Server
 
 
-def _of_results() -> tuple[Attack, ...]:
-    """Those with results of many texts; none where the feature corpus was taken away."""
-    return import_module("benchmarks.corpus_attacks").ATTACKS if is_here("attention.corpus") else ()
+def _of_features() -> tuple[Attack, ...]:
+    """Those with results of many texts and with sounds; none where their features were taken away."""
+    here = [name for name in ("corpus", "sound") if is_here(f"attention.{name}")]
+    return tuple(attack for name in here for attack in import_module(f"benchmarks.{name}_attacks").ATTACKS)
 
 
 ATTACKS: tuple[Attack, ...] = (
@@ -51,7 +52,7 @@ ATTACKS: tuple[Attack, ...] = (
     *visits.ATTACKS,
     *hostile_models.ATTACKS,
     *hostile_pictures.ATTACKS,
-    *_of_results(),
+    *_of_features(),
     *garbage.ATTACKS,
     *ending.ATTACKS,
     *many_trainings.ATTACKS,
