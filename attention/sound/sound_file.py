@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 MAX_BYTES = 2**25  # the largest sound file
 _MAX_SECONDS = 600
 _MAX_SAMPLES = 2**24  # of all channels; a minute of stereo at 44.1 kHz has a third of it
-    2**24
-)  # of all channels; a minute in stereo at 44.1 kHz has a third of it, and takes a twentieth of a second
 _MAX_CHANNELS = 8
 _RATES = (4_000, 192_000)  # samples in a second, the lowest and the highest
 BLOCK = 2**16
