@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from attention.explanation.derived import DerivedView
     from attention.export.states import State
-    from attention.media import Medium
+    from attention.media import Medium, Residues
     from attention.metrics.metric import Metric
     from attention.pictures.marks import Spec
     from attention.sources.reader import SourceKind
@@ -25,6 +25,7 @@ NAMES = (
     "comparison",
     "circuits",
     "vision",
+    "proteins",
     "spans",
     "corpus",
     "training",
@@ -50,6 +51,7 @@ class Feature:
         answers: functions of a trace that the answer of a lesson may call.
         states: states of the demo, after the trunk's.
         media: what models read besides words.
+        residues: of which models read chains in place of words.
         figures: the figures of an object of this feature; none for another object.
         html: what a notebook shows for an object; None for one that it shows as plain text.
     """
@@ -61,6 +63,7 @@ class Feature:
     answers: tuple[Callable[..., str], ...] = ()
     states: tuple[State, ...] = ()
     media: tuple[Medium, ...] = ()
+    residues: tuple[Residues, ...] = ()
     figures: Callable[[object], Sequence[Spec]] | None = None
     html: Callable[[object], str | None] | None = None
 

@@ -6,14 +6,16 @@ A token that stands for a part of such an input has a `place` in it, in the medi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from functools import cache
 from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from attention.base.errors import ConfigError
+from attention.features import features
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from attention.base.knobs import Knob
     from attention.models.folder import Folder
@@ -29,6 +31,26 @@ class DeclaredInputs(NamedTuple):
     medium: Medium | None  # what else it reads
     continues: bool  # whether a text of it may have a continuation that it writes, or a second text
     several: bool = False  # whether it reads several pictures, sounds, …, each at a place in its text
+    residues: Residues | None = None  # of which its text is a chain, if it is one of letters and not of words
+
+
+@dataclass(frozen=True)
+class Residues:
+    """The residues of which some models read a chain, letter by letter, where others read words; a feature declares them.
+
+    Attributes:
+        label: of the field for the chain, as on pages.
+        help: of that field.
+        example: a chain for a page without one.
+        is_alphabet: whether the pieces of a small vocabulary, without special tokens, are their letters.
+        read: what a user gave as the letters of a chain, for a tokenizer, and sentences about what was left out; raises `TextError`.
+    """
+
+    label: str
+    help: str
+    example: str
+    is_alphabet: Callable[[Collection[str]], bool]
+    read: Callable[[str, Any], tuple[list[str], list[str]]]
 
 
 class Medium(ABC):
@@ -162,9 +184,18 @@ class InputReader(ABC):
 @cache
 def media() -> tuple[Medium, ...]:
     """The media of the features that are here."""
-    from attention.features import features
-
     return tuple(medium for feature in features() for medium in feature.media)
+
+
+MOST_LETTERS = 256
+"""The size of the largest vocabulary that is looked at for letters of residues."""
+
+
+def residues_among(pieces: Iterable[str]) -> Residues | None:
+    """The residues whose letters are the pieces of a vocabulary, apart from special tokens and the marks of words; None for words."""
+    letters = {piece.lstrip("▁Ġ") for piece in pieces if not (piece[:1] in "<[" and piece[-1:] in ">]")} - {""}
+    declared = (each for feature in features() for each in feature.residues)
+    return next((each for each in declared if each.is_alphabet(letters)), None)
 
 
 def medium_of(field: str) -> Medium:

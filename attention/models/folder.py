@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -14,7 +14,7 @@ from stat import S_ISREG
 from typing import Any
 
 from attention.base.errors import ModelError
-from attention.media import DeclaredInputs, media
+from attention.media import MOST_LETTERS, DeclaredInputs, Residues, media, residues_among
 
 _LARGEST_CONFIG = 2**20  # bytes of config.json
 _TEMPLATES = "additional_chat_templates/*"
@@ -186,4 +186,17 @@ def _read(file: Path, _changed: int) -> DeclaredInputs:
         return TEXT_ALONE
     class_name = str(next(iter(names), "")) if isinstance(names, list) else ""
     found = (medium.declared(model_type, class_name) for medium in media())
-    return next(filter(None, found), TEXT_ALONE)
+    return next(filter(None, found), None) or of_text(residues_among(_small_vocabulary(file.parent, config)))
+
+
+def of_text(residues: Residues | None) -> DeclaredInputs:
+    """What a model of texts reads: words, or a chain of residues."""
+    return TEXT_ALONE if residues is None else DeclaredInputs(text=True, medium=None, continues=False, residues=residues)
+
+
+def _small_vocabulary(folder: Path, config: Mapping[str, Any]) -> Collection[str]:
+    """The pieces of the vocabulary of a folder, if it is small enough for one of letters and is kept as text."""
+    size, file = config.get("vocab_size"), folder / "vocab.txt"
+    if not isinstance(size, int) or size > MOST_LETTERS or not file.is_file() or file.stat().st_size > _LARGEST_CONFIG:
+        return ()
+    return file.read_text(encoding="utf-8").split()
