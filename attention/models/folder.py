@@ -191,7 +191,9 @@ def _read(file: Path, _changed: int) -> DeclaredInputs:
 
 def of_text(residues: Residues | None) -> DeclaredInputs:
     """What a model of texts reads: words, or a chain of residues."""
-    return TEXT_ALONE if residues is None else DeclaredInputs(text=True, medium=None, continues=False, residues=residues)
+    return (
+        TEXT_ALONE if residues is None else DeclaredInputs(text=True, medium=None, continues=False, residues=residues)
+    )
 
 
 def _small_vocabulary(folder: Path, config: Mapping[str, Any]) -> Collection[str]:

@@ -17,9 +17,8 @@ from attention.base.printed import Arithmetic, Printed, Summands, exponent, form
 from attention.base.tokens import Letter
 from attention.explanation.derived import DerivedMap, DerivedView
 from attention.explanation.explanation import Explanation, ExplanationBuilder
-from attention.formula.names import MAP_AXES, WEIGHTS, Cell
+from attention.formula.names import MAP_AXES, WEIGHTS
 from attention.formula.steps import Step
-from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -86,12 +85,16 @@ def contact_table(trace: Trace, most: int | None = None, nearest: int = NEAREST)
     found = _contacts(trace)
     length = len(found.places)
     if nearest < 0 or (most is not None and most < 0):
-        raise ConfigError(f"most= and nearest= are numbers from 0; got {most} and {nearest}: leave them out, or give others.")
+        raise ConfigError(
+            f"most= and nearest= are numbers from 0; got {most} and {nearest}: leave them out, or give others."
+        )
     i, j = torch.triu_indices(length, length, max(nearest, 1))
     logits = found.logits[i, j]
     order = logits.argsort(descending=True, stable=True)[: length if most is None else most]
     letters = [str(trace.tokens[place]) for place in found.places]
-    rows = [(a + 1, letters[a], b + 1, letters[b], b - a) for a, b in zip(i[order].tolist(), j[order].tolist(), strict=True)]
+    rows = [
+        (a + 1, letters[a], b + 1, letters[b], b - a) for a, b in zip(i[order].tolist(), j[order].tolist(), strict=True)
+    ]
     frame = pd.DataFrame(rows, columns=["i", "residue i", "j", "residue j", "distance"])
     return frame.assign(probability=logits[order].sigmoid().float().numpy())
 
@@ -116,7 +119,9 @@ def contact_terms(trace: Trace, i: int, j: int) -> pd.DataFrame:
     found = _contacts(trace)
     if not all(1 <= each <= len(found.places) for each in (i, j)):
         raise ConfigError(f"Residues are numbered from 1 to {len(found.places)}; got {i} and {j}: choose two of them.")
-    frame = pd.DataFrame(_terms(trace, found, i - 1, j - 1), columns=["layer", "head", "weights", "APC", "coefficient", "term"])
+    frame = pd.DataFrame(
+        _terms(trace, found, i - 1, j - 1), columns=["layer", "head", "weights", "APC", "coefficient", "term"]
+    )
     frame = frame.sort_values("term", key=abs, ascending=False, kind="stable", ignore_index=True)
     bias = pd.DataFrame({"layer": ["bias"], "term": [found.bias]})
     return pd.concat([frame.astype({"layer": object}), bias], ignore_index=True).astype({"head": "Int64"})
@@ -157,7 +162,9 @@ def _contacts(trace: Trace) -> _Contacts:
 
     regression = _regression(trace)
     if trace.layers[0].wrapped is not trace.layers[0]:
-        raise ShapeError("Contacts are computed from all tokens that the model reads, and some are hidden here: show special tokens.")
+        raise ShapeError(
+            "Contacts are computed from all tokens that the model reads, and some are hidden here: show special tokens."
+        )
     places = tuple(i for i, token in enumerate(trace.tokens) if isinstance(token, Letter))
     heads = tuple((index, head) for index, layer in enumerate(trace.layers) if layer.has(WEIGHTS) for head in range(layer.n_heads))  # fmt: skip
     formulas = tuple(layer.formula for layer in trace.layers)
@@ -188,7 +195,9 @@ def _terms(trace: Trace, found: _Contacts, i: int, j: int) -> list[tuple[int, in
     a, b = found.places[i], found.places[j]
     corrections = (found.sums[:, i] * found.sums[:, j] / _nonzero(found.totals)).tolist()
     rows = list[tuple[int, int, float, float, float, float]]()
-    for (layer, head), correction, coefficient in zip(found.heads, corrections, found.coefficients.tolist(), strict=True):
+    for (layer, head), correction, coefficient in zip(
+        found.heads, corrections, found.coefficients.tolist(), strict=True
+    ):
         source = trace.layers[layer]
         both = float(source.row(head, a)[b].double() + source.row(head, b)[a].double())
         rows.append((layer, head, both, correction, coefficient, coefficient * (both - correction)))
@@ -215,7 +224,10 @@ def _explain(work: ExplanationBuilder, trace: Trace) -> Explanation:
     i, j = found.places.index(cell.row), found.places.index(cell.column)
     terms, logit = _terms(trace, found, i, j), float(found.logits[i, j])
     shown = Summands([term for *_, term in terms])
-    pieces = [f"{_signed(shown_term)} of L{layer} H{head}" for layer, head, *_, shown_term in (terms[at] for at in shown.printed_indices)]
+    pieces = [
+        f"{_signed(shown_term)} of L{layer} H{head}"
+        for layer, head, *_, shown_term in (terms[at] for at in shown.printed_indices)
+    ]
     pieces += [f"{_signed(shown.others)} of {plural(shown.n_others, 'other head')}"] * bool(shown.n_others)
 
     def line(digits: int) -> Printed:

@@ -69,7 +69,9 @@ def read(text: str, tokenizer: Any) -> tuple[list[str], list[str]]:
         return letters, []
     left_out = f" without {' and '.join(filter(None, (', '.join(without[:-1]), without[-1])))}" if without else ""
     capital = " in capital letters" if is_lower else ""
-    return letters, [f"The sequence is read{left_out}{',' if without and is_lower else ''}{capital}: {plural(len(letters), 'residue')}."]
+    return letters, [
+        f"The sequence is read{left_out}{',' if without and is_lower else ''}{capital}: {plural(len(letters), 'residue')}."
+    ]
 
 
 AMINO_ACIDS = Residues(

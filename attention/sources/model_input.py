@@ -150,8 +150,8 @@ def _read_text(
             raise ConfigError(
                 f"{loaded.name} reads one chain of residues; got {'messages' if chat else 'a second text'}: give one sequence as text=."
             )
-        letters, more = residues.read(text, loaded.tokenizer)
-        notes += more
+        letters, of_text = residues.read(text, loaded.tokenizer)
+        notes += of_text
         text = " ".join(letters)  # with blanks between them, tokenizers of letters and of words read letters
     if model.spans == spans.CHAT:
         messages = spans.read_chat(text)
