@@ -12,13 +12,14 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.base import cache
-from attention.base.errors import AttentionError, ConfigError, MissingError, ShapeError
-from attention.base.printed import Arithmetic, Printed, Summands, exponent, format_number, number, plural, quotient
+from attention.base.errors import AttentionError, ConfigError, MissingError, ShapeError, SizeError
+from attention.base.printed import Arithmetic, Printed, Summands, exponent, format_number, plural, quotient
 from attention.base.tokens import Letter
 from attention.explanation.derived import DerivedMap, DerivedView
 from attention.explanation.explanation import Explanation, ExplanationBuilder
-from attention.formula.names import MAP_AXES, WEIGHTS
+from attention.formula.names import MAP_AXES, WEIGHTS, Cell
 from attention.formula.steps import Step
+from attention.metrics.patterns import CELLS_PER_SECOND
 from attention.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 NAME = "contacts"
 NEAREST = 6
 """The smallest distance along the chain of a pair that counts as a contact: nearer residues touch in every fold."""
+_MAX_SECONDS = 10  # of the view, which is drawn without a request
 _SOURCE = "Rao et al. 2021, Transformer protein language models are unsupervised structure learners, section 3; Lin et al. 2023, Evolutionary-scale prediction of atomic-level protein structure with a language model"  # fmt: skip
 
 
@@ -103,7 +105,7 @@ def contact_terms(trace: Trace, i: int, j: int) -> pd.DataFrame:
     """What each head adds to the logit of the contact of two residues, the largest first; with the bias, the terms add up to it.
 
     Columns: layer and head; both directions of its weights, added; APC, what these are for two such residues anywhere; the coefficient; and the term,
-    their difference times the coefficient. The last row is the bias.
+    their difference times the coefficient. The last row, of no head, is the bias.
 
     Args:
         trace: as for `contacts`.
@@ -119,12 +121,16 @@ def contact_terms(trace: Trace, i: int, j: int) -> pd.DataFrame:
     found = _contacts(trace)
     if not all(1 <= each <= len(found.places) for each in (i, j)):
         raise ConfigError(f"Residues are numbered from 1 to {len(found.places)}; got {i} and {j}: choose two of them.")
-    frame = pd.DataFrame(
-        _terms(trace, found, i - 1, j - 1), columns=["layer", "head", "weights", "APC", "coefficient", "term"]
-    )
-    frame = frame.sort_values("term", key=abs, ascending=False, kind="stable", ignore_index=True)
-    bias = pd.DataFrame({"layer": ["bias"], "term": [found.bias]})
-    return pd.concat([frame.astype({"layer": object}), bias], ignore_index=True).astype({"head": "Int64"})
+    terms = sorted(_terms(trace, found, i - 1, j - 1), key=lambda row: -abs(row[-1]))
+    rows = [*terms, (None, None, None, None, None, found.bias)]
+    frame = pd.DataFrame(rows, columns=["layer", "head", "weights", "APC", "coefficient", "term"])
+    return frame.astype({"layer": "Int64", "head": "Int64"})
+
+
+def estimate_seconds(trace: Trace) -> float:
+    """The estimated seconds of `contacts`, without running it."""
+    n_heads = sum(layer.n_heads for layer in trace.layers if layer.has(WEIGHTS))
+    return n_heads * len(trace.tokens) ** 2 / CELLS_PER_SECOND
 
 
 def has_contacts(trace: Trace) -> bool:
@@ -233,7 +239,7 @@ def _explain(work: ExplanationBuilder, trace: Trace) -> Explanation:
     def line(digits: int) -> Printed:
         z = exponent(-logit, digits)
         below = Printed(f"1 + e^{{{z.tex}}}", f"(1 + e^({z.text}))", Decimal(1) + z.value.exp())
-        return quotient(number(1.0), below)
+        return quotient(Printed("1", "1", Decimal(1)), below)
 
     words = (
         f"How likely these residues touch. Its logit {format_number(logit)} is the bias {format_number(found.bias)} and {', '.join(pieces)}: "
@@ -248,15 +254,27 @@ def _signed(value: float) -> str:
     return f"{'+' if value >= 0 else ''}{format_number(value)}"
 
 
+def _view_map(trace: Trace, cell: Cell) -> DerivedMap:
+    """The map of the view; raises `SizeError` if it would take more than `_MAX_SECONDS`, and as `contacts`."""
+    if (seconds := estimate_seconds(trace)) > _MAX_SECONDS:
+        raise SizeError(
+            f"The map of contacts takes at most {_MAX_SECONDS} s here; of this sequence it would take about {seconds:.0f} s: "
+            "choose a shorter one, or contacts(trace) in Python."
+        )
+    _ = CONTACTS.matrix(trace, cell.layer)  # raises
+    return CONTACTS
+
+
 CONTACTS = DerivedMap(
     Step(NAME, "P", "P", MAP_AXES[1:], "σ(b + Σ w (S − APC)) over all heads, S = A + Aᵀ", "probability"),
     "The probability that two residues touch in space (Cβ atoms less than 8 Å apart), from the weights of all heads of all layers by the regression of the model. "
     "It is the same for every layer and head; residues next to each other always touch.",
     _SOURCE, _matrix, _explain, lambda trace, _: tuple(range(len(trace.layers))),
+    sides="residue",
 )  # fmt: skip
 
 VIEW = DerivedView(
     NAME, CONTACTS.step.symbol, "contacts", "which residues touch in space, by all heads of all layers together", (NAME,),
     "A prediction from attention alone, trained on few structures; that two residues look at each other does not mean that they touch.",
-    lambda trace, _: has_contacts(trace), lambda _, __: CONTACTS,
+    lambda trace, _: has_contacts(trace), _view_map,
 )  # fmt: skip

@@ -27,11 +27,15 @@ def save(folder: Path) -> None:
         vocab_size=len(VOCABULARY), hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=64,
         max_position_embeddings=_MOST, position_embedding_type="rotary", token_dropout=True, emb_layer_norm_before=False, **ids,
     )  # fmt: skip
+    generator = torch.Generator().manual_seed(0)
     with torch.random.fork_rng([]), torch.no_grad():
-        torch.manual_seed(0)
         model = EsmForMaskedLM(config)
-        for name, parameter in model.named_parameters():  # by default all weights of attention would be almost equal
-            parameter.add_(torch.randn(parameter.shape) * (1.5 if "contact_head" in name else 0.15))
+        for name, parameter in model.named_parameters():  # as they are made, all weights of attention are almost equal
+            is_norm = name.lower().endswith(("layernorm.weight", "layer_norm.weight"))
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3 + is_norm)
+        regression = model.esm.contact_head.regression
+        regression.weight.mul_(20)
+        regression.bias.fill_(-3)  # as in ESM-2, most residues do not touch
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     (folder / "lab.json").write_text(json.dumps({"about": ABOUT}), encoding="utf-8")
