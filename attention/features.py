@@ -5,14 +5,15 @@ The trunk never names a feature: it asks `features()` for what they add. A featu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from attention.explanation.derived import DerivedView
     from attention.export.states import State
@@ -52,6 +53,7 @@ class Feature:
         states: states of the demo, after the trunk's.
         media: what models read besides words.
         residues: of which models read chains in place of words.
+        models: tiny models made by code, which pages offer beside those of the operator: by name, a function that saves one into a folder.
         figures: the figures of an object of this feature; none for another object.
         html: what a notebook shows for an object; None for one that it shows as plain text.
     """
@@ -64,6 +66,7 @@ class Feature:
     states: tuple[State, ...] = ()
     media: tuple[Medium, ...] = ()
     residues: tuple[Residues, ...] = ()
+    models: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
     figures: Callable[[object], Sequence[Spec]] | None = None
     html: Callable[[object], str | None] | None = None
 

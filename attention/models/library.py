@@ -5,6 +5,7 @@ The first model takes imports of three seconds and 80 MB, which an idle server c
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import pickle
@@ -16,7 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from threading import Lock
 from time import monotonic
 from types import MappingProxyType
@@ -25,6 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from attention.base import jobs
 from attention.base.cache import CACHE
 from attention.base.errors import ModelError
+from attention.features import features
 from attention.media import DeclaredInputs
 from attention.models.folder import TEXT_ALONE, Folder, check_folder, declared_inputs, of_text, too_large
 from attention.trace.trace import Trace
@@ -48,6 +53,7 @@ _FETCH_COMMANDS = {
 
 # transformers 5.23 patches torch.nn.init and its own classes while it loads; two loads at once would leave the patches in place.
 _LOADING = Lock()
+_MAKING = Lock()
 _IDLE_SECONDS = 60.0  # without use, after which a model may leave for something else
 _LONGEST_NAME = 300  # characters
 _HUB_ID = re.compile(r"\w[\w.-]{0,95}(/\w[\w.-]{0,95})?", re.ASCII)  # on the hub
@@ -105,6 +111,11 @@ class Library:
         allowed = self.settings.hub if isinstance(self.settings.hub, dict) else ()
         return tuple(dict.fromkeys([*sorted(config.parent.name for config in configs), *allowed, *sorted(cached)]))
 
+    @property
+    def made(self) -> tuple[str, ...]:
+        """The names of the tiny models that features make by code; none where transformers is not installed."""
+        return tuple(_made_by_features()) if find_spec("transformers") else ()
+
     def allow(self, name: str) -> None:
         """Check that a user of the pages may load a model of this name; `get` from Python does not check it.
 
@@ -113,7 +124,7 @@ class Library:
         """
         name = name.strip()
         on_hub = self.settings.hub is True and bool(_HUB_ID.fullmatch(name)) and not Path(name).exists()
-        if not (self.settings.paths or name in self.names() or on_hub):
+        if not (self.settings.paths or name in (*self.names(), *self.made) or on_hub):
             raise self._unknown(name)
 
     def get(self, name: str, device: str = "") -> LoadedModel:
@@ -250,6 +261,8 @@ class Library:
         cached = _cached()
         if name in cached:
             return cached[name]
+        if name in self.made:
+            return _saved(name)
         path = Path(name).expanduser()
         return path if path.is_dir() else None
 
@@ -326,6 +339,32 @@ def _cached() -> dict[str, Path]:
             if repo.repo_type == "model" and "config.json" in names and has_weights:
                 folders[repo.repo_id] = revision.snapshot_path
     return folders
+
+
+@cache
+def _made_by_features() -> dict[str, Callable[[Path], None]]:
+    return {name: save for feature in features() for name, save in feature.models.items()}
+
+
+@cache
+def _folder_of_made() -> Path:
+    folder = mkdtemp(prefix="attention-models-")
+    atexit.register(rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def _saved(name: str) -> Path:
+    """The folder of a model that a feature makes, once in each process."""
+    path = _folder_of_made() / name
+    with _MAKING:
+        if not path.is_dir():
+            from transformers.utils import logging
+
+            logging.disable_progress_bar()
+            unfinished = path.with_suffix(".unfinished")
+            _made_by_features()[name](unfinished)
+            unfinished.rename(path)
+    return path
 
 
 def _about(path: Path, name: str) -> str:

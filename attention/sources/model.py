@@ -585,7 +585,7 @@ def read(reader: Reader) -> Model:
     """
     from attention.models.library import LIBRARY
 
-    name = reader.knob(MODEL, replace(_NAMES, options=LIBRARY.names()))
+    name = reader.knob(MODEL, replace(_NAMES, options=(*LIBRARY.names(), *LIBRARY.made)))
     LIBRARY.allow(name)
     reads = LIBRARY.inputs(name)
     given: dict[str, Any] = (
