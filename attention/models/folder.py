@@ -171,7 +171,7 @@ def declared_inputs(folder: Path) -> DeclaredInputs:
         stat = file.stat()
         is_read = S_ISREG(stat.st_mode) and stat.st_size <= _LARGEST_CONFIG  # a pipe of this name would be waited for
         return _read(file, stat.st_mtime_ns) if is_read else TEXT_ALONE
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return TEXT_ALONE
 
 
@@ -198,7 +198,14 @@ def of_text(residues: Residues | None) -> DeclaredInputs:
 
 def _small_vocabulary(folder: Path, config: Mapping[str, Any]) -> Collection[str]:
     """The pieces of the vocabulary of a folder, if it is small enough for one of letters and is kept as text."""
-    size, file = config.get("vocab_size"), folder / "vocab.txt"
-    if not isinstance(size, int) or size > MOST_LETTERS or not file.is_file() or file.stat().st_size > _LARGEST_CONFIG:
+    size = config.get("vocab_size")
+    if not isinstance(size, int) or size > MOST_LETTERS:
         return ()
-    return file.read_text(encoding="utf-8").split()
+    for file in (folder / "vocab.txt", folder / "tokenizer.json"):
+        if file.is_file() and file.stat().st_size <= _LARGEST_CONFIG:
+            text = file.read_text(encoding="utf-8")
+            if file.suffix == ".txt":
+                return text.split()
+            vocabulary = json.loads(text)["model"]["vocab"]
+            return [each if isinstance(each, str) else str(each[0]) for each in vocabulary]  # with a score, or without
+    return ()

@@ -33,6 +33,12 @@ def residues_of(tokenizer: Any) -> Residues | None:
     return residues_among(tokenizer.get_vocab()) if len(tokenizer) <= MOST_LETTERS else None
 
 
+def text_of_letters(tokenizer: Any, letters: Sequence[str]) -> str:
+    """The text of which a tokenizer makes these letters: side by side, or with blanks between them where it reads words otherwise."""
+    pair = tokenizer(letters[0] * 2, add_special_tokens=False)["input_ids"]
+    return ("" if len(pair) == 2 and tokenizer.unk_token_id not in pair else " ").join(letters)
+
+
 def numbered(tokenizer: Any, ids: Sequence[int], tokens: tuple[str, ...]) -> tuple[str, ...]:
     """The tokens of a text; where it is a chain of residues, these with their numbers. A mask stands for one, and other special tokens do not."""
     if residues_of(tokenizer) is None:

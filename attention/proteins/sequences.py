@@ -12,8 +12,8 @@ from attention.files.archives import quote
 from attention.media import Residues
 
 _AMINO_ACIDS = frozenset("ACDEFGHIKLMNPQRSTVWY")
-_OTHERS = frozenset("BJOUXZ.-*")
-"""Letters for several amino acids (B, J, Z), any (X) or rare ones (O, U), gaps of alignments, and the end of a translated gene."""
+_OTHERS = frozenset("BJOUXZ.-*|")
+"""Letters for several amino acids (B, J, Z), any (X) or rare ones (O, U), gaps of alignments, the end of a translated gene, and a break between chains."""
 _END = "*"
 
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
@@ -37,7 +37,7 @@ def read(text: str, tokenizer: Any) -> tuple[list[str], list[str]]:
         TextError: there are several sequences, no residue, or a letter that the tokenizer does not have.
     """
     mask = str(tokenizer.mask_token or "")
-    known = {piece.lstrip("▁Ġ") for piece in tokenizer.get_vocab()} - {*tokenizer.all_special_tokens}
+    known = {letter for piece in tokenizer.get_vocab() if len(letter := piece.lstrip("▁Ġ")) == 1}
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     headers, comments = ([line for line in lines if line[0] == sign] for sign in ">;")
     body = [line for line in lines if line[0] not in ">;"]
@@ -58,7 +58,7 @@ def read(text: str, tokenizer: Any) -> tuple[list[str], list[str]]:
             instead = f", {mask} for one that the model shall predict" if mask else ""
             raise TextError(
                 f"Residue {number} of the sequence is {quote(letter)}, which is no letter of the model "
-                f"({''.join(sorted(each for each in known if len(each) == 1))}): correct it, or write X for an unknown residue{instead}."
+                f"({''.join(sorted(known))}): correct it, or write X for an unknown residue{instead}."
             )
     without = [f"its header line {quote(header[:80])}" for header in headers]
     without += ["comments"] * bool(comments) + ["line breaks"] * (len(body) > 1)

@@ -142,7 +142,7 @@ def _read_text(
 ) -> tuple[TextInputs, list[tuple[str, int]]]:
     """The token ids of a text or a chat, with the spans that are asked for."""
     from attention.models import chat_template, running
-    from attention.models.token_pieces import residues_of
+    from attention.models.token_pieces import residues_of, text_of_letters
 
     chat, text, stretches = model.messages, model.text, tuple[spans.Stretch, ...]()
     if residues := residues_of(loaded.tokenizer):
@@ -152,7 +152,7 @@ def _read_text(
             )
         letters, of_text = residues.read(text, loaded.tokenizer)
         notes += of_text
-        text = " ".join(letters)  # with blanks between them, tokenizers of letters and of words read letters
+        text = text_of_letters(loaded.tokenizer, letters)
     if model.spans == spans.CHAT:
         messages = spans.read_chat(text)
         if not messages:
