@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from attention.explanation.derived import DerivedView
     from attention.export.states import State
     from attention.media import Medium, Residues
     from attention.metrics.metric import Metric
+    from attention.models.ours import OurModel
     from attention.pictures.marks import Spec
     from attention.sources.reader import SourceKind
 
@@ -26,6 +26,7 @@ NAMES = (
     "comparison",
     "circuits",
     "vision",
+    "sound",
     "proteins",
     "spans",
     "corpus",
@@ -53,7 +54,7 @@ class Feature:
         states: states of the demo, after the trunk's.
         media: what models read besides words.
         residues: of which models read chains in place of words.
-        models: tiny models made by code, which pages offer beside those of the operator: by name, a function that saves one into a folder.
+        models: tiny models of ours, by name, so that each medium can be seen without a download.
         figures: the figures of an object of this feature; none for another object.
         html: what a notebook shows for an object; None for one that it shows as plain text.
     """
@@ -66,7 +67,7 @@ class Feature:
     states: tuple[State, ...] = ()
     media: tuple[Medium, ...] = ()
     residues: tuple[Residues, ...] = ()
-    models: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
+    models: Mapping[str, OurModel] = field(default_factory=dict)
     figures: Callable[[object], Sequence[Spec]] | None = None
     html: Callable[[object], str | None] | None = None
 

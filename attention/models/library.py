@@ -5,7 +5,6 @@ The first model takes imports of three seconds and 80 MB, which an idle server c
 
 from __future__ import annotations
 
-import atexit
 import gc
 import json
 import pickle
@@ -17,10 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from shutil import rmtree
-from tempfile import mkdtemp
 from threading import Lock
 from time import monotonic
 from types import MappingProxyType
@@ -29,9 +25,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from attention.base import jobs
 from attention.base.cache import CACHE
 from attention.base.errors import ModelError
-from attention.features import features
 from attention.media import DeclaredInputs
 from attention.models.folder import TEXT_ALONE, Folder, check_folder, declared_inputs, of_text, too_large
+from attention.models.ours import ABOUT_FILE, our_folder, our_models
 from attention.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -39,9 +35,6 @@ if TYPE_CHECKING:
 
 
 _T = TypeVar("_T")
-
-_ABOUT_FILE = "lab.json"
-"""A file in a model's folder, {"about": a note that is shown with the model}."""
 
 _HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
 _FETCH_COMMANDS = {
@@ -53,7 +46,6 @@ _FETCH_COMMANDS = {
 
 # transformers 5.23 patches torch.nn.init and its own classes while it loads; two loads at once would leave the patches in place.
 _LOADING = Lock()
-_MAKING = Lock()
 _IDLE_SECONDS = 60.0  # without use, after which a model may leave for something else
 _LONGEST_NAME = 300  # characters
 _HUB_ID = re.compile(r"\w[\w.-]{0,95}(/\w[\w.-]{0,95})?", re.ASCII)  # on the hub
@@ -111,11 +103,6 @@ class Library:
         allowed = self.settings.hub if isinstance(self.settings.hub, dict) else ()
         return tuple(dict.fromkeys([*sorted(config.parent.name for config in configs), *allowed, *sorted(cached)]))
 
-    @property
-    def made(self) -> tuple[str, ...]:
-        """The names of the tiny models that features make by code; none where transformers is not installed."""
-        return tuple(_made_by_features()) if find_spec("transformers") else ()
-
     def allow(self, name: str) -> None:
         """Check that a user of the pages may load a model of this name; `get` from Python does not check it.
 
@@ -124,7 +111,7 @@ class Library:
         """
         name = name.strip()
         on_hub = self.settings.hub is True and bool(_HUB_ID.fullmatch(name)) and not Path(name).exists()
-        if not (self.settings.paths or name in (*self.names(), *self.made) or on_hub):
+        if not (self.settings.paths or name in self.names() or name in our_models() or on_hub):
             raise self._unknown(name)
 
     def get(self, name: str, device: str = "") -> LoadedModel:
@@ -258,11 +245,8 @@ class Library:
         in_folder = self.settings.folder / name
         if "/" not in name and "\\" not in name and name not in (".", "..") and in_folder.is_dir():
             return in_folder
-        cached = _cached()
-        if name in cached:
-            return cached[name]
-        if name in self.made:
-            return _saved(name)
+        if (path := our_folder(name) or _cached().get(name)) is not None:
+            return path
         path = Path(name).expanduser()
         return path if path.is_dir() else None
 
@@ -271,7 +255,7 @@ class Library:
             return ModelError(
                 f"A model is a folder with config.json and *.safetensors; {name[:80]} is a file: give the folder that it is in."
             )
-        available = ", ".join(self.names()) or "none; “make models” fetches one"
+        available = ", ".join([*self.names(), *our_models()]) or "none; “make models” fetches one"
         folder = "a folder of this machine, or " if self.settings.paths else ""
         advice = f"fetch it with `{_FETCH_COMMANDS[name]}`" if name in _FETCH_COMMANDS else "put it there"
         return ModelError(
@@ -285,8 +269,8 @@ def _inputs_of(loaded: LoadedModel) -> DeclaredInputs:
         from attention.models.token_pieces import residues_of
 
         return of_text(residues_of(loaded.tokenizer))
-    in_text = reader.token_id is not None
-    return DeclaredInputs(reader.reads_text, reader.medium, in_text, in_text)
+    in_text, decodes = reader.token_id is not None, loaded.is_encoder_decoder
+    return DeclaredInputs(reader.reads_text and not decodes, reader.medium, in_text or decodes, in_text)
 
 
 def _refers_to(uid: int, addresses: set[int], cached: Any) -> bool:
@@ -341,37 +325,11 @@ def _cached() -> dict[str, Path]:
     return folders
 
 
-@cache
-def _made_by_features() -> dict[str, Callable[[Path], None]]:
-    return {name: save for feature in features() for name, save in feature.models.items()}
-
-
-@cache
-def _folder_of_made() -> Path:
-    folder = mkdtemp(prefix="attention-models-")
-    atexit.register(rmtree, folder, ignore_errors=True)
-    return Path(folder)
-
-
-def _saved(name: str) -> Path:
-    """The folder of a model that a feature makes, once in each process."""
-    path = _folder_of_made() / name
-    with _MAKING:
-        if not path.is_dir():
-            from transformers.utils import logging
-
-            logging.disable_progress_bar()
-            unfinished = path.with_suffix(".unfinished")
-            _made_by_features()[name](unfinished)
-            unfinished.rename(path)
-    return path
-
-
 def _about(path: Path, name: str) -> str:
     if path.parent.name == "snapshots":  # in the Hugging Face cache, each revision has a folder
         return f"{name} at revision {path.name[:12]}."
     try:
-        about = json.loads((path / _ABOUT_FILE).read_text(encoding="utf-8"))["about"]
+        about = json.loads((path / ABOUT_FILE).read_text(encoding="utf-8"))["about"]
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     return str(about)[:300]

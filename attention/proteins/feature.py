@@ -7,5 +7,5 @@ from attention.proteins import contact_map, example
 from attention.proteins.sequences import AMINO_ACIDS
 
 FEATURE = Feature(
-    name="proteins", residues=(AMINO_ACIDS,), views=(contact_map.VIEW,), models={example.NAME: example.save}
+    name="proteins", residues=(AMINO_ACIDS,), views=(contact_map.VIEW,), models={example.NAME: example.TINY_ESM}
 )

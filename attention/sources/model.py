@@ -587,8 +587,9 @@ def read(reader: Reader) -> Model:
         FileError: such inputs are together too large.
     """
     from attention.models.library import LIBRARY
+    from attention.models.ours import our_models
 
-    name = reader.knob(MODEL, replace(_NAMES, options=(*LIBRARY.names(), *LIBRARY.made)))
+    name = reader.knob(MODEL, replace(_NAMES, options=(*LIBRARY.names(), *our_models())))
     LIBRARY.allow(name)
     reads = LIBRARY.inputs(name)
     given: dict[str, Any] = (
@@ -599,7 +600,7 @@ def read(reader: Reader) -> Model:
         text_knob = replace(TEXT, label=residues.label, help=residues.help, default=residues.example)
     reads_words = reads.text and residues is None
     text = reader.knob(text_knob) if reads.text else ""
-    text2 = reader.knob(TEXT2) if reads.medium is None and residues is None else ""
+    text2 = reader.knob(TEXT2) if reads.second_text and residues is None else ""
     words, special = reader.knob(WORDS) if reads_words else WORDS.default, reader.knob(SPECIAL)
     other_text = reader.knob(OTHER) if reads.text else ""
     generate, temperature, seed = (

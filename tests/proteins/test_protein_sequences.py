@@ -20,6 +20,7 @@ from attention.files import array_writer
 from attention.media import residues_among
 from attention.models.folder import TEXT_ALONE
 from attention.models.library import LIBRARY
+from attention.models.ours import our_models
 from attention.models.token_pieces import residues_of
 from attention.proteins import example
 from attention.proteins.sequences import AMINO_ACIDS, UBIQUITIN, read
@@ -214,7 +215,7 @@ def _saved(folder: Path, tmp_path: Path) -> Path:
 
 
 def test_the_example_is_offered_by_its_name() -> None:
-    assert example.NAME in LIBRARY.made
+    assert example.NAME in our_models()
     assert example.NAME not in LIBRARY.names()
     LIBRARY.allow(example.NAME)
     trace = Model(example.NAME, UBIQUITIN).trace()
