@@ -269,4 +269,4 @@ def test_feature_extractor_that_does_not_fit_is_refused(models: TinySoundModels)
 
 def test_every_family_is_tried() -> None:
     tried = {getattr(transformers, name).config_class.model_type for name, _ in FAMILIES.values()} | {"wavlm"}
-    assert tried == {*CONVOLVED, *PATCHED} - DECODED
+    assert tried == {*CONVOLVED, *PATCHED} - DECODED  # of which tests/sound/test_whisper.py has models
