@@ -359,6 +359,11 @@ class InputReader(ABC):
     across: str = ""
 
     @property
+    def computes(self) -> str:
+        """What the model computes, in words, if it predicts no tokens and no class."""
+        return self.medium.vectors
+
+    @property
     @abstractmethod
     def special_tokens(self) -> tuple[str, ...]:
         """The tokens of an input that have no place in it."""
