@@ -25,6 +25,7 @@ NAMES = (
     "comparison",
     "circuits",
     "vision",
+    "video",
     "spans",
     "corpus",
     "training",

@@ -336,6 +336,8 @@ class ModelOptions:
         image: a picture for a model that reads one, also beside a text: the path or the bytes of a PNG, JPEG or WebP file, or an image
             of Pillow; kept as a `Picture`, which is compared by its digest. Several for a language model that reads pictures in its text:
             a list of these, kept as a tuple.
+        video: a video for a model that reads one, also beside a text: the path or the bytes of an MP4, MOV, WebM, GIF or WebP file, a list of pictures, or
+            an array [frame row column 3] from 0 to 255; kept as a `Video`, which is compared by its digest.
         messages: a chat instead of a text, by the template of the tokenizer: messages such as {"role": "user", "content": "…"}, or a dict of "messages"
             and of "tools" that the model may call. Each message is a span of its role; what the template adds is in none. Kept as JSON.
         spans: names for stretches of the text, which are then `trace.spans`: a dict or pairs of names with their words, with slice(first, stop) of its
@@ -365,6 +367,7 @@ class ModelOptions:
     note: str = ""
     align: bool = False
     image: Any = None
+    video: Any = None
     messages: Any = ""
     spans: Any = ""
 
@@ -382,8 +385,9 @@ class ModelOptions:
                     f"{field} is one text; got a value of type {type(value).__name__}: give several as Model.of(model, tokenizer, texts=[…]), "
                     "or a pair as text= and text2=."
                 )
-        if self.image is not None:
-            object.__setattr__(self, "image", medium_of("image").given(self.image))
+        for field in ("image", "video"):
+            if (value := getattr(self, field)) is not None:
+                object.__setattr__(self, field, medium_of(field).given(value))
         object.__setattr__(self, "messages", _chat(self.messages))
         object.__setattr__(self, "spans", spans.spans_code(self.spans))
         object.__setattr__(self, "interventions", as_interventions(self.interventions))
