@@ -40,6 +40,9 @@ class _Options(TypedDict, total=False):
     """The options of `Model.of`, which are fields of `ModelOptions` and explained there."""
 
     image: Any
+    sound: Any
+    video: Any
+    series: Any
     config: Override
     words: bool
     special: str

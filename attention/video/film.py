@@ -90,6 +90,18 @@ class Video:
         """How long it is; None if its frames have no times."""
         return None if self.fps is None else self.n_frames / self.fps
 
+    def preview(self, side: int) -> bytes:
+        """A PNG of its first, middle and last frame side by side, as small that its longer side has at most `side` pixels."""
+        import numpy as np
+        from PIL import Image
+
+        chosen = sorted({0, self.n_frames // 2, self.n_frames - 1})
+        strip = Image.fromarray(np.concatenate(list(self.frames(chosen)), axis=1))
+        strip.thumbnail((side, side))
+        stream = BytesIO()
+        strip.save(stream, "PNG")
+        return stream.getvalue()
+
     def frames(self, indices: Sequence[int]) -> Iterator[NDArray[uint8]]:
         """Red, green and blue of some frames [row column 3], in order; a frame may be asked for again.
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from attention.media import DeclaredInputs, Medium
+from attention.video import video_lines
+from attention.video.examples import EXAMPLES, example_video
 from attention.video.families import FIRST_TOKENS, IN_TEXT, VIDEOS, is_read
-from attention.video.film import Video
+from attention.video.film import MAX_BYTES, MAX_FRAME_PIXELS, MAX_FRAMES, MAX_SECONDS, Video
 
 if TYPE_CHECKING:
+    from attention.base.knobs import Limits
     from attention.base.tokens import Patch
     from attention.models.folder import Folder
     from attention.trace.trace import SeenPicture
@@ -19,7 +23,8 @@ class Videos(Medium):
     """Videos, of which a model reads patches of a few frames."""
 
     name, noun, field, argument = "videos", "video", "video", VIDEOS
-    files, such_as = "an MP4, MOV, WebM, GIF or WebP file, or a list of pictures", "a VideoMAE or ViViT"
+    files, such_as = "an MP4, MOV, WebM, GIF or WebP file", "a VideoMAE or ViViT"
+    endings, examples = ("mp4", "m4v", "mov", "webm", "mkv", "gif", "webp"), EXAMPLES
     families = (*FIRST_TOKENS, *IN_TEXT)
     classifier = "ForVideoClassification"
     vectors = "a vector for every patch of a video"
@@ -52,18 +57,43 @@ class Videos(Medium):
 
         return place_of(seen, patch)
 
-    def given(self, value: Any) -> Video:
+    def example(self, name: str) -> Video:
+        """As `attention.video.examples.example_video`."""
+        return example_video(name)
+
+    def open(self, value: Any, name: str = "") -> Video:
         """The video of a file, of its bytes, of a list of pictures, or of an array."""
-        return Video.open(value)
+        return Video.open(value, name)
 
-    def from_link(self, reader, several):
-        raise NotImplementedError
+    def upload(self, content: bytes, name: str, side: int, limits: Limits) -> tuple[Video, bytes]:
+        """The video of a file, and its `preview`."""
+        video = Video.open(content, name)
+        return video, self.preview(video, side)
 
-    def no_link_reason(self, inputs):
-        return "x"
+    def preview(self, given: Video, side: int) -> bytes:
+        """As `attention.video.film.Video.preview`."""
+        return given.preview(side)
 
-    def program_imports(self, inputs):
-        return [], []
+    def size_in_words(self, given: Video) -> str:
+        """Its frames, their width and height, and how long it is."""
+        lasts = "" if given.seconds is None else f", {given.seconds:.3g} s"
+        return f"{given.n_frames:,} frames of {given.width:,} × {given.height:,} pixels{lasts}"
 
-    def program_lines(self, reader, inputs, variable):
-        return []
+    def files_in_field(self, limits: Limits) -> str:
+        """What a user may upload, and what is not read of it."""
+        return (
+            f"MP4, MOV, WebM, GIF or WebP, up to {MAX_BYTES // 2**20} MB, {MAX_SECONDS} s and {MAX_FRAMES:,} frames of at most "
+            f"{MAX_FRAME_PIXELS / 1e6:.2g} million pixels. Its sound is not read."
+        )
+
+    def is_large(self, content: bytes, limits: Limits) -> bool:
+        """Videos are read one after the other: each keeps a core busy for seconds."""
+        return True
+
+    def program_imports(self, inputs: Sequence[Video]) -> tuple[list[str], list[str]]:
+        """The lines that import what `program_lines` needs, and the names of transformers among it."""
+        return video_lines.imports(inputs), ["AutoImageProcessor"]
+
+    def program_lines(self, reader: Any, inputs: Sequence[Video], variable: str) -> list[str]:
+        """As `attention.video.video_lines.input_lines`."""
+        return video_lines.input_lines(reader, inputs, variable)

@@ -263,9 +263,12 @@ class VideoReader(InputReader):
             (VIDEOS, GRIDS), {VIDEOS: joined, GRIDS: grid}, self.processor, self.window_size, see, _named
         )
         if self.is_told_seconds:
-            rate = len(sample.indices) / video.n_frames * sample.rate
-            read.arguments[SECONDS] = torch.tensor([group / rate])
+            read.arguments[SECONDS] = torch.tensor([self.seconds_per_group(video, sample)])
         return read
+
+    def seconds_per_group(self, video: Video, sample: Sample) -> float:
+        """How many seconds a group of frames lasts, as the model is told."""
+        return self.tubelet[0] / (len(sample.indices) / video.n_frames * sample.rate)
 
     def _pixels(self, rgb: NDArray[uint8], size: tuple[int, int]) -> Tensor:
         """The numbers of a frame: [3 row column], or merged patches [patch colour × frame × height × width] with the same frame at all frames."""
