@@ -112,7 +112,7 @@ class VideoReader(InputReader):
         if config.model_type in IN_TEXT:
             self.processor = _merging_processor(settings)
             side = self.processor.patch_size
-            self.tubelet = self.processor.temporal_patch_size, side, side
+            self.tubelet = int(self.processor.temporal_patch_size), side, side
             self.n_frames = 0
             self.token_id = config.video_token_id
             self.window_size = getattr(config.vision_config, "window_size", 0)
@@ -268,7 +268,7 @@ class VideoReader(InputReader):
 
     def seconds_per_group(self, video: Video, sample: Sample) -> float:
         """How many seconds a group of frames lasts, as the model is told."""
-        return self.tubelet[0] / (len(sample.indices) / video.n_frames * sample.rate)
+        return float(self.tubelet[0]) / (len(sample.indices) / video.n_frames * sample.rate)
 
     def _pixels(self, rgb: NDArray[uint8], size: tuple[int, int]) -> Tensor:
         """The numbers of a frame: [3 row column], or merged patches [patch colour × frame × height × width] with the same frame at all frames."""

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 _SIDE, _PATCH, _N_FRAMES, _TUBELET = 96, 16, 8, 2  # pixels, pixels, frames, frames of a patch
-_SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+_SIZES: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 _SPREAD = 0.2  # of the numbers that are added to each weight: as transformers begins, all rows would be almost equal
 
 

@@ -25,7 +25,8 @@ def input_lines(reader: VideoReader, videos: Sequence[Video], variable: str) -> 
     """The lines that make the arguments of a model from its video."""
     (video,) = videos
     sample = reader.sample(video)
-    lines = [*_frame_lines(video), f"frames = [frames[i] for i in {literals.numbers(sample.indices)}]"]
+    chosen = literals.wrap_items("chosen = [", map(str, sample.indices), "]")
+    lines = [*_frame_lines(video), *chosen, "frames = [frames[i] for i in chosen]"]
     if not reader.reads_text:
         return [
             *lines,
