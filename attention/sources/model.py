@@ -587,8 +587,9 @@ def read(reader: Reader) -> Model:
         FileError: such inputs are together too large.
     """
     from attention.models.library import LIBRARY
+    from attention.models.ours import our_models
 
-    name = reader.knob(MODEL, replace(_NAMES, options=LIBRARY.names()))
+    name = reader.knob(MODEL, replace(_NAMES, options=(*LIBRARY.names(), *our_models())))
     LIBRARY.allow(name)
     reads = LIBRARY.inputs(name)
     given: dict[str, Any] = (

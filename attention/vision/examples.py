@@ -1,10 +1,10 @@
-"""Three pictures of ours, drawn by code: a link that names one opens without an upload, and nobody needs a licence."""
+"""Three pictures and a tiny model of ours, made by code: a link that names them opens without an upload, and nobody needs a licence."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attention.base.errors import FileError
 from attention.files.picture import Picture
@@ -107,3 +107,18 @@ def _odd_patch() -> _Drawing:
 
 
 _SHAPES = {"circle-and-square": _circle_and_square, "two-cats": _two_cats, "odd-patch": _odd_patch}
+
+
+def tiny_vit() -> tuple[Any, Any]:
+    """A vision transformer of 8 × 8 patches that has learned nothing, and its processor."""
+    from transformers import ViTConfig, ViTModel
+    from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+
+    from attention.models.ours import with_random_weights
+
+    side = 128  # pixels
+    config = ViTConfig(
+        hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=64, image_size=side, patch_size=16
+    )
+    size = {"height": side, "width": side}
+    return with_random_weights(ViTModel(config, add_pooling_layer=False)), ViTImageProcessorPil(size=size)
