@@ -1,10 +1,10 @@
-"""Videos of ours, drawn by code: a link that names one opens without an upload, and nobody needs a licence."""
+"""Two videos and a tiny model of ours, made by code: a link that names them opens without an upload, and nobody needs a licence."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attention.base.errors import FileError
 from attention.video.film import Video
@@ -70,3 +70,21 @@ def _filled(x: NDArray[np.float64], colour: tuple[int, int, int]) -> NDArray[np.
     samples = np.empty((*x.shape, 3), np.uint16)
     samples[:] = colour
     return samples
+
+
+def tiny_videomae() -> tuple[Any, Any]:
+    """A VideoMAE of 8 frames in 4 × 6 × 6 patches that has learned nothing, and its processor."""
+    from transformers import VideoMAEConfig, VideoMAEModel
+    from transformers.models.videomae.image_processing_pil_videomae import VideoMAEImageProcessorPil
+
+    from attention.models.ours import with_random_weights
+
+    side = 96  # pixels
+    config = VideoMAEConfig(
+        hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=64, image_size=side, patch_size=16,
+        num_frames=_N_FRAMES, tubelet_size=2,
+    )  # fmt: skip
+    size = {"height": side, "width": side}
+    return with_random_weights(VideoMAEModel(config)), VideoMAEImageProcessorPil(
+        size={"shortest_edge": side}, crop_size=size
+    )
