@@ -27,6 +27,7 @@ NAMES = (
     "circuits",
     "vision",
     "video",
+    "sound",
     "spans",
     "corpus",
     "training",

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from attention.trace.trace import SeenPicture
 
 
+DECODER_TEXT = "decoder_input_ids"
+"""The argument of an encoder-decoder model for the text of its decoder."""
 PREFIX = "example:"
 """How the name of an input of ours begins in a link."""
 SEPARATOR = "/"
@@ -44,6 +46,11 @@ class DeclaredInputs(NamedTuple):
     continues: bool  # whether a text of it may have a continuation that it writes, or a second text
     several: bool = False  # whether it reads several pictures, sounds, …, each at a place in its text
     instead: tuple[Medium, ...] = ()  # what it reads instead of the medium, such as videos instead of pictures
+
+    @property
+    def second_text(self) -> bool:
+        """Whether it reads a second text: of a pair, or that of a decoder, whose encoder may read another medium than text."""
+        return self.medium is None or (self.continues and not self.text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +119,7 @@ class Medium(ABC):
         such_as: some models that read it, in words.
         argument: of a transformers model, for the input.
         families: the `model_type` of all models that are read.
-        classifier: in the names of the classes of transformers that predict a class of the whole input.
+        classifier: a regular expression, found in the names of the classes of transformers that predict a class of the whole input.
         vectors: what a model without a head computes for the input, in words.
     """
 
@@ -214,6 +221,10 @@ class Medium(ABC):
     def size_in_words(self, given: Any) -> str:
         """How large an input is, such as "320 × 240 pixels"."""
 
+    def sound(self, given: Any) -> tuple[bytes, str] | None:
+        """A file by which an input is heard, and its media type; None if it is not heard."""
+        return None
+
     def is_large(self, content: bytes, limits: Limits) -> bool:
         """Whether reading a file takes so much memory that such files are read one after the other, by its header alone."""
         return False
@@ -311,7 +322,7 @@ class InputReader(ABC):
 
     Attributes:
         medium: the medium.
-        reads_text: whether the model also reads a text.
+        reads_text: whether the model also reads a text: beside the input, or in its decoder.
         token_id: the id in the text that stands for a token of the input; None if the input does not stand in the text.
         types_argument: the argument of a model that must know which tokens of its text are those of the input; empty without one.
         token_type: the number of such a token there; that of a word is 0.
@@ -335,6 +346,9 @@ class InputReader(ABC):
         self, loaded: LoadedModel, given: Sequence[Any], text: str, max_tokens: int
     ) -> tuple[MediumInputs, list[tuple[str, int]], list[str]]:
         """The input of a pass; the truncated texts, as for a model of texts; and sentences for the user.
+
+        The text of an encoder-decoder model is that of its decoder, which may have a limit of its own, `loaded.max_length`; empty: what it begins
+        with when it generates.
 
         Raises:
             ConfigError: the inputs have more tokens than are read, which cannot be cut, or the model reads one at a time.
@@ -374,4 +388,11 @@ def read_by(model: Any) -> tuple[Medium, ...]:
 
 def reads_text(model: Any) -> bool:
     """Whether a model of transformers reads a text."""
-    return "input_ids" in signature(model.forward).parameters
+    return not {"input_ids", DECODER_TEXT}.isdisjoint(signature(model.forward).parameters)
+
+
+def has_decoder(model: Any) -> bool:
+    """Whether a model of transformers has an encoder and a decoder; a classifier may have the encoder alone."""
+    return (
+        bool(getattr(model.config, "is_encoder_decoder", False)) and DECODER_TEXT in signature(model.forward).parameters
+    )
