@@ -66,6 +66,12 @@ class FramePlace(NamedTuple):
     box: tuple[int, int, int, int]
     seconds: tuple[float, float] | None
 
+    @property
+    def short(self) -> str:
+        """Frames, row and column, such as "2–3 1,4"."""
+        first, last = self.frames
+        return f"{first}{f'–{last}' * (last > first)} {self.row},{self.column}"
+
 
 def place_of(seen: SeenPicture, patch: Patch) -> FramePlace:
     """The place of a patch of a group of frames that the model saw."""
@@ -237,13 +243,16 @@ class VideoReader(InputReader):
         if first is None or len(pixels) < len(sample.indices):
             raise ModelError("The video has fewer frames than it had when it was opened: open it again.")
         raw, words = RawPicture(first, video.digest), list[str]()
+        n_groups = len(pixels) // group if self.n_frames else -(-len(pixels) // group)
 
         def see(_: int, at: int, frames: Tensor) -> SeenPicture:
             words[:] = words or [words_of(self.processor, raw.rgb, frames[0])]  # the same for all frames
-            time = self._time(video, sample, at)
-            about = f"{_frames_words(time.names)}, {words[0]}"
-            seen = seen_picture(self.processor, self.tubelet[1:], frames[0], raw, about)
-            return replace(seen, noun=self.medium.noun, time=time)
+            seen = seen_picture(self.processor, self.tubelet[1:], frames[0], raw, words[0])
+            of_all = (
+                f"{len(sample.indices)} frames, {words[0]}; {n_groups} × {seen.rows} × {seen.columns} patches "
+                f"(groups of frames × rows × columns) of {group} × {seen.patch_size[0]} × {seen.patch_size[1]}"
+            )
+            return replace(seen, words=of_all, noun=self.medium.noun, time=self._time(video, sample, at))
 
         if self.n_frames:
             stacked = torch.stack(pixels)

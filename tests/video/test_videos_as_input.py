@@ -14,7 +14,7 @@ from tiny_videos import PLACE, TUBELETS, TinyVideoModels, encoded, frame_process
 
 from attention import Model
 from attention.base.errors import AttentionError, ConfigError
-from attention.base.tokens import Patch
+from attention.base.tokens import Patch, label
 from attention.models import running
 from attention.models.medium_inputs import MediumInputs
 from attention.models.recorder import recording
@@ -127,7 +127,10 @@ def test_each_group_is_drawn_as_its_first_frame(video_models: TinyVideoModels, f
     trace = Model(video_models(family), video=still).trace()
     assert [int(each.rgb[0, 0, 0]) for each in trace.pictures] == [0, 60, 120, 180]
     assert all((each.rgb == each.rgb[0, 0]).all() for each in trace.pictures)
-    assert trace.pictures[1].words == "frames 2–3, resized to 16 × 16, cropped to 12 × 12 at the centre"
+    assert {each.words for each in trace.pictures} == {
+        "8 frames, resized to 16 × 16, cropped to 12 × 12 at the centre; 4 × 3 × 3 patches (groups of frames × rows × columns) of 2 × 4 × 4"
+    }
+    assert label(trace.tokens[-1], 8) == "6–7 2,2"
     assert {each.noun for each in trace.pictures} == {"video"}
 
 
