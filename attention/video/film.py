@@ -5,6 +5,7 @@ A `Video` keeps the file, and decodes it a frame at a time: the frames of a minu
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -289,15 +290,15 @@ def _animation(content: bytes, kind: str) -> _Decoded:
     from PIL.GifImagePlugin import GifImageFile
     from PIL.WebPImagePlugin import WebPImageFile
 
-    if kind == "WebP":  # Pillow allocates the pixels when it opens one
-        _check_frame(*webp_size(content))
+    # By their headers, before Pillow allocates the pixels.
+    _check_frame(*(webp_size(content) if kind == "WebP" else struct.unpack("<HH", content[6:10].ljust(4, b"\0"))))
     image: Image.Image = (GifImageFile if kind == "GIF" else WebPImageFile)(BytesIO(content))
-    _check_frame(*image.size)
     return _Decoded(*image.size, _checked(_loaded(ImageSequence.Iterator(image)), *image.size))
 
 
 def _loaded(images: Iterator[Any]) -> Iterator[Any]:
     for image in images:
+        _check_frame(*image.size)  # a frame of a GIF may be larger than its header says
         image.load()
         yield image
 

@@ -86,7 +86,7 @@ def moving_bar(n_frames: int = 24, width: int = 64, height: int = 48) -> NDArray
     return frames
 
 
-def encoded(frames: NDArray[np.uint8], fps: int = 12, codec: str = "libx264", kind: str = "mp4") -> bytes:
+def encoded(frames: NDArray[np.uint8], fps: int | Fraction = 12, codec: str = "libx264", kind: str = "mp4") -> bytes:
     """A file of these frames, by PyAV."""
     import av
 
