@@ -9,7 +9,7 @@ from attention.media import DeclaredInputs, Medium
 from attention.video import video_lines
 from attention.video.examples import EXAMPLES, example_video
 from attention.video.families import FIRST_TOKENS, IN_TEXT, VIDEOS, is_read
-from attention.video.film import MAX_BYTES, MAX_FRAME_PIXELS, MAX_FRAMES, MAX_SECONDS, Video
+from attention.video.film import MAX_FRAME_PIXELS, MAX_FRAMES, MAX_SECONDS, Video
 
 if TYPE_CHECKING:
     from attention.base.knobs import Limits
@@ -82,7 +82,7 @@ class Videos(Medium):
     def files_in_field(self, limits: Limits) -> str:
         """What a user may upload, and what is not read of it."""
         return (
-            f"MP4, MOV, WebM, GIF or WebP, up to {MAX_BYTES // 2**20} MB, {MAX_SECONDS} s and {MAX_FRAMES:,} frames of at most "
+            f"MP4, MOV, WebM, GIF or WebP, up to {limits.picture_mb} MB, {MAX_SECONDS} s and {MAX_FRAMES:,} frames of at most "
             f"{MAX_FRAME_PIXELS / 1e6:.2g} million pixels. Its sound is not read."
         )
 
