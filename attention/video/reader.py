@@ -68,9 +68,9 @@ class FramePlace(NamedTuple):
 
     @property
     def short(self) -> str:
-        """Frames, row and column, such as "2–3 1,4"."""
+        """Frames, row and column, such as "f2–3 1,4"."""
         first, last = self.frames
-        return f"{first}{f'–{last}' * (last > first)} {self.row},{self.column}"
+        return f"f{first}{f'–{last}' * (last > first)} {self.row},{self.column}"
 
 
 def place_of(seen: SeenPicture, patch: Patch) -> FramePlace:

@@ -130,7 +130,7 @@ def test_each_group_is_drawn_as_its_first_frame(video_models: TinyVideoModels, f
     assert {each.words for each in trace.pictures} == {
         "8 frames, resized to 16 × 16, cropped to 12 × 12 at the centre; 4 × 3 × 3 patches (groups of frames × rows × columns) of 2 × 4 × 4"
     }
-    assert label(trace.tokens[-1], 8) == "6–7 2,2"
+    assert label(trace.tokens[-1], 8) == "f6–7 2,2"
     assert {each.noun for each in trace.pictures} == {"video"}
 
 
