@@ -37,9 +37,9 @@ from benchmarks.attack import Attack, Cost, suffer
 from benchmarks.server import ROOT, Server
 
 
-def _of_results() -> tuple[Attack, ...]:
-    """Those with results of many texts; none where the feature corpus was taken away."""
-    return import_module("benchmarks.corpus_attacks").ATTACKS if is_here("attention.corpus") else ()
+def _of(feature: str, module: str) -> tuple[Attack, ...]:
+    """Those on a feature; none where it was taken away."""
+    return import_module(f"benchmarks.{module}").ATTACKS if is_here(f"attention.{feature}") else ()
 
 
 ATTACKS: tuple[Attack, ...] = (
@@ -51,7 +51,8 @@ ATTACKS: tuple[Attack, ...] = (
     *visits.ATTACKS,
     *hostile_models.ATTACKS,
     *hostile_pictures.ATTACKS,
-    *_of_results(),
+    *_of("video", "hostile_videos"),
+    *_of("corpus", "corpus_attacks"),  # with results of many texts
     *garbage.ATTACKS,
     *ending.ATTACKS,
     *many_trainings.ATTACKS,
