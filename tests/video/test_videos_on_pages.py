@@ -31,6 +31,7 @@ def test_link_names_a_video_of_ours_or_an_uploaded_one() -> None:
     assert not notes
     assert source.no_link_reason == ""
     medium = medium_of("video")
+    assert isinstance(source, Model)
     assert source.given == (medium.example("odd-frame"),)
     clip = medium.open(CLIP, "clip.mp4")
     name = medium.link_name(clip)
@@ -38,17 +39,23 @@ def test_link_names_a_video_of_ours_or_an_uploaded_one() -> None:
     with pytest.raises(AwaitedError, match="shows the video “clip"):
         source_of(link | {"video": name}, LIMITS)
     source = read_source(Reader(link | {"video": name}, LIMITS, Uploads(given={("video", name): clip})))
+    assert isinstance(source, Model)
     assert source.given == (clip,)
 
 
 def test_link_says_whether_a_language_model_reads_a_picture_or_a_video(video_models: TinyVideoModels) -> None:
     pytest.importorskip("attention.vision", reason="no feature reads pictures")
     link = {"source": "model", "model": video_models("Qwen2-VL"), "text": "what moves"}
-    assert source_of(link, LIMITS)[0].medium.field == "image"
-    assert source_of(link | {"reads": "video"}, LIMITS)[0].medium.field == "video"
-    source, notes = source_of(link | {"reads": "sound"}, LIMITS)
-    assert source.medium.field == "image"
-    assert notes
+
+    def field(reads: dict[str, str]) -> tuple[str, int]:
+        source, notes = source_of(link | reads, LIMITS)
+        assert isinstance(source, Model)
+        assert source.medium is not None
+        return source.medium.field, len(notes)
+
+    assert field({}) == ("image", 0)
+    assert field({"reads": "video"}) == ("video", 0)
+    assert field({"reads": "sound"}) == ("image", 1)
 
 
 @pytest.mark.parametrize("family", ["VideoMAE", "ViViT", *MERGED])
