@@ -18,7 +18,7 @@ from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
-from attention.features import is_here
+from attention.features import NAMES, is_here
 from benchmarks import (
     downloads,
     ending,
@@ -37,9 +37,10 @@ from benchmarks.attack import Attack, Cost, suffer
 from benchmarks.server import ROOT, Server
 
 
-def _of(feature: str, module: str) -> tuple[Attack, ...]:
-    """Those on a feature; none where it was taken away."""
-    return import_module(f"benchmarks.{module}").ATTACKS if is_here(f"attention.{feature}") else ()
+def _of_features() -> tuple[Attack, ...]:
+    """Those on the features that are here: `ATTACKS` of benchmarks/<feature>_attacks.py."""
+    modules = (f"benchmarks.{name}_attacks" for name in NAMES if is_here(f"attention.{name}"))
+    return tuple(attack for module in modules if is_here(module) for attack in import_module(module).ATTACKS)
 
 
 ATTACKS: tuple[Attack, ...] = (
@@ -51,8 +52,7 @@ ATTACKS: tuple[Attack, ...] = (
     *visits.ATTACKS,
     *hostile_models.ATTACKS,
     *hostile_pictures.ATTACKS,
-    *_of("video", "hostile_videos"),
-    *_of("corpus", "corpus_attacks"),  # with results of many texts
+    *_of_features(),
     *garbage.ATTACKS,
     *ending.ATTACKS,
     *many_trainings.ATTACKS,

@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from os import PathLike, fspath
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -142,8 +143,17 @@ def _read_text(
 ) -> tuple[TextInputs, list[tuple[str, int]]]:
     """The token ids of a text or a chat, with the spans that are asked for."""
     from attention.models import chat_template, running
+    from attention.models.token_pieces import residues_of, text_of_letters
 
     chat, text, stretches = model.messages, model.text, tuple[spans.Stretch, ...]()
+    if residues := residues_of(loaded.tokenizer):
+        if chat or model.text2.strip():
+            raise ConfigError(
+                f"{loaded.name} reads one chain of residues; got {'messages' if chat else 'a second text'}: give one sequence as text=."
+            )
+        letters, of_text = residues.read(text, loaded.tokenizer)
+        notes += of_text
+        text = text_of_letters(loaded.tokenizer, letters)
     if model.spans == spans.CHAT:
         messages = spans.read_chat(text)
         if not messages:
@@ -205,7 +215,7 @@ def _read_medium(
     return found.inputs, found.truncated
 
 
-def count_bytes(model: ModelOptions, loaded: LoadedModel, inputs: dict[str, Tensor]) -> int:
+def count_bytes(model: ModelOptions, loaded: LoadedModel, inputs: TextInputs) -> int:
     """The bytes of everything that is recorded, and of the largest layer while it is computed.
 
     Raises:
@@ -218,8 +228,16 @@ def count_bytes(model: ModelOptions, loaded: LoadedModel, inputs: dict[str, Tens
     forward_pass.check_time(
         loaded, sum(ids.shape[-1] for ids in inputs.values()), n_generated, _patches_of_passes(model)
     )
-    longest = max(*(ids.shape[-1] for ids in inputs.values()), len(lm_head.predicted_text_ids(inputs)) + n_generated)
+    of_layers = {site: inputs.lengths_of(site.name) for site in loaded.sites}
+    longest = max(chain((ids.shape[-1] for ids in inputs.values()), *of_layers.values()))
+    longest = max(longest, len(lm_head.predicted_text_ids(inputs)) + n_generated)
     recorded = sum(site.width for site in loaded.sites) * longest + loaded.n_maps * longest * longest
+    # What is added to the scores of windows is another map in every layer.
+    recorded += sum(
+        site.n_heads * n_queries * n_keys
+        for site, (n_queries, n_keys) in of_layers.items()
+        if site.has_bias and inputs.own_sides(site.name)
+    )
     recorded += forward_pass.count_numbers(loaded, model.interventions, model.frozen, longest)
     # The maps of one head, if they are kept, and the mask. A few rows of all heads are computed at a time, unless there are interventions.
     rows = {
