@@ -147,7 +147,7 @@ class Patch(Placed):
     "patch row 3, column 7 of picture 1".
 
     Attributes:
-        place: in the units of its medium; of a picture, the four below as one value.
+        place: in the units of its medium, which may have a `short` name of it; of a picture, the four below as one value.
         picture: the index of the picture in `Trace.pictures`.
         row: of the grid of patches, from zero at the top.
         column: of the grid of patches, from zero at the left.
@@ -196,8 +196,9 @@ def label(token: str, longest: int = 0, escape: bool = True) -> str:
         text = "▸" + text
     elif isinstance(token, PairToken):
         text = f"{token.of}: {text}"
-    if isinstance(token, Patch) and token.is_of_picture and 0 < longest < len(text):
-        text = f"patch{token.picture or ''} {token.row},{token.column}"
+    if isinstance(token, Patch) and 0 < longest < len(text):
+        of_picture = f"patch{token.picture or ''} {token.row},{token.column}"
+        text = of_picture if token.is_of_picture else getattr(token.place, "short", text)
     if longest and len(text) > longest:
         text = text[: longest - 1] + "…"
     return html.escape(text, quote=False) if escape else text

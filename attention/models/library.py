@@ -270,7 +270,8 @@ def _inputs_of(loaded: LoadedModel) -> DeclaredInputs:
 
         return of_text(residues_of(loaded.tokenizer))
     in_text, decodes = reader.token_id is not None, loaded.is_encoder_decoder
-    return DeclaredInputs(reader.reads_text and not decodes, reader.medium, in_text or decodes, in_text)
+    instead = tuple(each.medium for each in loaded.readers[1:])
+    return DeclaredInputs(reader.reads_text and not decodes, reader.medium, in_text or decodes, in_text, instead)
 
 
 def _refers_to(uid: int, addresses: set[int], cached: Any) -> bool:

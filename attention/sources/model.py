@@ -8,7 +8,7 @@ from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 from attention.base.errors import ConfigError, TextError
-from attention.base.knobs import Choice, Integer, Knob, NameOrText, PositionList, Real, Switch
+from attention.base.knobs import Choice, Integer, Knob, NameOrText, PositionList, Real, Switch, Text
 from attention.base.spans import ANSWER, CHAT, MARKS, WAYS, Span, Spans, find_stretches, numbered, parse_spans
 from attention.base.tokens import Generated
 from attention.explanation.subwords import SPECIAL_TOKEN_MODES, merge_tokens, merged_spans, words_rule
@@ -552,6 +552,8 @@ _NAMES = NameOrText(300)
 MODEL = Knob(
     "model", "all-MiniLM-L6-v2", _NAMES, "Model",
     "A model on this server; or, if its operator allows it, a folder with config.json and *.safetensors.", (NAME,))
+READS = Knob(
+    "reads", "", Text(20), "It reads", "Some language models read pictures or a video beside their text: which of them.", (NAME,))
 WORDS = Knob(
     "words", False, Switch(), "Pieces as words",
     "Merge the subword tokens of a word into one row and one column: weights are summed over keys and averaged over queries, so rows still sum to 1.",
@@ -591,9 +593,12 @@ def read(reader: Reader) -> Model:
     name = reader.knob(MODEL, replace(_NAMES, options=(*LIBRARY.names(), *our_models())))
     LIBRARY.allow(name)
     reads = LIBRARY.inputs(name)
-    given: dict[str, Any] = (
-        {} if reads.medium is None else {reads.medium.field: reads.medium.from_link(reader, reads.several)}
-    )
+    medium = reads.medium
+    if medium is not None and reads.instead:
+        among = {each.field: each for each in (medium, *reads.instead)}
+        medium = among[reader.knob(READS, Choice((*among,), tuple(each.noun for each in among.values())))]
+    several = reads.several and medium == reads.medium
+    given: dict[str, Any] = {} if medium is None else {medium.field: medium.from_link(reader, several)}
     residues, text_knob = reads.residues, TEXT
     if residues is not None:
         text_knob = replace(TEXT, label=residues.label, help=residues.help, default=residues.example)

@@ -52,7 +52,8 @@ function picturesOf(over, role, isSelf) {
   if (!over || !(isSelf || (over.meta.grid.reads === "query") === (role === "keys"))) return [];
   const { images = [], meta: { grid: { positions, top } } } = over;
   const whole = { x: -0.5, y: top - 0.5, sizex: positions[0].length, sizey: positions.length - top };
-  return (images.length ? images : [whole]).map(({ x, y, sizex, sizey, source }) => {
+  const small = images.filter(({ name }) => name !== "large"); // a large frame of a film is there once more
+  return (small.length ? small : [whole]).map(({ x, y, sizex, sizey, source }) => {
     const at = new Map();
     for (let row = 0; row < sizey; row += 1) for (let column = 0; column < sizex; column += 1) at.set(positions[row + y + 0.5][column + x + 0.5], [row, column]);
     const found = [...at].filter(([i]) => i >= 0).sort(([i], [j]) => i - j);
