@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from test_pages import opened
 from tiny_models import SENTENCES, byte_level
 from torch import Tensor
 
@@ -306,6 +307,25 @@ def test_hostile_feature_extractor_is_refused(name: str, value: Any, words: str,
         Model(str(tmp_path), sound=ODD).load()
 
 
+def test_word_is_heard_on_explore_when_it_was_said() -> None:
+    trace = Model("tiny-whisper", sound=ODD).trace()
+    names = [layer.name for layer in trace]
+    link = {"source": "model", "model": "tiny-whisper", "sound": "example:odd-tone", "q": "6", "k": "5"}
+    for layer, words in (("cross 1", ("query", "key")), ("decoder 0", ("query",)), ("encoder 0", ())):
+        app = opened("app.py", **link, layer=str(names.index(layer)))
+        captions = [caption.value for caption in app.caption]
+        heard = [caption for caption in captions if caption.startswith("Hear ")]
+        if layer == "encoder 0":
+            assert heard == ["Hear the query, 0.02–0.24 s", "Hear the key, 0.00–0.22 s"]
+            continue
+        place = word_times(trace)[6]
+        assert place is not None
+        start, stop = max(0.0, place.start - 0.1), min(place.stop + 0.1, ODD.seconds)
+        assert f"Hear “{trace.input_tokens[6].strip('·')}”, {start:.2f}–{stop:.2f} s" in heard
+        assert any("in heads 0.1, 1.0, 1.3 (layer.head)" in caption for caption in captions)
+        assert len(heard) == len(words) or layer == "decoder 0"
+
+
 # -- the time of each word -----------------------------------------------------------------------------
 
 
@@ -318,7 +338,8 @@ class _Outputs(dict[str, Any]):
 def _own_times(trace: Trace, heads: Any, n_frames: int | None, n_before: int) -> Tensor:
     """The times of transformers for the cross-attention of a trace: of each token, when it ends."""
     model, _ = tiny_whisper()
-    cross = [layer["weights"][None] for layer in trace if layer.name.startswith("cross")]
+    n_rows = len(trace.input_tokens) - (trace.input_tokens[-1] == "<|endoftext|>")  # it has none of the last token
+    cross = [layer["weights"][None, :, :n_rows] for layer in trace if layer.name.startswith("cross")]
     outputs = _Outputs(cross_attentions=[cross], sequences=torch.tensor([_ids(trace)]))
     times: Tensor = model._extract_token_timestamps(outputs, heads, num_frames=n_frames, num_input_ids=n_before)[0]
     return times
@@ -337,7 +358,8 @@ def test_word_times_are_those_of_transformers(text: str, sound: Any, heads: Any)
     ends = _own_times(trace, heads or ALIGNMENT_HEADS, n_frames, 3)[4:-1]
     assert times[:4] == (None,) * 4
     places = [place for place in times if place]
-    assert len(places) == len(times) - 4 == len(ends)
+    assert [place is None for place in times[4:]] == [token == "<|endoftext|>" for token in trace.input_tokens[4:]]
+    assert len(places) == len(ends)
     assert [place.stop for place in places] == pytest.approx(ends.tolist(), abs=0.0200001)
     assert [place.start for place in places] == [0.0, *(place.stop for place in places[:-1])]
 
