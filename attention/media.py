@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from inspect import signature
@@ -325,6 +326,8 @@ class InputReader(ABC):
         token_id: the id in the text that stands for a token of the input; None if the input does not stand in the text.
         types_argument: the argument of a model that must know which tokens of its text are those of the input; empty without one.
         in_turn: whether the model may call its attention for one sequence after the other.
+        across: what its layers are called in which the sequences of an input see each other, such as "channels", if every second attention of a
+            layer is one; empty if none is.
     """
 
     medium: Medium
@@ -332,6 +335,7 @@ class InputReader(ABC):
     token_id: int | None
     types_argument: str
     in_turn: bool
+    across: str = ""
 
     @property
     @abstractmethod
@@ -352,6 +356,15 @@ class InputReader(ABC):
             TextError: the text is empty, or has another number of places for inputs.
             ModelError: the processor of the model does not read them.
         """
+
+    def during(self, model: Any) -> AbstractContextManager[None]:
+        """A context for each pass of the model."""
+        return nullcontext()
+
+    def kind_of_layer(self, path: str) -> str:
+        """The kind of the layer with the attention module of this path: "vision" or "text" in a model that reads both, otherwise "layer"."""
+        is_vision = re.search(r"\b(vision_(model|tower)|visual)\b", path)
+        return ("vision" if is_vision else "text") if self.reads_text else "layer"
 
     @abstractmethod
     def probe(self) -> Any:

@@ -18,7 +18,7 @@ from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
-from attention.features import is_here
+from attention.features import NAMES, is_here
 from benchmarks import (
     downloads,
     ending,
@@ -38,9 +38,9 @@ from benchmarks.server import ROOT, Server
 
 
 def _of_features() -> tuple[Attack, ...]:
-    """Those with results of many texts and with sounds; none where their features were taken away."""
-    here = [name for name in ("corpus", "sound") if is_here(f"attention.{name}")]
-    return tuple(attack for name in here for attack in import_module(f"benchmarks.{name}_attacks").ATTACKS)
+    """Those on the features that are here: `ATTACKS` of benchmarks/<feature>_attacks.py."""
+    modules = (f"benchmarks.{name}_attacks" for name in NAMES if is_here(f"attention.{name}"))
+    return tuple(attack for module in modules if is_here(module) for attack in import_module(module).ATTACKS)
 
 
 ATTACKS: tuple[Attack, ...] = (

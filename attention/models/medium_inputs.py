@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from inspect import signature
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from attention.base.errors import ModelError
 from attention.media import DECODER_TEXT, InputReader, Medium, media
-from attention.models.text_inputs import TextInputs
+from attention.models.text_inputs import Sides, TextInputs
 from attention.models.token_pieces import readable_tokens
 
 _TEXT = "input_ids"
@@ -34,6 +35,8 @@ class ReadInput(NamedTuple):
         in_text: those that stand in a text, in its order.
         lengths: of the sequences of that part, each of which sees itself only.
         n_in_text: how many tokens each of the given inputs has in the text.
+        sides: the queries and keys of layers that read others than `tokens` and the text, by the name of the layer or by its kind.
+        notes: sentences for the user.
     """
 
     arguments: dict[str, Tensor]
@@ -42,6 +45,8 @@ class ReadInput(NamedTuple):
     in_text: tuple[str, ...]
     lengths: tuple[int, ...]
     n_in_text: tuple[int, ...]
+    sides: Mapping[str, Sides] = MappingProxyType({})
+    notes: tuple[str, ...] = ()
 
 
 class MediumInputs(TextInputs):
@@ -77,6 +82,11 @@ class MediumInputs(TextInputs):
     def key(self) -> Hashable:
         """What stands for the input in a key of the cache."""
         return super().key, tuple(seen.digest for seen in self.read.seen)
+
+    def own_sides(self, layer: str) -> Sides | None:
+        """As `ReadInput.sides`, which is asked for the name of a layer, then for its kind."""
+        sides = self.read.sides
+        return sides.get(layer) or sides.get(layer.partition(" ")[0])
 
     def _like(self, ids: Mapping[str, Tensor], _: Mapping[str, Tensor]) -> MediumInputs:
         return MediumInputs(ids, self.read, self.reader)

@@ -8,7 +8,7 @@ from attention.metrics.metric import CellWeights, Metric
 from attention.metrics.patterns import CLS, PATCH, REGISTER, WORD
 from attention.models.ours import OurModel
 from attention.vision import places
-from attention.vision.examples import tiny_vit
+from attention.vision.examples import tiny_mae, tiny_swin, tiny_vit
 from attention.vision.medium import Pictures
 
 _VIT = "Dosovitskiy et al. 2021, An Image is Worth 16x16 Words"
@@ -39,6 +39,15 @@ _METRICS = (
 )
 # fmt: on
 
-_MODELS = {"tiny-vit": OurModel("A tiny vision transformer with random weights: it has learned nothing.", tiny_vit)}
+_MODELS = {
+    "tiny-vit": OurModel("A tiny vision transformer with random weights: it has learned nothing.", tiny_vit),
+    "tiny-swin": OurModel(
+        "A tiny Swin with random weights, whose patches attend in windows: it has learned nothing.", tiny_swin
+    ),
+    "tiny-mae": OurModel(
+        "A tiny ViT-MAE with random weights, whose encoder reads a quarter of the patches: it has learned nothing.",
+        tiny_mae,
+    ),
+}
 
 FEATURE = Feature(name="vision", metrics=_METRICS, media=(Pictures(),), models=_MODELS)
