@@ -12,9 +12,12 @@ import pytest
 import torch
 from test_pages import opened
 from tiny_models import SENTENCES, byte_level
+from tiny_sounds import encoded
 from torch import Tensor
 
+from attention import Cell
 from attention.base.errors import ConfigError, MissingError, ModelError
+from attention.export.program import python
 from attention.models.library import LIBRARY
 from attention.patching.intervention import Intervention
 from attention.sound import SoundPlace, alignment_heads, word_times
@@ -324,6 +327,27 @@ def test_word_is_heard_on_explore_when_it_was_said() -> None:
         assert f"Hear “{trace.input_tokens[6].strip('·')}”, {start:.2f}–{stop:.2f} s" in heard
         assert any("in heads 0.1, 1.0, 1.3 (layer.head)" in caption for caption in captions)
         assert len(heard) == len(words) or layer == "decoder 0"
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_copied_program_reads_the_sound_and_the_words(
+    changed: bool, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(folder).parent)
+    path = tmp_path / "odd.wav"
+    path.write_bytes(encoded(ODD.samples(), ODD.rate, subtype="FLOAT"))
+    changes = (Intervention(0, 1, ablate="zero"),) if changed else ()
+    source = Model(folder, text2="the owl asked", sound=path, interventions=changes)
+    trace = source.trace()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny-whisper").symlink_to(folder)
+    for index in (0, 2, 5):
+        program = python(source, trace, Cell(index, "weights", 1, 2, 1))
+        assert "import attention" not in program
+        found: dict[str, Any] = {}
+        exec(compile(program.replace(str(path), path.name), "<program>", "exec"), found)
+        for step in ("query", "key", "value", "weights", "head_output"):
+            torch.testing.assert_close(found[step], trace[index][step], rtol=1e-5, atol=1e-5)
 
 
 # -- the time of each word -----------------------------------------------------------------------------
