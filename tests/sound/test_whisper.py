@@ -208,6 +208,8 @@ def test_wrong_inputs_are_refused_by_a_sentence() -> None:
         Model.of(model, processor, "the owl", sound=ODD).trace()
     with pytest.raises(ConfigError, match=r"reads a sound: give it as sound= \(a WAV"):
         Model.of(model, processor, "the owl").trace()
+    with pytest.raises(ConfigError, match=r"give the sound as sound=, and the text as text2="):
+        Model.of(model, processor, inputs={"decoder_input_ids": [[1]], "input_features": torch.zeros(1, 40, 400)})
     with pytest.raises(ModelError, match=r"needs the feature extractor"):
         Model.of(model, processor.tokenizer, sound=ODD)
 
