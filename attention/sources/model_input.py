@@ -20,7 +20,7 @@ from attention.base import spans
 from attention.base.cache import CACHE
 from attention.base.errors import ConfigError, ModelError, TextError
 from attention.formula.override import Override
-from attention.media import Medium, media, medium_of
+from attention.media import Medium, has_decoder, media, medium_of
 from attention.patching.intervention import Intervention, as_interventions
 from attention.trace.cost import ALLOW_MORE, MOST_KEPT_CELLS
 from attention.trace.trace import MAX_NEW_TOKENS
@@ -530,7 +530,8 @@ def tensor_options(handle: ModelHandle, inputs: Mapping[str, Any]) -> dict[str, 
 
     from attention.models.text_inputs import BESIDE, MASK
 
-    of_media = {each.argument: f"give the {each.noun} as {each.field}=, and the text as text=" for each in media()}
+    text = "text2=" if handle.readers and has_decoder(handle.model) else "text="
+    of_media = {each.argument: f"give the {each.noun} as {each.field}=, and the text as {text}" for each in media()}
     if handle.readers:
         medium = handle.readers[0].medium
         raise ConfigError(
