@@ -244,7 +244,8 @@ def image_source(seen: SeenPicture, height: int, width: int, exact: bool = True,
     """
     from PIL import Image
 
-    image, file = Image.fromarray(np.ascontiguousarray(seen.rgb[:height, :width])), BytesIO()
+    # Black where merged patches reach beyond the picture.
+    image, file = Image.fromarray(np.ascontiguousarray(seen.rgb)).crop((0, 0, width, height)), BytesIO()
     image.thumbnail((max_side, max_side))
     if (factor := min(_SMALL_SIDE, max_side) // max(image.size)) > 1:
         image = image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
@@ -450,8 +451,9 @@ def _placed_pictures(patches: Sequence[Patch]) -> tuple[_PlacedPicture, ...]:
     for picture in sorted({patch.picture for patch in patches}):
         own = [patch for patch in patches if patch.picture == picture]
         rows, columns = max(patch.row for patch in own) + 1, max(patch.column for patch in own) + 1
-        left, top, right, bottom = own[0].box
-        placed.append(_PlacedPicture(picture, x, 0, rows, columns, (bottom - top, right - left)))
+        # At the edges of a picture, a patch may be smaller than the others.
+        size = max(patch.box[3] - patch.box[1] for patch in own), max(patch.box[2] - patch.box[0] for patch in own)
+        placed.append(_PlacedPicture(picture, x, 0, rows, columns, size))
         x += columns + _GUTTER
     return tuple(placed)
 

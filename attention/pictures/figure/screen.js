@@ -314,6 +314,7 @@ export class FirstScreen {
         const token = create("span", { className: picture ? "token patch" : "token" }, chip, share);
         if (!picture) box.append(token);
         else if (picture.at.keys().next().value === i) box.append(this.drawPicture(picture));
+        if (picture) token.style.gridArea = picture.at.get(i).map((place) => place + 1).join(" / "); // windows have an order of their own
         if (picture) picture.element.append(Object.assign(token, { place: picture.at.get(i), words: word.replace(/^patch(\d*) (\d+),/, "patch$1 row $2, column ") }));
         return token;
       });
