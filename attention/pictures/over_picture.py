@@ -277,7 +277,8 @@ def image_source(seen: SeenPicture, height: int, width: int, exact: bool = True,
     """
     from PIL import Image
 
-    image, file = Image.fromarray(np.ascontiguousarray(seen.rgb[:height, :width])), BytesIO()
+    # Black where merged patches reach beyond the picture.
+    image, file = Image.fromarray(np.ascontiguousarray(seen.rgb)).crop((0, 0, width, height)), BytesIO()
     image.thumbnail((max_side, max_side))
     if (factor := min(_SMALL_SIDE, max_side) // max(image.size)) > 1:
         image = image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
