@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from attention.base.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from attention.base.knobs import Knob
     from attention.models.folder import Folder
     from attention.models.loaded import LoadedModel
-    from attention.models.medium_inputs import MediumInputs
+    from attention.models.medium_inputs import MediumInputs, ReadInput
     from attention.sources.reader import Reader
 
 
@@ -153,6 +153,15 @@ class InputReader(ABC):
             TextError: the text is empty, or has another number of places for inputs.
             ModelError: the processor of the model does not read them.
         """
+
+    def names_after(self, read: ReadInput, output: Any) -> Mapping[str, str]:
+        """Other names for tokens, by those that they had before the model ran, from what it predicts at them; a model of boxes has some."""
+        return {}
+
+    @property
+    def vectors(self) -> str:
+        """What a model without a head computes, in words."""
+        return self.medium.vectors
 
     @abstractmethod
     def probe(self) -> Any:

@@ -230,7 +230,7 @@ def no_prediction_reason(loaded: LoadedModel, logit_positions: Sequence[int]) ->
         return ""
     if not vocabulary_size(loaded):
         if loaded.reader is not None:
-            return f"{loaded.name} predicts no tokens: it computes {loaded.reader.medium.vectors}."
+            return f"{loaded.name} predicts no tokens: it computes {loaded.reader.vectors}."
         if "Classification" in type(loaded.model).__name__:
             return f"{loaded.name} predicts a class of the whole input, and no token."
         return f"{loaded.name} has no language-model head: it computes a vector for every token, and predicts none."

@@ -14,7 +14,7 @@ from attention.media import InputReader, Medium, media
 from attention.models.text_inputs import TextInputs
 from attention.models.token_pieces import readable_tokens
 
-_TEXT = "input_ids"
+_TEXT, _QUERIES = "input_ids", "queries"
 _WORDS = {
     **dict.fromkeys(("pixel_values", "flattened_patches", "pixel_mask"), "pictures"),
     **dict.fromkeys(("pixel_values_videos", "video_values"), "videos"),
@@ -33,6 +33,7 @@ class ReadInput(NamedTuple):
         in_text: those that stand in a text, in its order.
         lengths: of the sequences of that part, each of which sees itself only.
         n_in_text: how many tokens each of the given inputs has in the text.
+        queries: the tokens of a decoder that reads neither a text nor an input: its own, such as object queries.
     """
 
     arguments: dict[str, Tensor]
@@ -41,6 +42,7 @@ class ReadInput(NamedTuple):
     in_text: tuple[str, ...]
     lengths: tuple[int, ...]
     n_in_text: tuple[int, ...]
+    queries: tuple[str, ...] = ()
 
 
 class MediumInputs(TextInputs):
@@ -50,7 +52,8 @@ class MediumInputs(TextInputs):
     """
 
     def __init__(self, ids: Mapping[str, Tensor], read: ReadInput, reader: InputReader) -> None:
-        super().__init__(ids)
+        own = {_QUERIES: torch.arange(len(read.queries))[None]} if read.queries else {}
+        super().__init__({**ids, **own})
         self.read, self.reader = read, reader
 
     @property
@@ -70,7 +73,7 @@ class MediumInputs(TextInputs):
         if self.reader.token_id is not None and self.reader.types_argument:
             is_input = torch.isin(self[_TEXT], self.reader.token_id)
             types = {self.reader.types_argument: (is_input & (is_input.cumsum(-1) <= len(self.read.in_text))).long()}
-        return {**self, **of_input, **types}
+        return {**{name: ids for name, ids in self.items() if name != _QUERIES}, **of_input, **types}
 
     @property
     def key(self) -> Hashable:
@@ -88,7 +91,11 @@ class MediumInputs(TextInputs):
             named = zip((id_ == self.reader.token_id for id_ in ids), readable_tokens(tokenizer, ids), strict=True)
             # A model may also generate the token that stands for the input, which is then a word.
             texts.append(tuple(next(of_input, name) if is_input else name for is_input, name in named))
-        return texts
+        return texts + [self.read.queries] * (_QUERIES in self)
+
+    def names_after(self, output: Any) -> Mapping[str, str]:
+        """As `InputReader.names_after`."""
+        return self.reader.names_after(self.read, output)
 
 
 def no_text_error(name: str, model: Any) -> ModelError | None:

@@ -250,8 +250,9 @@ def _patches_of_passes(model: ModelOptions) -> list[PassInterventions]:
 
 
 def _decodes_alone(model: ModelOptions, loaded: LoadedModel) -> bool:
-    """Whether the decoder reads only what the model generates."""
-    return loaded.is_encoder_decoder and not model.text2.strip() and "decoder_input_ids" not in dict(model.input_ids)
+    """Whether the decoder reads only what the model generates; that of a model without text reads its own queries."""
+    reads_text = loaded.is_encoder_decoder and loaded.tokenizer is not None
+    return reads_text and not model.text2.strip() and "decoder_input_ids" not in dict(model.input_ids)
 
 
 def _count_generated(model: ModelOptions, loaded: LoadedModel, inputs: dict[str, Tensor]) -> int:

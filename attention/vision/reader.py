@@ -21,6 +21,7 @@ from attention.models.in_memory import kind_of
 from attention.models.medium_inputs import MediumInputs, ReadInput
 from attention.trace.trace import SeenPicture
 from attention.vision.families import (
+    DETECTORS,
     FIRST_TOKENS,
     GRID,
     IN_TEXT,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from attention.models.loaded import LoadedModel
 
 _PROBE_SIDE = 64  # pixels
-_MAX_SIDE = 1024  # pixels that a processor may ask for; the longer side may be longer
+_MAX_SIDE = 1344  # pixels that a processor may ask for; the longer side may be longer
 _BY_HAND = (MERGED, VIEWS)
 """Layouts of families whose processor of texts needs torchvision, for videos: their image tokens are repeated here."""
 _MAX_PIXELS = 2**24
@@ -191,7 +192,7 @@ def load_reader(medium: Medium, folder: Folder, name: str, model: Any) -> Pictur
         if has_processor:
             processor = AutoProcessor.from_pretrained(folder.path, backend="pil", **options)
             processor.image_processor = image_processor
-        reader = PictureReader(medium, model, image_processor, processor)
+        reader = _reader_class(model)(medium, model, image_processor, processor)
         _check_size(image_processor, name)
     except ModelError:
         raise
@@ -214,12 +215,20 @@ def reader_of(medium: Medium, model: Any, processor: Any) -> tuple[PictureReader
     for candidate in (processor, getattr(processor, "image_processor", None)):
         if isinstance(candidate, BaseImageProcessor):
             _check_size(candidate, type(model).__name__)
-            return PictureReader(medium, model, candidate, processor), candidate
+            return _reader_class(model)(medium, model, candidate, processor), candidate
     loader = "AutoProcessor" if reads_text(model) else "AutoImageProcessor"
     raise ModelError(
         f"Model.of needs the processor of a model that reads pictures, such as {type(model).__name__}; got {kind_of(processor)}: "
         f"load it with {loader}.from_pretrained(…)."
     )
+
+
+def _reader_class(model: Any) -> type[PictureReader]:
+    if model.config.model_type not in DETECTORS:
+        return PictureReader
+    from attention.vision.detection import DetectionReader
+
+    return DetectionReader
 
 
 def _check_size(image_processor: Any, name: str) -> None:
@@ -250,9 +259,9 @@ def _one_grid(reader: PictureReader, processed: Mapping[str, Any], pictures: Seq
     """Patches row by row, after the first tokens of the vision transformer."""
     pixels = processed[PICTURES]
     if not isinstance(pixels, Tensor) or pixels.ndim != 4 or pixels.shape[:2] != (len(pictures), 3):
-        raise _unknown()
-    seen = [_seen(reader, own, picture) for own, picture in zip(pixels, pictures, strict=True)]
-    sequences = [(*reader.first_tokens, *_area(index, 0, 0, one.rows, one.columns, one.patch_size)) for index, one in enumerate(seen)]  # fmt: skip
+        raise unknown_pixels()
+    seen = [seen_picture(reader, own, picture) for own, picture in zip(pixels, pictures, strict=True)]
+    sequences = [(*reader.first_tokens, *area(index, 0, 0, one.rows, one.columns, one.patch_size)) for index, one in enumerate(seen)]  # fmt: skip
     in_text = [tokens[reader.n_left_out :] for tokens in sequences]
     return _read({PICTURES: pixels}, seen, sequences, in_text)
 
@@ -267,20 +276,20 @@ def _tiles(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequen
 
     pixels, sizes = processed.get(PICTURES), processed.get(_SIZES)
     if not isinstance(pixels, Tensor) or pixels.ndim != 5 or pixels.shape[2] != 3 or not isinstance(sizes, Tensor):
-        raise _unknown()
+        raise unknown_pixels()
     side = pixels.shape[-1]
     seen: list[SeenPicture] = []
     sequences: list[tuple[str, ...]] = []
     in_text: list[tuple[str, ...]] = []
     for index, (own, size, picture) in enumerate(zip(pixels, sizes, pictures, strict=True)):
         n_rows, n_columns = get_anyres_image_grid_shape(size, reader.image_processor.image_grid_pinpoints, side)
-        whole = _seen(reader, own[0], picture)
+        whole = seen_picture(reader, own[0], picture)
         joined = own[1 : 1 + n_rows * n_columns].unflatten(0, (n_rows, n_columns)).permute(2, 0, 3, 1, 4)
         words = f"fitted into {n_columns * side} × {n_rows * side} with black beside it, cut into {n_rows} × {n_columns} tiles (rows × columns)"
-        tiled = _seen(reader, joined.reshape(3, n_rows * side, n_columns * side), picture, words)
+        tiled = seen_picture(reader, joined.reshape(3, n_rows * side, n_columns * side), picture, words)
         seen += whole, tiled
-        base = (*reader.first_tokens, *_area(2 * index, 0, 0, whole.rows, whole.columns, whole.patch_size))
-        grid = list(_area(2 * index + 1, 0, 0, tiled.rows, tiled.columns, tiled.patch_size))
+        base = (*reader.first_tokens, *area(2 * index, 0, 0, whole.rows, whole.columns, whole.patch_size))
+        grid = list(area(2 * index + 1, 0, 0, tiled.rows, tiled.columns, tiled.patch_size))
         places = torch.arange(len(grid)).view(tiled.rows, tiled.columns)
         sequences.append(base)
         for tile in (tile for rows in places.chunk(n_rows) for tile in rows.chunk(n_columns, dim=1)):
@@ -300,7 +309,7 @@ def _views(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequen
 
     pixels, counts, processor = processed.get(PICTURES), processed.get(_COUNTS), reader.image_processor
     if not isinstance(pixels, Tensor) or pixels.ndim != 4 or pixels.shape[1] != 3 or counts is None:
-        raise _unknown()
+        raise unknown_pixels()
     height, width = pixels.shape[-2:]
     size = tuple(length * reader.n_merged for length in reader.patch_size)
     seen, sequences, in_text, first = list[SeenPicture](), list[tuple[str, ...]](), list[list[Patch]](), 0
@@ -312,16 +321,16 @@ def _views(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequen
             cut = f", cut into {n_rows} × {n_columns} tiles (rows × columns)"
         joined = own[: n_rows * n_columns].reshape(n_rows, n_columns, 3, height, width).permute(2, 0, 3, 1, 4)
         stretched = joined.reshape(3, n_rows * height, n_columns * width)
-        grids = [(_seen(reader, stretched, picture, _words(processor, picture, stretched) + cut), n_rows, n_columns)]
+        grids = [(seen_picture(reader, stretched, picture, _words(processor, picture, stretched) + cut), n_rows, n_columns)]
         if count > 1:
-            grids.append((_seen(reader, own[-1], picture), 1, 1))
+            grids.append((seen_picture(reader, own[-1], picture), 1, 1))
         of_picture: list[Patch] = []
         for one, down, across in grids:
             rows, columns = one.rows // down, one.columns // across
             for top, left in ((row * rows, column * columns) for row in range(down) for column in range(across)):
-                sequences.append((*reader.first_tokens, *_area(len(seen), top, left, rows, columns, reader.patch_size)))
+                sequences.append((*reader.first_tokens, *area(len(seen), top, left, rows, columns, reader.patch_size)))
                 corner = top // reader.n_merged, left // reader.n_merged
-                of_picture += _area(len(seen), *corner, rows // reader.n_merged, columns // reader.n_merged, size)
+                of_picture += area(len(seen), *corner, rows // reader.n_merged, columns // reader.n_merged, size)
             seen.append(one)
         in_text.append(of_picture)
         first += count
@@ -334,7 +343,7 @@ def _merged(reader: PictureReader, processed: Mapping[str, Any], pictures: Seque
 
     pixels, grids = processed.get(PICTURES), processed.get(_GRIDS)
     if not isinstance(pixels, Tensor) or pixels.ndim != 2 or not isinstance(grids, Tensor):
-        raise _unknown()
+        raise unknown_pixels()
     side, n_merged, n_frames = (getattr(reader.image_processor, name) for name in ("patch_size", "merge_size", "temporal_patch_size"))  # fmt: skip
     seen, squares, in_text, first = list[SeenPicture](), list[list[Patch]](), list[list[Patch]](), 0
     inside = [divmod(place, n_merged) for place in range(n_merged**2)]
@@ -342,7 +351,7 @@ def _merged(reader: PictureReader, processed: Mapping[str, Any], pictures: Seque
         down, across = rows // n_merged, columns // n_merged
         own = pixels[first : first + rows * columns].view(down, across, n_merged, n_merged, 3, n_frames, side, side)
         joined = own[:, :, :, :, :, 0].permute(4, 0, 2, 5, 1, 3, 6).reshape(3, rows * side, columns * side)
-        seen.append(_seen(reader, joined, picture))
+        seen.append(seen_picture(reader, joined, picture))
         places = [divmod(place, across) for place in range(down * across)]
         in_text.append([_patch(index, y, x, (side * n_merged, side * n_merged)) for y, x in places])
         squares += ([_patch(index, y * n_merged + dy, x * n_merged + dx, (side, side)) for dy, dx in inside] for y, x in places)  # fmt: skip
@@ -374,12 +383,12 @@ def _patch(picture: int, row: int, column: int, size: tuple[int, ...]) -> Patch:
     return Patch(picture, row, column, (column * width, row * height, (column + 1) * width, (row + 1) * height))
 
 
-def _area(picture: int, top: int, left: int, rows: int, columns: int, size: tuple[int, ...]) -> Iterator[Patch]:
+def area(picture: int, top: int, left: int, rows: int, columns: int, size: tuple[int, ...]) -> Iterator[Patch]:
     """The patches of a part of a grid, row by row."""
     return (_patch(picture, top + row, left + column, size) for row in range(rows) for column in range(columns))
 
 
-def _seen(reader: PictureReader, pixels: Tensor, picture: RawPicture, words: str = "") -> SeenPicture:
+def seen_picture(reader: PictureReader, pixels: Tensor, picture: RawPicture, words: str = "") -> SeenPicture:
     """What a model saw, from its normalized pixels [3 row column]; by default in the words of `_words`."""
     processor, rgb = reader.image_processor, pixels.double()
     if processor.do_normalize:
@@ -418,7 +427,7 @@ def _words(processor: Any, picture: RawPicture, pixels: Tensor) -> str:
     return ", ".join(steps)
 
 
-def _unknown() -> ModelError:
+def unknown_pixels() -> ModelError:
     return ModelError(
         "The processor of a model gives pictures of three colours as its family reads them, and this one gives something else: choose another model."
     )

@@ -1,0 +1,149 @@
+"""Detectors: what their encoder and their object queries read of a picture, and the box and class that each query predicts.
+
+A query looks for one object: in DETR it is a token of a decoder, which attends to the cells of a feature map; in YOLOS it stands after the patches.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attention.base.errors import ModelError
+from attention.base.tokens import BoxPlace, BoxToken
+from attention.media import Medium
+from attention.models.medium_inputs import ReadInput
+from attention.trace.trace import SeenPicture
+from attention.vision.families import CELLS, PICTURES
+from attention.vision.reader import PictureReader, RawPicture, area, seen_picture, unknown_pixels
+
+_MASK = "pixel_mask"
+THRESHOLD = 0.5
+"""A query is named by its class above this score, as in transformers' `post_process_object_detection`."""
+_LARGE_SIDE = 1024  # pixels, which every stride divides
+
+
+class DetectionReader(PictureReader):
+    """How a detector reads a picture: patches, or cells of the feature map of its backbone, and its queries.
+
+    Attributes:
+        queries: their names before the model has run.
+        classes: the names of the classes, in the order of the logits; there may be one more logit, of no object.
+    """
+
+    def __init__(self, medium: Medium, model: Any, image_processor: Any, processor: Any) -> None:
+        super().__init__(medium, model, image_processor, processor)
+        config, arguments = model.config, model.forward.__code__.co_varnames
+        self._has_mask, self._backbone = _MASK in arguments, None
+        self.has_decoder = config.model_type in CELLS
+        self.classes = tuple(str(config.id2label.get(index, f"class {index}")) for index in range(config.num_labels))
+        if not self.has_decoder:
+            self.queries = tuple(f"[DET] {index}" for index in range(config.num_detection_tokens))
+            return
+        self.queries = tuple(f"query {index}" for index in range(config.num_queries))
+        modules = dict(model.named_modules())
+        backbone = modules[next(path for path in modules if path.rpartition(".")[2] == "backbone")]
+        # A copy without numbers, which says how large the feature map of a picture is.
+        numbers = {id(each): each.detach().to("meta") for each in (*backbone.parameters(), *backbone.buffers())}
+        self._backbone = copy.deepcopy(backbone, numbers)
+        self._level = getattr(config, "encode_proj_layers", (-1,))[-1]
+        rows, columns = self._cells(_LARGE_SIDE, _LARGE_SIDE)
+        self.patch_size = _LARGE_SIDE // rows, _LARGE_SIDE // columns
+
+    @property
+    def vectors(self) -> str:
+        """What the model computes, in words."""
+        return "a box and a class at each of its queries, which have them in their names"
+
+    def read(self, pictures: Sequence[RawPicture], text: str, tokenizer: Any) -> tuple[ReadInput, Tensor | None]:
+        """As `PictureReader.read`, for one picture."""
+        from PIL import Image
+
+        (picture,) = pictures
+        processed = self.image_processor(images=Image.fromarray(picture.rgb), return_tensors="pt")
+        pixels = processed[PICTURES]
+        if not isinstance(pixels, Tensor) or pixels.shape[:2] != (1, 3):
+            raise unknown_pixels()
+        mask = processed.get(_MASK, torch.ones_like(pixels[:, 0], dtype=torch.int64))
+        seen = self._seen(pixels, mask, picture)
+        cells = tuple(area(0, 0, 0, seen.rows, seen.columns, self.patch_size))
+        arguments = {PICTURES: pixels} | ({_MASK: mask} if self._has_mask else {})
+        if self.has_decoder:
+            return ReadInput(arguments, (seen,), cells, (), (len(cells),), (), self.queries), None
+        tokens = (*self.first_tokens, *cells, *self.queries)
+        return ReadInput(arguments, (seen,), tokens, (), (len(tokens),), ()), None
+
+    def names_after(self, read: ReadInput, output: Any) -> Mapping[str, str]:
+        """Each query with its box, and with its class and score where these are above the threshold."""
+        logits, boxes = output.get("logits"), output.get("pred_boxes")
+        if not isinstance(logits, Tensor) or not isinstance(boxes, Tensor) or boxes.shape[1] != len(self.queries):
+            return {}
+        found = read_boxes(logits[0], boxes[0], len(self.classes), _size_of(read))
+        return {
+            query: BoxToken(f"{query}: {self.classes[index]} {score:.2f}" if score > THRESHOLD else query, BoxPlace(0, box, score))
+            for query, (index, score, box) in zip(self.queries, found, strict=True)
+        }  # fmt: skip
+
+    def _cells(self, height: int, width: int) -> tuple[int, int]:
+        """The rows and columns of the feature map of a picture."""
+        assert self._backbone is not None
+        with torch.no_grad():
+            pixels = torch.empty(1, 3, height, width, device="meta")
+            features = self._backbone(pixels, torch.ones(1, height, width, device="meta"))
+        maps = features[0] if isinstance(features, tuple) else features  # some give positions beside the maps
+        rows, columns = maps[self._level][0].shape[-2:]
+        return int(rows), int(columns)
+
+    def _seen(self, pixels: Tensor, mask: Tensor, picture: RawPicture) -> SeenPicture:
+        """What the model saw, up to the ends of the last cells: a convolution goes on there with zeros, which are the mean colour."""
+        height, width = pixels.shape[-2:]
+        (down, across), words = _extent(mask), ""
+        is_same = (across, down) == picture.rgb.shape[1::-1]
+        words = "not resized" if is_same else f"resized to {across} × {down}"
+        if (across, down) != (width, height):
+            words += f", padded to {width} × {height}"
+        if self.has_decoder:
+            rows, columns = self._cells(height, width)
+            beside = [max(0, count * size - length) for count, size, length in zip((rows, columns), self.patch_size, (height, width), strict=True)]  # fmt: skip
+            pixels = torch.nn.functional.pad(pixels, (0, beside[1], 0, beside[0]))
+            words += ", with the mean colour beside it up to whole cells" * any(beside)
+        return seen_picture(self, pixels[0], picture, words)
+
+
+def read_boxes(
+    logits: Tensor, boxes: Tensor, n_classes: int, size: tuple[int, int]
+) -> list[tuple[int, float, tuple[float, float, float, float]]]:
+    """For each query its likeliest class, the score of it, and its box (left, top, right, bottom) in pixels.
+
+    Args:
+        logits: [query class]. With one more than there are classes, the last is that of no object and scores are a softmax (Carion et al.
+            2020, equation 1); otherwise each class has a sigmoid of its own, as with the focal loss.
+        boxes: middle (x, y), width and height as shares of the picture, [query 4].
+        n_classes: the number of classes.
+        size: height and width of the picture in pixels, without padding.
+    """
+    logits, boxes = (tensor.detach().to("cpu", torch.float32) for tensor in (logits, boxes))
+    probabilities = logits.softmax(-1)[:, :n_classes] if logits.shape[-1] > n_classes else logits.sigmoid()
+    scores, classes = probabilities.max(-1)
+    middle, extent = boxes[:, :2], boxes[:, 2:]
+    corners = torch.cat([middle - extent / 2, middle + extent / 2], -1) * torch.tensor([size[1], size[0]] * 2)
+    return [
+        (index, score, (box[0], box[1], box[2], box[3]))
+        for index, score, box in zip(classes.tolist(), scores.tolist(), corners.tolist(), strict=True)
+    ]
+
+
+def _size_of(read: ReadInput) -> tuple[int, int]:
+    """The height and width of a picture as the model saw it, without padding."""
+    mask = read.arguments.get(_MASK)
+    if mask is not None:
+        return _extent(mask)
+    height, width = read.arguments[PICTURES].shape[-2:]
+    return int(height), int(width)
+
+
+def _extent(mask: Tensor) -> tuple[int, int]:
+    return int(mask[0].any(-1).sum()), int(mask[0].any(0).sum())
