@@ -11,15 +11,18 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from attention.base.errors import ConfigError
+from attention.base.tokens import PatchPlace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from attention.base.knobs import Knob
+    from attention.base.tokens import Patch
     from attention.models.folder import Folder
     from attention.models.loaded import LoadedModel
     from attention.models.medium_inputs import MediumInputs, ReadInput
     from attention.sources.reader import Reader
+    from attention.trace.trace import SeenPicture
 
 
 class DeclaredInputs(NamedTuple):
@@ -97,6 +100,10 @@ class Medium(ABC):
         Raises:
             AttentionError: it is none, cannot be read, or is too large.
         """
+
+    def place(self, seen: SeenPicture, patch: Patch) -> Any:
+        """Where a patch of what a model saw is, in the units of this medium."""
+        return PatchPlace(patch.picture, patch.row, patch.column, patch.box)
 
     @abstractmethod
     def from_link(self, reader: Reader, several: bool) -> tuple[Any, ...]:

@@ -119,31 +119,41 @@ class Placed(str):
 
 
 class Patch(Placed):
-    """A token that is a patch of a picture, with its place; its text is "patch row 3, column 7", and after the first picture "patch row 3, column 7 of picture 1".
+    """A token that is a patch of what a model saw (`SeenPicture`): of a picture, of the spectrogram of a sound, of the lines of a series.
+
+    Its text is that of its medium, such as "0.52–0.54 s"; in a picture "patch row 3, column 7", and after the first picture
+    "patch row 3, column 7 of picture 1".
 
     Attributes:
-        place: the four as one value.
+        place: in the units of its medium; of a picture, the four below as one value.
         picture: the index of the picture in `Trace.pictures`.
         row: of the grid of patches, from zero at the top.
         column: of the grid of patches, from zero at the left.
         box: left, top, right and bottom of the patch in the pixels that the model saw; right and bottom are outside.
     """
 
-    place: PatchPlace
     picture: int
     row: int
     column: int
     box: tuple[int, int, int, int]
 
-    def __new__(cls, picture: int, row: int, column: int, box: tuple[int, int, int, int]) -> Patch:
-        """The token of one patch."""
-        token = super().__new__(cls, f"patch row {row}, column {column}" + f" of picture {picture}" * bool(picture))
-        token.place = PatchPlace(picture, row, column, box)
-        token.picture, token.row, token.column, token.box = token.place
+    def __new__(
+        cls, picture: int, row: int, column: int, box: tuple[int, int, int, int], text: str = "", place: Any = None
+    ) -> Patch:
+        """The token of one patch; without a `text` and a `place` it is one of a picture."""
+        own = f"patch row {row}, column {column}" + f" of picture {picture}" * bool(picture)
+        token = super().__new__(cls, text or own)
+        token.picture, token.row, token.column, token.box = in_picture = PatchPlace(picture, row, column, box)
+        token.place = in_picture if place is None else place
         return token
 
-    def __getnewargs__(self) -> PatchPlace:  # type: ignore[override]  # str's own gives its text alone
-        return self.place
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return self.picture, self.row, self.column, self.box, str(self), self.place
+
+    @property
+    def is_of_picture(self) -> bool:
+        """Whether its place is a row and a column, and not in the units of another medium."""
+        return isinstance(self.place, PatchPlace)
 
 
 class BoxPlace(NamedTuple):
@@ -185,7 +195,7 @@ def label(token: str, longest: int = 0, escape: bool = True) -> str:
         text = "▸" + text
     elif isinstance(token, PairToken):
         text = f"{token.of}: {text}"
-    if isinstance(token, Patch) and 0 < longest < len(text):
+    if isinstance(token, Patch) and token.is_of_picture and 0 < longest < len(text):
         text = f"patch{token.picture or ''} {token.row},{token.column}"
     if longest and len(text) > longest:
         text = text[: longest - 1] + "…"
@@ -199,7 +209,7 @@ def isolated(text: str) -> str:
 
 
 def any_patch(tokens: Sequence[str] | None) -> bool:
-    """Whether any token of an axis is a patch of a picture; false for an axis without tokens."""
+    """Whether any token of an axis is a `Patch`; false for an axis without tokens."""
     return any(isinstance(token, Patch) for token in tokens or ())
 
 
@@ -218,12 +228,12 @@ def patch_places(tokens: Sequence[str]) -> Tensor:
 
 def shows_several_pictures(tokens: Sequence[str]) -> bool:
     """Whether patches of more than the first picture are among the tokens, so that a row and a column do not say which patch it is."""
-    return any(isinstance(token, Patch) and token.picture > 0 for token in tokens)
+    return any(isinstance(token, Patch) and token.is_of_picture and token.picture > 0 for token in tokens)
 
 
 def place_label(token: str, with_picture: bool) -> str:
     """`label` of a token; with `with_picture`, a patch of the first picture also has its picture, as others have: "patch row 3, column 7 of picture 0"."""
-    is_of_first = isinstance(token, Patch) and token.picture == 0
+    is_of_first = isinstance(token, Patch) and token.is_of_picture and token.picture == 0
     return f"{label(token)} of picture 0" if with_picture and is_of_first else label(token)
 
 

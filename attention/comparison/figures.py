@@ -135,7 +135,8 @@ def compared_pictures(
         states += [("B", _b_map_name(cell.step))] * len(of_b) + [("B − A", _difference_name(cell.step))]
     for figure, (state, name) in zip(figures, states, strict=bool(figures)):
         layout, meta = figure["layout"], figure["layout"]["meta"]
-        layout["title"]["text"] = f"<b>{state}</b>  {cell.step} over the picture"
+        noun = layout["title"]["text"].rpartition(" ")[2]
+        layout["title"]["text"] = f"<b>{state}</b>  {cell.step} over the {noun}"
         meta["alt"], meta["step"] = f"{state}: {meta['alt']}", name
         meta["file"] = [f"{cell.step}-{state.replace(' − ', '-minus-')}", *meta["file"][1:]]
     return figures
@@ -291,7 +292,7 @@ def _changed_picture(figure: Spec, difference: Difference, cell: Cell) -> Spec:
     change = heat | keys | own_keys
     change.pop("showscale", None)
     subtitle = layout["title"]["subtitle"]
-    subtitle["text"] = " · ".join(fact for fact in subtitle["text"].split(" · ") if " on the picture" not in fact)
+    subtitle["text"] = " · ".join(fact for fact in subtitle["text"].split(" · ") if " on the " not in fact)
     meta["alt"] = meta["alt"].replace(cell.step, _difference_name(cell.step), 1)
     meta["grid"] = grid | {"positions": groups, "at": own}
     return {"data": [change], "layout": layout}

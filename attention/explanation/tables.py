@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attention.base.tokens import Patch, any_patch, label
+from attention.base.tokens import Patch, label
 from attention.explanation.derived import DerivedMap
 from attention.formula.names import Cell
 from attention.formula.steps import Step, find_step
@@ -151,14 +151,21 @@ def cell_names(layer: Layer, cell: Cell) -> tuple[tuple[str, str], tuple[str, st
 
 
 def _patch_places(tokens: Sequence[str]) -> dict[str, Any]:
-    """The picture, row and column of each token, missing for those that are no patches; empty if none is."""
+    """The picture, row and column of each token, and its place in another medium, missing for those that are no patches; empty if none is."""
     import pandas as pd
 
-    if not any_patch(tokens):
+    patches = [token if isinstance(token, Patch) else None for token in tokens]
+    first = next(filter(None, patches), None)
+    if first is None:
         return {}
+    of_medium = () if first.is_of_picture else first.place._fields
     return {
-        name: pd.array([getattr(token, name) if isinstance(token, Patch) else None for token in tokens], dtype="Int64")
+        name: pd.array([None if patch is None else getattr(patch, name) for patch in patches], dtype="Int64")
         for name in ("picture", "row", "column")
+    } | {
+        name: pd.array([None if patch is None else getattr(patch.place, name) for patch in patches])
+        for name in of_medium
+        if name not in ("box", "row", "column")
     }
 
 

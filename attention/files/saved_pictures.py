@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from math import prod
+from math import isfinite, prod
 from typing import TYPE_CHECKING, Any
 
 from attention.base.errors import FileError
 from attention.base.printed import plural
 from attention.base.tokens import Patch
 from attention.files.archives import Archive, format_shape, quote
-from attention.trace.trace import SeenPicture
+from attention.media import media
+from attention.trace.trace import PICTURE, Axis, SeenPicture
 
 if TYPE_CHECKING:
     from numpy import uint8
@@ -33,6 +34,10 @@ _KEY = re.compile(r"picture(\d{1,4})", re.ASCII)
 _WORDS = re.compile(r"[\w ,.;:×→–/()-]{0,300}")
 _DIGEST = re.compile(r"[0-9a-f]{0,64}")
 _COLORS = 3
+_AXES = ("x", "y")
+_NOUN = re.compile(r"[a-z ]{1,20}")
+_UNIT = re.compile(r"[\w /µ%°]{0,20}")
+_LONGEST_NAME = 60
 _PLACE = "[position, picture, row, column, left, top, right, bottom]"
 _N_NUMBERS = 8  # of a place
 
@@ -46,6 +51,8 @@ def descriptions(trace: Trace) -> list[dict[str, Any]]:
     """Everything else about the pictures."""
     return [
         {"rows": picture.rows, "columns": picture.columns, "patch_size": list(picture.patch_size), "words": picture.words, "digest": picture.digest}
+        | ({} if picture.noun == PICTURE else {"noun": picture.noun})
+        | {name: list(axis) for name in _AXES if (axis := getattr(picture, name)) is not None}
         for picture in trace.pictures
     ]  # fmt: skip
 
@@ -130,8 +137,36 @@ def with_places(
             )
         position, picture, row, column, *box = place
         taken.add((picture, row, column))
-        named[position] = Patch(picture, row, column, (box[0], box[1], box[2], box[3]))
+        named[position] = _patch(
+            pictures[picture], Patch(picture, row, column, (box[0], box[1], box[2], box[3])), tokens[position]
+        )
     return tuple(named)
+
+
+def _patch(seen: SeenPicture, patch: Patch, text: str) -> Patch:
+    """The patch as its medium names and places it; where its feature is not installed, with its name alone."""
+    if seen.noun == PICTURE:
+        return patch
+    medium = next((each for each in media() if each.noun == seen.noun), None)
+    place = None if medium is None else medium.place(seen, patch)
+    return Patch(patch.picture, patch.row, patch.column, patch.box, text, place)
+
+
+def _axis(saved: Any, n_rows: int) -> Axis | None:
+    """An axis of a file; None if it is none, as in a picture."""
+    if not isinstance(saved, list) or len(saved) != 4 or not isinstance(saved[3], list) or len(saved[3]) > n_rows:
+        return None
+    unit, start, stop, names = saved
+    numbers = [
+        each
+        for each in (start, stop)
+        if isinstance(each, int | float) and not isinstance(each, bool) and isfinite(each)
+    ]
+    if not isinstance(unit, str) or not _UNIT.fullmatch(unit) or len(numbers) != 2 or start == stop:
+        return None
+    if not all(isinstance(each, str) and len(each) <= _LONGEST_NAME for each in names):
+        return None
+    return Axis(unit, float(start), float(stop), tuple(names))
 
 
 def _picture(name: str, archive: Archive, index: int, described: Any) -> SeenPicture:
@@ -153,11 +188,13 @@ def _picture(name: str, archive: Archive, index: int, described: Any) -> SeenPic
             f"picture{index} in {quote(name)} is {height:,} × {width:,} pixels (rows × columns), and its grid of patches should fit into it; "
             f"got rows, columns and patch size {quote(str(numbers_of_grid))}: save the trace again."
         )
-    words, digest = described.get("words"), described.get("digest")
+    words, digest, noun = described.get("words"), described.get("digest"), described.get("noun")
     return SeenPicture(
         rgb.numpy(), grid[0], grid[1], (grid[2], grid[3]),
         words if isinstance(words, str) and _WORDS.fullmatch(words) else "",
         digest if isinstance(digest, str) and _DIGEST.fullmatch(digest) else "",
+        noun if isinstance(noun, str) and _NOUN.fullmatch(noun) else PICTURE,
+        *(_axis(described.get(each), grid[0]) for each in _AXES),
     )  # fmt: skip
 
 

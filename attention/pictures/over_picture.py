@@ -1,4 +1,7 @@
-"""One row or column of a map, drawn over the picture whose patches are the tokens of the axis; other tokens are boxes in lines above it."""
+"""One row or column of a map, drawn over the picture whose patches are the tokens of the axis; other tokens are boxes in lines above it.
+
+What a model saw of a sound or a series is a picture with axes, in seconds and hertz.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +49,8 @@ _HEIGHTS = (240, 640)  # pixels, the lowest and the highest grid
 _FRAME = 96  # pixels of height of the title and the edge below
 _LABEL_CELLS = 56  # characters that fit side by side over the width of a grid
 _MIN_COLUMNS = 8  # of a grid; narrower pictures have a free space beside them
+_MAX_EDGES = 256  # lines between patches; more would hide what is below them
+_TICKS = 8  # of an axis, about
 _GUTTER = 1  # cells between pictures, and between the lines and the pictures
 
 
@@ -85,11 +90,11 @@ def over_picture_json(
     facts = [
         line.name,
         f"{layer_label(trace.layer(layer), layer)}{where}",
-        *_shares(grid, numbers, step.kind, line.axis),
+        *_shares(line, numbers),
     ]
     facts += [f"{grid.n_left_out} more tokens are not drawn"] * bool(grid.n_left_out)
     meta: Meta = {
-        "alt": f"{step.name} over the picture, {', '.join(facts)}: {grid.words}.",
+        "alt": f"{step.name} over the {line.noun}, {', '.join(facts)}: {grid.words}.",
         "step": step.name, "layer": layer, "panels": [], "axes": [short_axis_name(each) for each in (step.row_axis, step.column_axis)],
         "file": [step.name, f"L{layer}{where.replace(' ', '-')}", f"over-picture-{line.at}"],
         "hidden_trace": hidden_ground(step, hover, opacity=opacity),
@@ -97,12 +102,13 @@ def over_picture_json(
             "positions": grid.positions.astype(np.int32), "top": grid.pictures[0].y, "reads": line.reads, "at": line.at, "same": line.is_same,
         },
     }  # fmt: skip
-    layout = base_layout(grid.positions.shape, f"<b>{step.symbol}</b>  {step.name} over the picture", facts, meta)
+    layout = base_layout(grid.positions.shape, f"<b>{step.symbol}</b>  {step.name} over the {line.noun}", facts, meta)
     height = min(_HEIGHTS[1], max(_HEIGHTS[0], _CELL * grid.positions.shape[0]))
     # Right: half of a number of the bar.
     layout |= {"height": height + _FRAME, "margin": {"l": 12, "r": 22, "t": 78, "b": 18}}
     layout["xaxis"] |= {"showticklabels": False, "constrain": "domain"}
     layout["yaxis"] |= {"showticklabels": False, "scaleanchor": "x", "constrain": "domain"}  # square cells
+    _draw_axes(layout, line)
     own_box, chosen_box = grid.box(line.at) if line.is_same else None, None if chosen is None else grid.box(chosen)
     meta["chosen"] = None if chosen_box is None else [chosen_box[1], chosen_box[0]]
     return draw(
@@ -189,6 +195,18 @@ class MapLine:
         """Whether its own token is one of `tokens`."""
         return self.own_axis in AXIS_TITLES and self.own_tokens == self.tokens
 
+    @property
+    def noun(self) -> str:
+        """What it is drawn over, such as "picture" or "sound"."""
+        seen = self.seen
+        return seen[0].noun if seen else "picture"
+
+    @property
+    def seen(self) -> list[SeenPicture]:
+        """What the model saw, of each picture of the grid; none of a layer alone, which has its tokens, and not the pixels."""
+        pictures = self.trace.pictures
+        return [pictures[placed.picture] for placed in self.grid.pictures if placed.picture < len(pictures)]
+
     @cached_property
     def grid(self) -> TokenGrid:
         """Its tokens in a plane."""
@@ -260,20 +278,65 @@ def _edges(grid: TokenGrid) -> list[Mark]:
     for placed in grid.pictures:
         left, top = placed.x - 0.5, placed.y - 0.5
         right, bottom = left + placed.columns, top + placed.rows
+        if placed.columns + placed.rows > _MAX_EDGES:
+            continue
         lines += [rule((left + i, left + i), (top, bottom), **EDGE) for i in range(placed.columns + 1)]
         lines += [rule((left, right), (top + i, top + i), **EDGE) for i in range(placed.rows + 1)]
     return lines + [outline(token.x, token.y, token.columns, 1, **EDGE) for token in grid.others]
 
 
-def _shares(grid: TokenGrid, numbers: np.ndarray[Any, Any], kind: str, axis: str) -> list[str]:
+def _draw_axes(layout: dict[str, Any], line: MapLine) -> None:
+    """Writes seconds, hertz or names beside what is more than a picture; its cells need not be square then."""
+    seen = line.seen
+    if len(seen) != 1 or seen[0].x is None:
+        return
+    (one,), (placed,) = seen, line.grid.pictures
+    del layout["yaxis"]["scaleanchor"], layout["yaxis"]["constrain"]
+    height, width = one.rgb.shape[:2]
+    ends = {
+        "xaxis": (one.x, placed.x, width / placed.patch_size[1]),
+        "yaxis": (one.y, placed.y, height / placed.patch_size[0]),
+    }
+    for name, (axis, first, n_cells) in ends.items():
+        if axis is None:
+            continue
+        if axis.names:
+            ticks = [(first + row, escape(each, quote=False)) for row, each in enumerate(axis.names[: placed.rows])]
+        else:
+            per_unit = n_cells / (axis.stop - axis.start)
+            ticks = [
+                (first - 0.5 + (at - axis.start) * per_unit, f"{at:g}") for at in round_numbers(axis.start, axis.stop)
+            ]
+        values, texts = zip(*ticks, strict=True)
+        layout[name] |= {"tickvals": list(values), "ticktext": list(texts), "showticklabels": True}
+        if axis.unit:
+            layout[name]["title"] = {"text": axis.unit, "standoff": 4}
+    layout["margin"] |= {"b": 44} | ({"l": 64} if one.y is not None else {})
+    layout["height"] += 26
+
+
+def round_numbers(start: float, stop: float, most: int = _TICKS) -> list[float]:
+    """Numbers of one digit, two or five apart, between two others in either order; at most about `most`."""
+    low, high = sorted((start, stop))
+    rough = (high - low) / most
+    power = 10.0 ** np.floor(np.log10(rough))
+    step = next(each * power for each in (1, 2, 5, 10) if each * power >= rough * (1 - 1e-9))
+    return [
+        float(f"{index * step:.12g}")
+        for index in range(int(np.ceil(low / step - 1e-9)), int(np.floor(high / step + 1e-9)) + 1)
+    ]
+
+
+def _shares(line: MapLine, numbers: np.ndarray[Any, Any]) -> list[str]:
     """Returns how much of a row of weights lies on the pictures and on the other tokens; empty for other numbers."""
-    if kind != "probability" or axis != "key_pos":
+    grid = line.grid
+    if line.step.kind != "probability" or line.axis != "key_pos":
         return []
     on_pictures = float(numbers[grid.patches].sum())
     # Hidden special tokens may have weight too, which is none of these numbers.
     if not (grid.others or grid.n_left_out):
-        return [f"{on_pictures:.2f} on the picture"]
-    return [f"{on_pictures:.2f} on the picture, {float(numbers.sum()) - on_pictures:.2f} on other tokens"]
+        return [f"{on_pictures:.2f} on the {line.noun}"]
+    return [f"{on_pictures:.2f} on the {line.noun}, {float(numbers.sum()) - on_pictures:.2f} on other tokens"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from attention.base.errors import FileError, MissingError, ShapeError, TextError, check_index
 from attention.base.printed import Displayed, plural
@@ -456,9 +456,29 @@ class Prediction:
         return int(self.all_logits.nbytes) * 3
 
 
+PICTURE = "picture"
+"""The `noun` of a `SeenPicture` that is nothing else."""
+
+
+class Axis(NamedTuple):
+    """What the columns or the rows of pixels of a `SeenPicture` stand for, if it is more than a picture.
+
+    Attributes:
+        unit: such as "s" or "Hz"; empty where names stand.
+        start: the number at the left end of all pixels, or at their top.
+        stop: the number at the right end, or at their bottom.
+        names: one for each row of the grid of patches, such as those of the columns of a series; empty: numbers.
+    """
+
+    unit: str
+    start: float
+    stop: float
+    names: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class SeenPicture:
-    """The picture that entered a model.
+    """The picture that entered a model, or what it saw of another medium drawn as one, such as the spectrogram of a sound.
 
     Pixels at the right and at the bottom that fill no whole patch are in `rgb`, but in no patch.
 
@@ -469,6 +489,9 @@ class SeenPicture:
         patch_size: height and width of a patch in pixels.
         words: what the model's processor did, such as "resized to 341 × 256, cropped to 224 × 224 at the centre"; sizes are width × height.
         digest: of the picture file.
+        noun: what it is, the `noun` of its medium.
+        x: what the columns of pixels stand for; None in a picture.
+        y: what the rows of pixels stand for; None in a picture.
     """
 
     rgb: NDArray[uint8]
@@ -477,11 +500,16 @@ class SeenPicture:
     patch_size: tuple[int, int]
     words: str
     digest: str
+    noun: str = PICTURE
+    x: Axis | None = None
+    y: Axis | None = None
 
     @property
     def sentence(self) -> str:
         """What the model's processor did to the picture, and into which patches it was cut."""
         height, width = self.patch_size
+        if self.noun != PICTURE:
+            return f"The {self.noun} as the model saw it: {self.words}."
         return f"The picture as the model saw it: {self.words}; {self.rows} × {self.columns} patches (rows × columns) of {width} × {height} pixels."
 
     def __repr__(self) -> str:
