@@ -6,8 +6,9 @@ A query looks for one object: in DETR it is a token of a decoder, which attends 
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,6 +20,11 @@ from attention.models.medium_inputs import ReadInput
 from attention.trace.trace import SeenPicture
 from attention.vision.families import CELLS, PICTURES
 from attention.vision.reader import PictureReader, RawPicture, area, seen_picture, unknown_pixels
+
+if TYPE_CHECKING:
+    from attention.files.picture import Picture
+    from attention.models.loaded import LoadedModel
+    from attention.models.medium_inputs import MediumInputs
 
 _MASK = "pixel_mask"
 THRESHOLD = 0.5
@@ -37,7 +43,7 @@ class DetectionReader(PictureReader):
     def __init__(self, medium: Medium, model: Any, image_processor: Any, processor: Any) -> None:
         super().__init__(medium, model, image_processor, processor)
         config, arguments = model.config, model.forward.__code__.co_varnames
-        self._has_mask, self._backbone = _MASK in arguments, None
+        self._has_mask, self._backbone, self._notes = _MASK in arguments, None, list[str]()
         self.has_decoder = config.model_type in CELLS
         self.classes = tuple(str(config.id2label.get(index, f"class {index}")) for index in range(config.num_labels))
         if not self.has_decoder:
@@ -51,7 +57,22 @@ class DetectionReader(PictureReader):
         self._backbone = copy.deepcopy(backbone, numbers)
         self._level = getattr(config, "encode_proj_layers", (-1,))[-1]
         rows, columns = self._cells(_LARGE_SIDE, _LARGE_SIDE)
-        self.patch_size = _LARGE_SIDE // rows, _LARGE_SIDE // columns
+        height, width = self.patch_size = _LARGE_SIDE // rows, _LARGE_SIDE // columns
+        self._notes.append(
+            f"A patch is a cell of the feature map that the encoder reads: it stands for {width} × {height} pixels, and a convolution computed it from more."
+        )
+        if any(re.search(r"decoder\.layers\.0\.encoder_attn\.sampling_offsets$", path) for path in modules):
+            self._notes.append(
+                "The cross-attention of this model is deformable: a query reads a few points between the cells instead of weighing all cells, "
+                "so there is no map of it, and its layers are left out."
+            )
+
+    def inputs(
+        self, loaded: LoadedModel, given: Sequence[Picture], text: str, max_tokens: int
+    ) -> tuple[MediumInputs, list[tuple[str, int]], list[str]]:
+        """As `PictureReader.inputs`, with sentences about what a cell is, and about attention that has no map."""
+        inputs, truncated, notes = super().inputs(loaded, given, text, max_tokens)
+        return inputs, truncated, [*notes, *self._notes]
 
     @property
     def vectors(self) -> str:
