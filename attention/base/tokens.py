@@ -156,6 +156,9 @@ class Patch(Placed):
         return isinstance(self.place, PatchPlace)
 
 
+_OBJECT_SCORE = 0.5
+
+
 class BoxPlace(NamedTuple):
     """Where a model sees an object: the index of the picture, the box in pixels that the model saw (left, top, right, bottom), and how likely it is there, from 0 to 1."""
 
@@ -168,6 +171,11 @@ class BoxToken(Placed):
     """A token at which a model predicts a box on a picture, with the box as its place: an object query, such as "query 17: cat 0.93", or a detection token."""
 
     place: BoxPlace
+
+    @property
+    def is_object(self) -> bool:
+        """Whether the model is sure enough of an object: a score above 0.5, as in the post-processing of transformers."""
+        return self.place.score > _OBJECT_SCORE
 
     def __new__(cls, text: str, place: BoxPlace) -> BoxToken:
         """The token with this text."""

@@ -6,6 +6,7 @@ A query looks for one object: in DETR it is a token of a decoder, which attends 
 from __future__ import annotations
 
 import copy
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from attention.models.medium_inputs import MediumInputs
 
 _MASK = "pixel_mask"
-THRESHOLD = 0.5
-"""A query is named by its class above this score, as in transformers' `post_process_object_detection`."""
 _LARGE_SIDE = 1024  # pixels, which every stride divides
 
 
@@ -98,15 +97,18 @@ class DetectionReader(PictureReader):
         return ReadInput(arguments, (seen,), tokens, (), (len(tokens),), ()), None
 
     def names_after(self, read: ReadInput, output: Any) -> Mapping[str, str]:
-        """Each query with its box, and with its class and score where these are above the threshold."""
+        """Each query with its box, and with its class and score where the model is sure enough of an object."""
         logits, boxes = output.get("logits"), output.get("pred_boxes")
         if not isinstance(logits, Tensor) or not isinstance(boxes, Tensor) or boxes.shape[1] != len(self.queries):
             return {}
         found = read_boxes(logits[0], boxes[0], len(self.classes), _size_of(read))
-        return {
-            query: BoxToken(f"{query}: {self.classes[index]} {score:.2f}" if score > THRESHOLD else query, BoxPlace(0, box, score))
-            for query, (index, score, box) in zip(self.queries, found, strict=True)
-        }  # fmt: skip
+        names = dict[str, str]()
+        for query, (index, score, box) in zip(self.queries, found, strict=True):
+            if all(map(math.isfinite, (score, *box))):
+                token = BoxToken(query, BoxPlace(0, box, score))
+                is_named = token.is_object
+                names[query] = BoxToken(f"{query}: {self.classes[index]} {score:.2f}", token.place) if is_named else token
+        return names
 
     def _cells(self, height: int, width: int) -> tuple[int, int]:
         """The rows and columns of the feature map of a picture."""
