@@ -32,6 +32,7 @@ class DeclaredInputs(NamedTuple):
     medium: Medium | None  # what else it reads
     continues: bool  # whether a text of it may have a continuation that it writes, or a second text
     several: bool = False  # whether it reads several pictures, sounds, …, each at a place in its text
+    instead: tuple[Medium, ...] = ()  # what it reads instead of the medium, such as videos instead of pictures
 
 
 class Medium(ABC):
@@ -135,6 +136,7 @@ class InputReader(ABC):
         reads_text: whether the model also reads a text.
         token_id: the id in the text that stands for a token of the input; None if the input does not stand in the text.
         types_argument: the argument of a model that must know which tokens of its text are those of the input; empty without one.
+        token_type: the number of such a token there; that of a word is 0.
         in_turn: whether the model may call its attention for one sequence after the other.
     """
 
@@ -142,6 +144,7 @@ class InputReader(ABC):
     reads_text: bool
     token_id: int | None
     types_argument: str
+    token_type: int = 1
     in_turn: bool
 
     @property
@@ -195,9 +198,9 @@ def medium_of(field: str) -> Medium:
     raise ConfigError(f"{field}= is of a feature that is not installed here: leave it out, or install all of the Lab.")
 
 
-def read_by(model: Any) -> Medium | None:
-    """The medium that a model of transformers reads; None for a model of texts, and of families that are not read."""
-    return next((medium for medium in media() if medium.is_read_by(model)), None)
+def read_by(model: Any) -> tuple[Medium, ...]:
+    """The media that a model of transformers reads, one of them at a time; none for a model of texts, and of families that are not read."""
+    return tuple(medium for medium in media() if medium.is_read_by(model))
 
 
 def reads_text(model: Any) -> bool:

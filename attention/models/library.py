@@ -271,7 +271,8 @@ def _inputs_of(loaded: LoadedModel) -> DeclaredInputs:
     if reader is None:
         return TEXT_ALONE
     in_text = reader.token_id is not None
-    return DeclaredInputs(reader.reads_text, reader.medium, in_text, in_text)
+    instead = tuple(each.medium for each in loaded.readers[1:])
+    return DeclaredInputs(reader.reads_text, reader.medium, in_text, in_text, instead)
 
 
 def _refers_to(uid: int, addresses: set[int], cached: Any) -> bool:

@@ -42,17 +42,17 @@ def load(folder: Folder, name: str, about: str = "", device: str = "", shared: b
     _report_loading()
     silence_warnings()
     empty_model = _check_size(folder, name)
-    medium = read_by(empty_model)
-    if medium is None and (no_text := no_text_error(name, empty_model)):
+    found = read_by(empty_model)
+    if not found and (no_text := no_text_error(name, empty_model)):
         raise no_text
-    reader = None if medium is None else medium.load_reader(folder, name, empty_model)
-    tokenizer = None if medium is not None and not reads_text(empty_model) else _tokenizer(folder, name)
+    readers = tuple(medium.load_reader(folder, name, empty_model) for medium in found)
+    tokenizer = None if found and not reads_text(empty_model) else _tokenizer(folder, name)
     model = _on_device(_model(folder, name, IMPLEMENTATION) or _model(folder, name, "eager"), device)
     if shared:
         _share(model)
     limit = None if tokenizer is None else max_length(model, tokenizer)
     two_texts = bool(getattr(model.config, "is_encoder_decoder", False))
-    loaded = LoadedModel(name, model, tokenizer, (), two_texts, limit, folder.nbytes, about=about, reader=reader)
+    loaded = LoadedModel(name, model, tokenizer, (), two_texts, limit, folder.nbytes, about=about, readers=readers)
     sites, left_out = find_sites(loaded)
     if sites:
         lm_head.limit_logits(model)

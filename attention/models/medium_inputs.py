@@ -72,7 +72,8 @@ class MediumInputs(TextInputs):
         types = {}
         if self.reader.token_id is not None and self.reader.types_argument:
             is_input = torch.isin(self[_TEXT], self.reader.token_id)
-            types = {self.reader.types_argument: (is_input & (is_input.cumsum(-1) <= len(self.read.in_text))).long()}
+            is_input &= is_input.cumsum(-1) <= len(self.read.in_text)
+            types = {self.reader.types_argument: is_input.long() * self.reader.token_type}
         return {**{name: ids for name, ids in self.items() if name != _QUERIES}, **of_input, **types}
 
     @property

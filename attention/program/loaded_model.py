@@ -71,8 +71,8 @@ def model(source: _State, trace: Trace, index: int) -> Snippet:
         lambda position: f"patching and len(calls) == {layer_order.index(position)}",
         lambda run, position, step: f"{run}[{layer_order.index(position)}]{_RECORDED[step]}",
     )
-    read = getattr(inputs, "read", None)  # of another medium than text
-    is_joined = read is not None and (len(read.lengths) > 1 or bool(loaded.reader and loaded.reader.in_turn))
+    read, reader = (getattr(inputs, name, None) for name in ("read", "reader"))  # of another medium than text
+    is_joined = read is not None and (len(read.lengths) > 1 or bool(reader and reader.in_turn))
     if is_joined and patches:
         raise ConfigError(
             "The Lab writes programs with interventions for one picture in one grid of patches, and this input has several pictures or tiles: "

@@ -186,7 +186,8 @@ def _outside() -> int:
 def _read_medium(
     model: ModelOptions, loaded: LoadedModel, limit: int, notes: list[str]
 ) -> tuple[TextInputs, list[tuple[str, int]]]:
-    reader = loaded.reader
+    assert model.medium is not None
+    reader = loaded.reader_of(model.medium)
     assert reader is not None  # `check_inputs` has asked
 
     def read() -> _ReadInput:
@@ -416,9 +417,10 @@ def check_inputs(model: ModelOptions, loaded: LoadedModel) -> None:
     """
     from attention.models.medium_inputs import no_family_error, unread_medium
 
-    reader, given, text, name = loaded.reader, model.medium, model.text, loaded.name
-    if given is not None and (reader is None or reader.medium != given):
-        if reader is None and unread_medium(loaded.model, given.field):
+    given, text, name = model.medium, model.text, loaded.name
+    reader = loaded.reader if given is None else loaded.reader_of(given)
+    if given is not None and reader is None:
+        if not loaded.readers and unread_medium(loaded.model, given.field):
             raise no_family_error(given, name, loaded.model)
         raise ConfigError(
             f"{name} reads no {given.name}: leave {given.field}= out, or choose a model that reads them, such as {given.such_as}."
@@ -493,8 +495,8 @@ def tensor_options(handle: ModelHandle, inputs: Mapping[str, Any]) -> dict[str, 
     from attention.models.text_inputs import BESIDE, MASK
 
     of_media = {each.argument: f"give the {each.noun} as {each.field}=, and the text as text=" for each in media()}
-    if handle.reader is not None:
-        medium = handle.reader.medium
+    if handle.readers:
+        medium = handle.readers[0].medium
         raise ConfigError(
             f"inputs has token ids, and {handle.name} reads {medium.one}: {of_media[medium.argument]} if it reads one."
         )

@@ -18,9 +18,10 @@ from attention.base.errors import ModelError
 from attention.base.tokens import BoxPlace, BoxToken
 from attention.media import Medium
 from attention.models.medium_inputs import ReadInput
+from attention.models.seen_pixels import RawPicture, area, seen_picture, unknown_pixels
 from attention.trace.trace import SeenPicture
 from attention.vision.families import CELLS, PICTURES
-from attention.vision.reader import PictureReader, RawPicture, area, seen_picture, unknown_pixels
+from attention.vision.reader import PictureReader
 
 if TYPE_CHECKING:
     from attention.files.picture import Picture
@@ -133,7 +134,7 @@ class DetectionReader(PictureReader):
             beside = [max(0, count * size - length) for count, size, length in zip((rows, columns), self.patch_size, (height, width), strict=True)]  # fmt: skip
             pixels = torch.nn.functional.pad(pixels, (0, beside[1], 0, beside[0]))
             words += ", with the mean colour beside it up to whole cells" * any(beside)
-        return seen_picture(self, pixels[0], picture, words)
+        return seen_picture(self.image_processor, self.patch_size, pixels[0], picture, words)
 
 
 def read_boxes(

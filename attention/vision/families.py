@@ -11,8 +11,6 @@ from attention.media import reads_text
 CLS, _DISTILLATION = "[CLS]", "[distillation]"
 PICTURES = "pixel_values"
 """The argument of a model for its pictures."""
-TOKEN_TYPES = "mm_token_type_ids"
-"""The argument of a model that must know which tokens of its text are those of a picture."""
 
 
 def _registers(config: Any) -> tuple[str, ...]:
