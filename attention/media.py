@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from attention.trace.trace import SeenPicture
 
 
+DECODER_TEXT = "decoder_input_ids"
+"""The argument of an encoder-decoder model for the text of its decoder."""
+
+
 class DeclaredInputs(NamedTuple):
     """What a model reads."""
 
@@ -33,6 +37,11 @@ class DeclaredInputs(NamedTuple):
     continues: bool  # whether a text of it may have a continuation that it writes, or a second text
     several: bool = False  # whether it reads several pictures, sounds, …, each at a place in its text
     instead: tuple[Medium, ...] = ()  # what it reads instead of the medium, such as videos instead of pictures
+
+    @property
+    def second_text(self) -> bool:
+        """Whether it reads a second text: of a pair, or that of a decoder, whose encoder may read another medium than text."""
+        return self.medium is None or (self.continues and not self.text)
 
 
 class Medium(ABC):
@@ -133,7 +142,7 @@ class InputReader(ABC):
 
     Attributes:
         medium: the medium.
-        reads_text: whether the model also reads a text.
+        reads_text: whether the model also reads a text: beside the input, or in its decoder.
         token_id: the id in the text that stands for a token of the input; None if the input does not stand in the text.
         types_argument: the argument of a model that must know which tokens of its text are those of the input; empty without one.
         token_type: the number of such a token there; that of a word is 0.
@@ -157,6 +166,8 @@ class InputReader(ABC):
         self, loaded: LoadedModel, given: Sequence[Any], text: str, max_tokens: int
     ) -> tuple[MediumInputs, list[tuple[str, int]], list[str]]:
         """The input of a pass; the truncated texts, as for a model of texts; and sentences for the user.
+
+        The text of an encoder-decoder model is that of its decoder; empty: what it begins with when it generates.
 
         Raises:
             ConfigError: the inputs have more tokens than are read, which cannot be cut, or the model reads one at a time.
@@ -205,4 +216,10 @@ def read_by(model: Any) -> tuple[Medium, ...]:
 
 def reads_text(model: Any) -> bool:
     """Whether a model of transformers reads a text."""
-    return "input_ids" in signature(model.forward).parameters
+    return not {"input_ids", DECODER_TEXT}.isdisjoint(signature(model.forward).parameters)
+
+
+def has_decoder(model: Any) -> bool:
+    """Whether a model of transformers has an encoder and a decoder; a classifier may have the encoder alone."""
+    has_module = any(path.rpartition(".")[2] == "decoder" for path, _ in model.named_modules())
+    return bool(getattr(model.config, "is_encoder_decoder", False)) and has_module

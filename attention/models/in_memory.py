@@ -19,7 +19,7 @@ from torch.nn import Module
 
 from attention.base import cache
 from attention.base.errors import ModelError
-from attention.media import InputReader, read_by, reads_text
+from attention.media import InputReader, has_decoder, read_by, reads_text
 from attention.models import recorder, running
 from attention.models.attention_call import IMPLEMENTATION, SDPA_IMPLEMENTATION
 from attention.models.attention_sites import find_sites, with_parameters
@@ -104,7 +104,7 @@ class ModelHandle:
         attachment.mode, attachment.modules = "recorded", []
         dtype = str(model.dtype).removeprefix("torch.")
         loaded = LoadedModel(
-            self.name, model, self.tokenizer, (), bool(getattr(model.config, "is_encoder_decoder", False)),
+            self.name, model, self.tokenizer, (), has_decoder(model),
             None if self.tokenizer is None else max_length(model, self.tokenizer),
             sum(parameter.numel() for parameter in model.parameters()) * 4,
             lock=self._lock, attachment=attachment, readers=self.readers,

@@ -270,9 +270,9 @@ def _inputs_of(loaded: LoadedModel) -> DeclaredInputs:
     reader = loaded.reader
     if reader is None:
         return TEXT_ALONE
-    in_text = reader.token_id is not None
+    in_text, decodes = reader.token_id is not None, loaded.decodes_text
     instead = tuple(each.medium for each in loaded.readers[1:])
-    return DeclaredInputs(reader.reads_text, reader.medium, in_text, in_text, instead)
+    return DeclaredInputs(reader.reads_text and not decodes, reader.medium, in_text or decodes, in_text, instead)
 
 
 def _refers_to(uid: int, addresses: set[int], cached: Any) -> bool:

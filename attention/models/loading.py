@@ -18,7 +18,7 @@ from torch.nn import Module, Parameter
 from attention.base import jobs
 from attention.base.errors import ModelError
 from attention.base.progress import ProgressCallback, current_callback
-from attention.media import read_by, reads_text
+from attention.media import has_decoder, read_by, reads_text
 from attention.models import lm_head, recorder
 from attention.models.attention_call import IMPLEMENTATION
 from attention.models.attention_sites import find_sites
@@ -51,8 +51,9 @@ def load(folder: Folder, name: str, about: str = "", device: str = "", shared: b
     if shared:
         _share(model)
     limit = None if tokenizer is None else max_length(model, tokenizer)
-    two_texts = bool(getattr(model.config, "is_encoder_decoder", False))
-    loaded = LoadedModel(name, model, tokenizer, (), two_texts, limit, folder.nbytes, about=about, readers=readers)
+    loaded = LoadedModel(
+        name, model, tokenizer, (), has_decoder(model), limit, folder.nbytes, about=about, readers=readers
+    )
     sites, left_out = find_sites(loaded)
     if sites:
         lm_head.limit_logits(model)
@@ -154,7 +155,9 @@ def max_length(model: Any, tokenizer: Any) -> int | None:
     """The largest number of tokens in a text: the rows of the position table, or the limit of the tokenizer."""
     config = model.config
     text_config = config.get_text_config() if hasattr(config, "get_text_config") else config
-    sizes = (getattr(text_config, key, None) for key in ("max_position_embeddings", "n_positions"))
+    sizes = (
+        getattr(text_config, key, None) for key in ("max_position_embeddings", "n_positions", "max_target_positions")
+    )
     rows = next((size for size in sizes if isinstance(size, int)), None)
     if rows is not None:
         table = next((module for name, module in model.named_modules() if name.endswith("position_embeddings")), None)

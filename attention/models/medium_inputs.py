@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from attention.base.errors import ModelError
-from attention.media import InputReader, Medium, media
+from attention.media import DECODER_TEXT, InputReader, Medium, media
 from attention.models.text_inputs import TextInputs
 from attention.models.token_pieces import readable_tokens
 
 _TEXT, _QUERIES = "input_ids", "queries"
+_TEXTS = (_TEXT, DECODER_TEXT)
 _WORDS = {
     **dict.fromkeys(("pixel_values", "flattened_patches", "pixel_mask"), "pictures"),
     **dict.fromkeys(("pixel_values_videos", "video_values"), "videos"),
@@ -59,7 +60,7 @@ class MediumInputs(TextInputs):
     @property
     def token_ids(self) -> dict[str, Tensor]:
         """Those of the numbers that are ids of a vocabulary."""
-        return {name: ids for name, ids in self.items() if name == _TEXT}
+        return {name: ids for name, ids in self.items() if name in _TEXTS}
 
     @property
     def arguments(self) -> dict[str, Tensor]:
@@ -87,8 +88,8 @@ class MediumInputs(TextInputs):
     def tokens(self, tokenizer: Any) -> list[tuple[str, ...]]:
         """The tokens of each argument; in a text, those of the input stand at their places."""
         texts = [self.read.tokens]
-        if _TEXT in self:
-            ids, of_input = self[_TEXT][0].tolist(), iter(self.read.in_text)
+        for text in self.token_ids.values():
+            ids, of_input = text[0].tolist(), iter(self.read.in_text)
             named = zip((id_ == self.reader.token_id for id_ in ids), readable_tokens(tokenizer, ids), strict=True)
             # A model may also generate the token that stands for the input, which is then a word.
             texts.append(tuple(next(of_input, name) if is_input else name for is_input, name in named))

@@ -241,12 +241,17 @@ def generate(
             loaded.lock.pause()
             return scores
 
+        from transformers import GenerationMixin
+
         processors = [pause, sampler] if sampler else [pause]
         with torch.no_grad(), loaded.session():
             silence_warnings()
-            output_ids: Tensor = loaded.model.generate(
-                **{"attention_mask": torch.ones_like(placed["input_ids"])} | placed, max_new_tokens=max_new_tokens,
-                do_sample=False, num_beams=1, logits_processor=processors,
+            mask = {"attention_mask": torch.ones_like(placed["input_ids"])} if "input_ids" in placed else {}
+            # Around it, a family may cut long sounds into parts, and the text from what the decoder begins with.
+            generates: Any = GenerationMixin if loaded.reader and not mask else type(loaded.model)
+            output_ids: Tensor = generates.generate(
+                loaded.model, **mask | placed, max_new_tokens=max_new_tokens, do_sample=False, num_beams=1,
+                logits_processor=processors,
             )  # fmt: skip
         return output_ids.cpu()
 

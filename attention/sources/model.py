@@ -601,7 +601,7 @@ def read(reader: Reader) -> Model:
         {} if reads.medium is None else {reads.medium.field: reads.medium.from_link(reader, reads.several)}
     )
     text = reader.knob(TEXT) if reads.text else ""
-    text2 = reader.knob(TEXT2) if reads.medium is None else ""
+    text2 = reader.knob(TEXT2) if reads.second_text else ""
     words, special = reader.knob(WORDS) if reads.text else WORDS.default, reader.knob(SPECIAL)
     other_text = reader.knob(OTHER) if reads.text else ""
     generate, temperature, seed = (

@@ -189,16 +189,17 @@ def _read_medium(
     assert model.medium is not None
     reader = loaded.reader_of(model.medium)
     assert reader is not None  # `check_inputs` has asked
+    text = model.text2 if loaded.decodes_text else model.text
 
     def read() -> _ReadInput:
         with _DECODING:
-            inputs, truncated, more = reader.inputs(loaded, model.given, model.text, limit)
+            inputs, truncated, more = reader.inputs(loaded, model.given, text, limit)
         of_files = (note for each in model.given for note in each.notes)
         return _ReadInput(inputs, truncated, (*of_files, *more), loaded.uid)
 
     # A trace asks for its input several times, and a photo takes half a second to decode and to resize.
     digests = tuple(each.digest for each in model.given)
-    found = CACHE.get_or_compute((loaded.uid, "given input", digests, model.text, limit), read)
+    found = CACHE.get_or_compute((loaded.uid, "given input", digests, text, limit), read)
     notes += found.notes
     return found.inputs, found.truncated
 
@@ -252,8 +253,7 @@ def _patches_of_passes(model: ModelOptions) -> list[PassInterventions]:
 
 def _decodes_alone(model: ModelOptions, loaded: LoadedModel) -> bool:
     """Whether the decoder reads only what the model generates; that of a model without text reads its own queries."""
-    reads_text = loaded.is_encoder_decoder and loaded.tokenizer is not None
-    return reads_text and not model.text2.strip() and "decoder_input_ids" not in dict(model.input_ids)
+    return loaded.decodes_text and not model.text2.strip() and "decoder_input_ids" not in dict(model.input_ids)
 
 
 def _count_generated(model: ModelOptions, loaded: LoadedModel, inputs: dict[str, Tensor]) -> int:
@@ -312,8 +312,8 @@ class ModelOptions:
         name: a folder, a name from the operator's list, or a hub id.
         text: the input.
         text2: the second text. An encoder that tells two texts apart reads both as the pair that its tokenizer makes of them, such as
-            [CLS] text [SEP] text2 [SEP]. In an encoder-decoder model it is the input of the decoder; empty: the most likely tokens that
-            the model generates, at most `MAX_NEW_TOKENS`.
+            [CLS] text [SEP] text2 [SEP]. In an encoder-decoder model it is the input of the decoder, also where the encoder reads a sound; empty:
+            the most likely tokens that the model generates, at most `MAX_NEW_TOKENS`.
         config: overrides of the formula of every layer in the trace; the model itself does not change.
         words: merge the subword tokens of a word: weights are summed over keys, averaged over queries.
         special: how special tokens such as [CLS] are shown, one of `attention.explanation.subwords.SPECIAL_TOKEN_MODES`.
@@ -427,19 +427,24 @@ def check_inputs(model: ModelOptions, loaded: LoadedModel) -> None:
         )
     if reader is None:
         return
-    medium = reader.medium
+    medium, decodes = reader.medium, loaded.decodes_text
     if given is None:
         both = f"{medium.one} and a text: give both, as text= and {medium.field}="
-        what = both if reader.reads_text else f"{medium.one}: give it as {medium.field}="
+        what = both if reader.reads_text and not decodes else f"{medium.one}: give it as {medium.field}="
         raise ConfigError(f"{name} reads {what} ({medium.files}).")
-    if model.input_ids or model.text2.strip():
+    if decodes and text.strip():
+        raise ConfigError(
+            f"{name} reads {medium.one}, and its decoder a text; got text=, which an encoder reads: give the text of the decoder as text2=, "
+            "or none, and the model generates it."
+        )
+    if model.input_ids or (model.text2.strip() and not decodes):
         raise ConfigError(
             f"The text of {name} is given as text=, since its processor places the {medium.noun} in it; got token ids or a second text: "
             f"give text= and {medium.field}= alone."
         )
     if not reader.reads_text and text.strip():
         raise ConfigError(f"{name} reads {medium.one} and no text; got both: leave text= out.")
-    if reader.reads_text and not text.strip():
+    if reader.reads_text and not decodes and not text.strip():
         raise TextError(f"{name} reads {medium.one} and a text; got no text: type one, or give it as text=.")
 
 
