@@ -60,7 +60,7 @@ def descriptions(trace: Trace) -> list[dict[str, Any]]:
 
 def places(tokens: Sequence[str]) -> list[list[float]]:
     """The places of the patches among some tokens: position, picture, row, column, and the box; of those with a predicted box: position, picture, box and score."""
-    of_patches = [
+    of_patches: list[list[float]] = [
         [position, token.picture, token.row, token.column, *token.box]
         for position, token in enumerate(tokens)
         if isinstance(token, Patch)
@@ -146,7 +146,8 @@ def with_places(
         if is_box:
             position, picture, left, top, right, bottom, score = place
             named[position] = BoxToken(
-                tokens[position], BoxPlace(picture, (float(left), float(top), float(right), float(bottom)), float(score))
+                tokens[position],
+                BoxPlace(picture, (float(left), float(top), float(right), float(bottom)), float(score)),
             )
             continue
         position, picture, row, column, *box = place

@@ -9,12 +9,12 @@ import copy
 import math
 import re
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from attention.base.errors import ModelError
 from attention.base.tokens import BoxPlace, BoxToken
 from attention.media import Medium
 from attention.models.medium_inputs import ReadInput
@@ -42,8 +42,8 @@ class DetectionReader(PictureReader):
 
     def __init__(self, medium: Medium, model: Any, image_processor: Any, processor: Any) -> None:
         super().__init__(medium, model, image_processor, processor)
-        config, arguments = model.config, model.forward.__code__.co_varnames
-        self._has_mask, self._backbone, self._notes = _MASK in arguments, None, list[str]()
+        config, self._backbone, self._notes = model.config, None, list[str]()
+        self._has_mask = _MASK in signature(model.forward).parameters
         self.has_decoder = config.model_type in CELLS
         self.classes = tuple(str(config.id2label.get(index, f"class {index}")) for index in range(config.num_labels))
         if not self.has_decoder:
@@ -108,7 +108,9 @@ class DetectionReader(PictureReader):
             if all(map(math.isfinite, (score, *box))):
                 token = BoxToken(query, BoxPlace(0, box, score))
                 is_named = token.is_object
-                names[query] = BoxToken(f"{query}: {self.classes[index]} {score:.2f}", token.place) if is_named else token
+                names[query] = (
+                    BoxToken(f"{query}: {self.classes[index]} {score:.2f}", token.place) if is_named else token
+                )
         return names
 
     def _cells(self, height: int, width: int) -> tuple[int, int]:
