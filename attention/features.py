@@ -5,19 +5,20 @@ The trunk never names a feature: it asks `features()` for what they add. A featu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from attention.explanation.derived import DerivedView
     from attention.export.states import State
     from attention.media import Medium
     from attention.metrics.metric import Metric
+    from attention.models.ours import OurModel
     from attention.pictures.marks import Spec
     from attention.sources.reader import SourceKind
 
@@ -50,6 +51,7 @@ class Feature:
         answers: functions of a trace that the answer of a lesson may call.
         states: states of the demo, after the trunk's.
         media: what models read besides words.
+        models: tiny models of ours, by name, so that each medium can be seen without a download.
         figures: the figures of an object of this feature; none for another object.
         html: what a notebook shows for an object; None for one that it shows as plain text.
     """
@@ -61,6 +63,7 @@ class Feature:
     answers: tuple[Callable[..., str], ...] = ()
     states: tuple[State, ...] = ()
     media: tuple[Medium, ...] = ()
+    models: Mapping[str, OurModel] = field(default_factory=dict)
     figures: Callable[[object], Sequence[Spec]] | None = None
     html: Callable[[object], str | None] | None = None
 

@@ -5,18 +5,23 @@ A token that stands for a part of such an input has a `place` in it, in the medi
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from functools import cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from attention.base.errors import ConfigError
+from attention.base.errors import AwaitedError, ConfigError
+from attention.base.knobs import EncodedText, Knob
 from attention.base.tokens import PatchPlace
+from attention.files.archives import quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from attention.base.knobs import Knob
+    from attention.base.knobs import Limits
     from attention.base.tokens import Patch
     from attention.models.folder import Folder
     from attention.models.loaded import LoadedModel
@@ -27,6 +32,12 @@ if TYPE_CHECKING:
 
 DECODER_TEXT = "decoder_input_ids"
 """The argument of an encoder-decoder model for the text of its decoder."""
+PREFIX = "example:"
+"""How the name of an input of ours begins in a link."""
+SEPARATOR = "/"
+"""What stands between several names in a link: no name of a file has it."""
+_MOST_GIVEN = 16  # of one input in Python
+_UPLOADED = re.compile(rf"[^{SEPARATOR}]+:[0-9a-f]{{32}}")
 
 
 class DeclaredInputs(NamedTuple):
@@ -44,35 +55,112 @@ class DeclaredInputs(NamedTuple):
         return self.medium is None or (self.continues and not self.text)
 
 
+@dataclass(frozen=True, kw_only=True)
+class InputNames(EncodedText):
+    """Up to `most` names in a link: of inputs of ours, or the name and the digest of uploaded ones."""
+
+    noun: str
+    name: str
+    examples: tuple[str, ...]
+    most: int = 1
+    replacement_words = "the default is used"
+
+    @property
+    def expected(self) -> str:
+        """The names, as words that follow "is"."""
+        several = (
+            f"; a model that reads several has up to {self.most}, with {SEPARATOR} between them"
+            if self.most > 1
+            else ""
+        )
+        return f"one of {', '.join(PREFIX + name for name in self.examples)}, or the name of an uploaded {self.noun} with its digest{several}"
+
+    def accepts(self, value: object) -> bool:
+        """Whether each is one of ours, or a name and 32 digits in hexadecimal, and they are not too many."""
+        return super().accepts(value) and 0 < len(self._valid(str(value))) <= self.most
+
+    def nearest(self, value: Any) -> Any:
+        """The first of the names, as many as are read."""
+        return SEPARATOR.join(self._valid(str(value))[: self.most])
+
+    def replacement(self, text: str, default: Any) -> tuple[Any, str]:
+        """The first of the names and words about their number; the default if one is no name."""
+        first = self.nearest(text)
+        if not super().accepts(first) or not first:
+            return super().replacement(text, default)
+        if self.most == 1:
+            return first, f"one {self.noun} for a model that reads one at a time: the first is used"
+        return first, f"at most {self.most} {self.name}: the first {self.most} are used"
+
+    def _valid(self, value: str) -> tuple[str, ...]:
+        """The names in a value; none if one of them is no name."""
+        names = names_in(value)
+        ours = {PREFIX + name for name in self.examples}
+        return names if all(name in ours or _UPLOADED.fullmatch(name) for name in names) else ()
+
+
+def names_in(value: str) -> tuple[str, ...]:
+    """The names in the value of a link."""
+    return tuple(value.split(SEPARATOR))
+
+
 class Medium(ABC):
     """One kind of input; a feature has a class of it, and one object of that in its declaration.
+
+    Its inputs are compared by their `digest`. Each has the `content` and the `kind` of its file ("" for one that was given in memory),
+    its `name`, and `notes` about what was done to it, a sentence each.
 
     Attributes:
         name: what such inputs are called, such as "pictures".
         noun: one of them, such as "picture".
         field: the field of `Model` in which they are given, such as "image".
         files: what is given there, in words.
+        endings: of such files.
+        most: how many a link names, for a model that reads several.
+        examples: what each input of ours shows, by its name: drawn by code, so that a link opens without an upload.
         such_as: some models that read it, in words.
         argument: of a transformers model, for the input.
         families: the `model_type` of all models that are read.
         classifier: in the names of the classes of transformers that predict a class of the whole input.
         vectors: what a model without a head computes for the input, in words.
-        knob: of a link, with the names of inputs.
     """
 
     name: ClassVar[str]
     noun: ClassVar[str]
     field: ClassVar[str]
     files: ClassVar[str]
+    endings: ClassVar[tuple[str, ...]]
+    most: ClassVar[int] = 1
+    examples: ClassVar[Mapping[str, str]]
     such_as: ClassVar[str]
     argument: ClassVar[str]
     families: ClassVar[tuple[str, ...]]
     classifier: ClassVar[str]
     vectors: ClassVar[str]
-    knob: ClassVar[Knob]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return medium_of, (self.field,)  # in another process it is that of its feature
+
+    @cached_property
+    def knob(self) -> Knob:
+        """Of a link, with the names of inputs."""
+        names = InputNames(1000, noun=self.noun, name=self.name, examples=tuple(self.examples), most=self.most)
+        words = (
+            f"What a model of {self.name} reads: {PREFIX}NAME for one of ours, otherwise name:digest of an uploaded one"
+        )
+        several = f"; several have {SEPARATOR} between them." if self.most > 1 else "."
+        return Knob(
+            self.field,
+            f"{PREFIX}{next(iter(self.examples))}",
+            names,
+            help=words + several,
+            sources=("model",),
+            inline=True,
+        )
+
+    def files_in_field(self, limits: Limits) -> str:
+        """What a user may upload, and how large it may be, in a sentence or two."""
+        return f"{self.files.removeprefix('a ')}, up to {limits.picture_mb} MB."
 
     @property
     def one(self) -> str:
@@ -104,29 +192,119 @@ class Medium(ABC):
         """
 
     @abstractmethod
-    def given(self, value: Any) -> Any:
-        """What a user gives in the field of `Model`, as one input or a tuple of several; each has its `digest`, `content` and `notes`.
+    def example(self, name: str) -> Any:
+        """The input of ours of this name, one of `examples`."""
+
+    @abstractmethod
+    def open(self, value: Any, name: str = "") -> Any:
+        """The input of the path or the bytes of a file, or of what Python has in memory.
+
+        Args:
+            value: one of these, or an input that was opened before.
+            name: of the file, if these are its bytes.
 
         Raises:
             AttentionError: it is none, cannot be read, or is too large.
         """
 
+    @abstractmethod
+    def upload(self, content: bytes, name: str, side: int, limits: Limits) -> tuple[Any, bytes]:
+        """The input of an uploaded file within the limits of an operator, and its `preview`.
+
+        Raises:
+            AttentionError: it cannot be read, or is too large.
+        """
+
+    @abstractmethod
+    def preview(self, given: Any, side: int) -> bytes:
+        """A PNG of an input whose longer side has at most `side` pixels."""
+
+    @abstractmethod
+    def size_in_words(self, given: Any) -> str:
+        """How large an input is, such as "320 × 240 pixels"."""
+
+    def is_large(self, content: bytes, limits: Limits) -> bool:
+        """Whether reading a file takes so much memory that such files are read one after the other, by its header alone."""
+        return False
+
+    def check_together(self, inputs: Sequence[Any], limits: Limits) -> None:  # noqa: B027  # most models read one
+        """Check that several inputs are together within the limits of one.
+
+        Raises:
+            FileError: they are not.
+        """
+
+    def given(self, value: Any) -> Any:
+        """What a user gives in the field of `Model`, as one input or a tuple of several.
+
+        Raises:
+            AttentionError: it is none, cannot be read, or is too large.
+        """
+        if self.most == 1 or not isinstance(value, list | tuple):
+            return self.open(value)
+        if not 0 < len(value) <= _MOST_GIVEN:
+            raise ConfigError(
+                f"A model reads from 1 to {_MOST_GIVEN} {self.name} at once; got {len(value)}: give fewer, or leave {self.field}= out for a model of texts."
+            )
+        if any(item is None or isinstance(item, list | tuple) for item in value):
+            raise ConfigError(
+                f"{self.field}= is {self.one} or a list of {self.name}; got a list in a list, or nothing in one: give each {self.noun} once."
+            )
+        first, *others = map(self.open, value)
+        return (first, *others) if others else first
+
+    def example_of(self, name: str) -> Any | None:
+        """The input of ours of this name in a link; None if it names an upload."""
+        return self.example(name.removeprefix(PREFIX)) if self.is_example(name) else None
+
+    def is_example(self, name: str) -> bool:
+        """Whether a name in a link is that of an input of ours; that of an uploaded file may begin like one."""
+        return name.startswith(PREFIX) and name.removeprefix(PREFIX) in self.examples
+
+    def link_name(self, given: Any) -> str:
+        """The name of an input in a link: that of one of ours, otherwise name:digest of a file; empty if no file has this digest."""
+        ours = next((name for name in self.examples if self.example(name) == given), "")
+        if ours:
+            return f"{PREFIX}{ours}"
+        return f"{given.name.rpartition(SEPARATOR)[2] or self.noun}:{given.digest}" if given.kind else ""
+
     def place(self, seen: SeenPicture, patch: Patch) -> Any:
         """Where a patch of what a model saw is, in the units of this medium."""
         return PatchPlace(patch.picture, patch.row, patch.column, patch.box)
 
-    @abstractmethod
-    def from_link(self, reader: Reader, several: bool) -> tuple[Any, ...]:
-        """The inputs that a link names.
+    def from_link(self, reader: Reader, several: bool) -> Any:
+        """The input that a link names, or a tuple of those.
 
         Raises:
             AwaitedError: one has not been uploaded.
             FileError: they are together too large.
         """
+        range_ = self.knob.range
+        assert isinstance(range_, InputNames)
+        names = names_in(reader.knob(self.knob, replace(range_, most=self.most if several else 1)))
+        inputs = [reader.uploads.given.get((self.field, name)) or self.example_of(name) for name in names]
+        if missing := [name for name, given in zip(names, inputs, strict=True) if given is None]:
+            raise self._missing_error(missing)
+        self.check_together(inputs, reader.limits)
+        return tuple(inputs) if several else inputs[0]
 
-    @abstractmethod
+    def _missing_error(self, names: Sequence[str]) -> AwaitedError:
+        """The error for inputs (name:digest each) that have not been uploaded."""
+        words = [
+            f"{quote(name)} (digest {digest[:8]}…)" for name, _, digest in (name.rpartition(":") for name in names)
+        ]
+        noun, are, them = (self.noun, "is", "it") if len(words) == 1 else (self.name, "are", "them")
+        return AwaitedError(
+            f"The link shows the {noun} {' and '.join(words)}, which {are} not on this server: upload {them} to open the link."
+        )
+
     def no_link_reason(self, inputs: Sequence[Any]) -> str:
         """Why no link names these inputs, in a sentence; empty if one does."""
+        if len(inputs) > self.most:
+            return f"A link names at most {self.most} {self.name}, and this input has {len(inputs)}: save the trace as a file, and open that."
+        if all(map(self.link_name, inputs)):
+            return ""
+        return f"A link names {self.one} by the digest of its file, and this one is in memory: save it as {self.files}, and give its path."
 
     @abstractmethod
     def program_imports(self, inputs: Sequence[Any]) -> tuple[list[str], list[str]]:

@@ -27,6 +27,7 @@ from attention.base.cache import CACHE
 from attention.base.errors import ModelError
 from attention.media import DeclaredInputs
 from attention.models.folder import TEXT_ALONE, Folder, check_folder, declared_inputs, too_large
+from attention.models.ours import ABOUT_FILE, our_folder, our_models
 from attention.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 
 
 _T = TypeVar("_T")
-
-_ABOUT_FILE = "lab.json"
-"""A file in a model's folder, {"about": a note that is shown with the model}."""
 
 _HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
 _FETCH_COMMANDS = {
@@ -113,7 +111,7 @@ class Library:
         """
         name = name.strip()
         on_hub = self.settings.hub is True and bool(_HUB_ID.fullmatch(name)) and not Path(name).exists()
-        if not (self.settings.paths or name in self.names() or on_hub):
+        if not (self.settings.paths or name in self.names() or name in our_models() or on_hub):
             raise self._unknown(name)
 
     def get(self, name: str, device: str = "") -> LoadedModel:
@@ -247,9 +245,8 @@ class Library:
         in_folder = self.settings.folder / name
         if "/" not in name and "\\" not in name and name not in (".", "..") and in_folder.is_dir():
             return in_folder
-        cached = _cached()
-        if name in cached:
-            return cached[name]
+        if (path := our_folder(name) or _cached().get(name)) is not None:
+            return path
         path = Path(name).expanduser()
         return path if path.is_dir() else None
 
@@ -258,7 +255,7 @@ class Library:
             return ModelError(
                 f"A model is a folder with config.json and *.safetensors; {name[:80]} is a file: give the folder that it is in."
             )
-        available = ", ".join(self.names()) or "none; “make models” fetches one"
+        available = ", ".join([*self.names(), *our_models()]) or "none; “make models” fetches one"
         folder = "a folder of this machine, or " if self.settings.paths else ""
         advice = f"fetch it with `{_FETCH_COMMANDS[name]}`" if name in _FETCH_COMMANDS else "put it there"
         return ModelError(
@@ -331,7 +328,7 @@ def _about(path: Path, name: str) -> str:
     if path.parent.name == "snapshots":  # in the Hugging Face cache, each revision has a folder
         return f"{name} at revision {path.name[:12]}."
     try:
-        about = json.loads((path / _ABOUT_FILE).read_text(encoding="utf-8"))["about"]
+        about = json.loads((path / ABOUT_FILE).read_text(encoding="utf-8"))["about"]
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     return str(about)[:300]

@@ -40,6 +40,9 @@ class _Options(TypedDict, total=False):
     """The options of `Model.of`, which are fields of `ModelOptions` and explained there."""
 
     image: Any
+    sound: Any
+    video: Any
+    series: Any
     config: Override
     words: bool
     special: str
@@ -593,8 +596,9 @@ def read(reader: Reader) -> Model:
         FileError: such inputs are together too large.
     """
     from attention.models.library import LIBRARY
+    from attention.models.ours import our_models
 
-    name = reader.knob(MODEL, replace(_NAMES, options=LIBRARY.names()))
+    name = reader.knob(MODEL, replace(_NAMES, options=(*LIBRARY.names(), *our_models())))
     LIBRARY.allow(name)
     reads = LIBRARY.inputs(name)
     given: dict[str, Any] = (

@@ -304,6 +304,10 @@ def _generate(
     return running.generate(loaded, inputs, n_generated, model.generate_temperature, model.generate_seed, patched)
 
 
+_OF_MEDIA = ("image", "sound", "video", "series")
+"""The fields of `ModelOptions` that have an input of a medium."""
+
+
 @dataclass(frozen=True)
 class ModelOptions:
     """The fields of a `Model`.
@@ -337,6 +341,9 @@ class ModelOptions:
         image: a picture for a model that reads one, also beside a text: the path or the bytes of a PNG, JPEG or WebP file, or an image
             of Pillow; kept as a `Picture`, which is compared by its digest. Several for a language model that reads pictures in its text:
             a list of these, kept as a tuple.
+        sound: a sound for a model that reads one: the path or the bytes of a WAV, FLAC or MP3 file, or samples and how many of them a second has.
+        video: a video for a model that reads one: the path or the bytes of a file, or its frames as pictures.
+        series: a time series for a model that reads one: the path or the bytes of a CSV file, a data frame, or an array [step column].
         messages: a chat instead of a text, by the template of the tokenizer: messages such as {"role": "user", "content": "…"}, or a dict of "messages"
             and of "tools" that the model may call. Each message is a span of its role; what the template adds is in none. Kept as JSON.
         spans: names for stretches of the text, which are then `trace.spans`: a dict or pairs of names with their words, with slice(first, stop) of its
@@ -368,6 +375,9 @@ class ModelOptions:
     image: Any = None
     messages: Any = ""
     spans: Any = ""
+    sound: Any = None
+    video: Any = None
+    series: Any = None
 
     def __post_init__(self) -> None:
         if isinstance(self.name, PathLike):
@@ -383,8 +393,9 @@ class ModelOptions:
                     f"{field} is one text; got a value of type {type(value).__name__}: give several as Model.of(model, tokenizer, texts=[…]), "
                     "or a pair as text= and text2=."
                 )
-        if self.image is not None:
-            object.__setattr__(self, "image", medium_of("image").given(self.image))
+        for field in _OF_MEDIA:
+            if (value := getattr(self, field)) is not None:
+                object.__setattr__(self, field, medium_of(field).given(value))
         object.__setattr__(self, "messages", _chat(self.messages))
         object.__setattr__(self, "spans", spans.spans_code(self.spans))
         object.__setattr__(self, "interventions", as_interventions(self.interventions))

@@ -8,7 +8,6 @@ from typing import Any
 
 from attention.base.errors import ConfigError
 from attention.base.knobs import MAX_QUOTED, Choice, EncodedText, Knob, Limits, NameOrText, Range, Text, to_text
-from attention.files.picture import Picture
 from attention.formula.config import WITH_FORMULA, divisors
 from attention.sources import Source
 
@@ -37,10 +36,10 @@ class Field:
 
 @dataclass(frozen=True)
 class Uploads:
-    """What a tab has and no link: the attention file (a `File`, whose module imports this one), and the pictures by their names in links."""
+    """What a tab has and no link: the attention file (a `File`, whose module imports this one), and inputs of media by their field and their name in links."""
 
     file: Any = None
-    pictures: Mapping[str, Picture] = field(default_factory=dict)
+    given: Mapping[tuple[str, str], Any] = field(default_factory=dict)
 
 
 @dataclass

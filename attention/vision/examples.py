@@ -1,38 +1,24 @@
-"""The names of pictures in a link, and three pictures of ours among them.
-
-Ours are drawn by code: a link that names one opens without an upload, and nobody needs a licence.
-"""
+"""Three pictures and two tiny models of ours, made by code: a link that names them opens without an upload, and nobody needs a licence."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from attention.base.errors import AwaitedError, FileError
-from attention.base.knobs import EncodedText, Limits
-from attention.files.archives import quote
+from attention.base.errors import FileError
 from attention.files.picture import Picture
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-PREFIX = "example:"
-"""How the name of one of these pictures begins in a link."""
-SEPARATOR = "/"
-"""What stands between the names of several pictures in a link: no name of a file has it."""
-MOST_PICTURES = 4
-"""The largest number of pictures that a link names."""
 EXAMPLES = {
     "circle-and-square": "a red circle left of a blue square",
     "two-cats": "two cats, one awake and one asleep",
     "odd-patch": "stripes with one odd patch",
 }
 """What each picture shows, by its name."""
-_UPLOADED = re.compile(rf"[^{SEPARATOR}]+:[0-9a-f]{{32}}")
 
 _WIDTH, _HEIGHT = 320, 240  # pixels
 _FINE = 4  # samples of a pixel in each direction, so that edges are smooth
@@ -42,51 +28,6 @@ _ODD = (144, 72, 192, 120)  # left, top, right and bottom of the odd patch
 _Colour = tuple[int, int, int]
 _Shape = Callable[["NDArray[np.float64]", "NDArray[np.float64]"], "NDArray[np.bool_]"]  # which points x, y are inside
 _Drawing = tuple[_Colour, list[tuple[_Shape, _Colour]]]  # a background, and shapes over it
-
-
-@dataclass(frozen=True)
-class PictureNames(EncodedText):
-    """Up to `most` names: of pictures of ours, or the name and the digest of uploaded ones."""
-
-    most: int = MOST_PICTURES
-
-    expected = (
-        f"one of {', '.join(PREFIX + name for name in EXAMPLES)}, or the name of an uploaded picture with its digest; "
-        f"a model that reads several has up to {MOST_PICTURES}, with {SEPARATOR} between them"
-    )
-    replacement_words = "the default is used"
-
-    def accepts(self, value: object) -> bool:
-        """Whether each is one of ours, or a name and 32 digits in hexadecimal, and they are not too many."""
-        return super().accepts(value) and 0 < len(_valid_names(str(value))) <= self.most
-
-    def nearest(self, value: Any) -> Any:
-        """The first of the names, as many as are read."""
-        return SEPARATOR.join(_valid_names(str(value))[: self.most])
-
-    def replacement(self, text: str, default: Any) -> tuple[Any, str]:
-        """The first of the names and words about their number; the default if one is no name."""
-        first = self.nearest(text)
-        if not super().accepts(first) or not first:
-            return super().replacement(text, default)
-        if self.most == 1:
-            return first, "one picture for a model that reads one at a time: the first is used"
-        return first, f"at most {self.most} pictures: the first {self.most} are used"
-
-
-def names_in(value: str) -> tuple[str, ...]:
-    """The names in a value of `image`."""
-    return tuple(value.split(SEPARATOR))
-
-
-def is_example(name: str) -> bool:
-    """Whether a name in a link is that of a picture of ours; that of an uploaded file may begin like one."""
-    return name.startswith(PREFIX) and name.removeprefix(PREFIX) in EXAMPLES
-
-
-def example_of(name: str) -> Picture | None:
-    """The picture of ours of this name in a link; None if it names an upload."""
-    return example_picture(name.removeprefix(PREFIX)) if is_example(name) else None
 
 
 @cache
@@ -109,45 +50,6 @@ def example_picture(name: str) -> Picture:
         samples[shape(x, y)] = color
     of_pixel = samples.reshape(_HEIGHT, _FINE, _WIDTH, _FINE, 3).sum((1, 3))  # whole numbers: the same on every machine
     return Picture.of(Image.fromarray(((of_pixel + _FINE**2 // 2) // _FINE**2).astype(np.uint8)))
-
-
-def link_name(picture: Picture) -> str:
-    """The value of `image` in a link: the name of one of ours, otherwise name:digest of a file; empty if no file has this digest."""
-    ours = next((name for name in EXAMPLES if example_picture(name) == picture), "")
-    if ours:
-        return f"{PREFIX}{ours}"
-    file = picture.name.rpartition(SEPARATOR)[2] or "picture"
-    return f"{file}:{picture.digest}" if picture.kind else ""
-
-
-def missing_picture_error(names: Sequence[str]) -> AwaitedError:
-    """The error for pictures (name:digest each) that have not been uploaded."""
-    words = [f"{quote(name)} (digest {digest[:8]}…)" for name, _, digest in (name.rpartition(":") for name in names)]
-    noun, are, them = ("picture", "is", "it") if len(words) == 1 else ("pictures", "are", "them")
-    return AwaitedError(
-        f"The link shows the {noun} {' and '.join(words)}, which {are} not on this server: upload {them} to open the link."
-    )
-
-
-def check_together(pictures: Sequence[Picture], limits: Limits) -> None:
-    """Check that the pictures of one input are together within the limits of one picture.
-
-    Raises:
-        FileError: their files or their pixels are too many.
-    """
-    n_bytes = sum(len(picture.content) for picture in pictures if picture.kind)
-    n_pixels = sum(picture.width * picture.height for picture in pictures)
-    if n_bytes > limits.picture_mb * 2**20 or n_pixels > limits.picture_pixels:
-        raise FileError(
-            f"The pictures of a text may together have at most {limits.picture_mb} MB and {limits.picture_pixels:,} pixels here; "
-            f"got {n_bytes / 2**20:.1f} MB and {n_pixels:,} pixels: remove one, or save them smaller."
-        )
-
-
-def _valid_names(value: str) -> tuple[str, ...]:
-    """The names in a value; none if one of them is no name."""
-    names = names_in(value)
-    return names if all(is_example(name) or _UPLOADED.fullmatch(name) for name in names) else ()
 
 
 def _disc(centre_x: float, centre_y: float, radius: float) -> _Shape:
@@ -205,3 +107,38 @@ def _odd_patch() -> _Drawing:
 
 
 _SHAPES = {"circle-and-square": _circle_and_square, "two-cats": _two_cats, "odd-patch": _odd_patch}
+
+
+def tiny_vit() -> tuple[Any, Any]:
+    """A vision transformer of 8 × 8 patches that has learned nothing, and its processor."""
+    from transformers import ViTConfig, ViTModel
+    from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+
+    from attention.models.ours import with_random_weights
+
+    side = 128  # pixels
+    config = ViTConfig(
+        hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=64, image_size=side, patch_size=16
+    )
+    size = {"height": side, "width": side}
+    return with_random_weights(ViTModel(config, add_pooling_layer=False)), ViTImageProcessorPil(size=size)
+
+
+def tiny_detr() -> tuple[Any, Any]:
+    """A DETR of 8 × 10 cells and 12 object queries that has learned nothing, and its processor."""
+    from transformers import DetrConfig, DetrForObjectDetection, ResNetConfig
+    from transformers.models.detr.image_processing_pil_detr import DetrImageProcessorPil
+
+    from attention.models.ours import with_random_weights
+
+    backbone = ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 16, 24, 32], depths=[1] * 4, layer_type="basic", out_features=["stage4"]
+    )
+    names = dict(enumerate(("circle", "square")))
+    sizes = {"encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    config = DetrConfig(
+        backbone_config=backbone, use_timm_backbone=False, d_model=32, encoder_layers=2, decoder_layers=2, num_queries=12, id2label=names,
+        label2id={name: index for index, name in names.items()}, **sizes,
+    )  # fmt: skip
+    size = {"shortest_edge": _HEIGHT, "longest_edge": _WIDTH}
+    return with_random_weights(DetrForObjectDetection(config)), DetrImageProcessorPil(size=size)

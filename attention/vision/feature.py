@@ -6,7 +6,9 @@ from attention.features import Feature
 from attention.metrics.find_rule import NEAR
 from attention.metrics.metric import CellWeights, Metric
 from attention.metrics.patterns import CLS, PATCH, REGISTER, WORD
+from attention.models.ours import OurModel
 from attention.vision import places
+from attention.vision.examples import tiny_detr, tiny_vit
 from attention.vision.medium import Pictures
 
 _VIT = "Dosovitskiy et al. 2021, An Image is Worth 16x16 Words"
@@ -37,4 +39,9 @@ _METRICS = (
 )
 # fmt: on
 
-FEATURE = Feature(name="vision", metrics=_METRICS, media=(Pictures(),))
+_MODELS = {
+    "tiny-vit": OurModel("A tiny vision transformer with random weights: it has learned nothing.", tiny_vit),
+    "tiny-detr": OurModel("A tiny DETR with random weights: it has learned nothing, so that no box means an object.", tiny_detr),
+}  # fmt: skip
+
+FEATURE = Feature(name="vision", metrics=_METRICS, media=(Pictures(),), models=_MODELS)

@@ -1,37 +1,30 @@
-"""Pictures as a medium: their names, their knob, and where the code is that reads them."""
+"""Pictures as a medium, and where the code is that reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from attention.base.errors import ConfigError
-from attention.base.knobs import Knob
-from attention.files.picture import Picture
+from attention.base.errors import FileError
+from attention.files.picture import LARGE_BYTES, Picture, bytes_to_decode, with_preview
 from attention.media import DeclaredInputs, Medium
-from attention.vision import examples, picture_lines
+from attention.vision import picture_lines
+from attention.vision.examples import EXAMPLES, example_picture
 from attention.vision.families import FIRST_TOKENS, IN_TEXT, PICTURES, TWO_TOWERS, vision_config
 
 if TYPE_CHECKING:
+    from attention.base.knobs import Limits
     from attention.models.folder import Folder
-    from attention.sources.reader import Reader
     from attention.vision.reader import PictureReader
-
-_MAX_PICTURES = 16  # of one input
-_NAMES = examples.PictureNames(1000)
-IMAGE = Knob(
-    "image", f"{examples.PREFIX}{next(iter(examples.EXAMPLES))}", _NAMES,
-    help="The pictures of a model that reads pictures: example:NAME for one of ours, otherwise name:digest of an uploaded one; several have / between them.",
-    sources=("model",), inline=True)  # fmt: skip
 
 
 class Pictures(Medium):
     """Pictures, of which a model reads patches."""
 
-    name, noun, field, argument, knob = "pictures", "picture", "image", PICTURES, IMAGE
-    files, such_as = "a PNG, JPEG or WebP file", "a ViT or CLIP"
+    name, noun, field, argument, most = "pictures", "picture", "image", PICTURES, 4
+    files, such_as, endings = "a PNG, JPEG or WebP file", "a ViT or CLIP", ("png", "jpg", "jpeg", "webp")
+    examples = EXAMPLES
     families = (*FIRST_TOKENS, *TWO_TOWERS, *IN_TEXT)
     classifier = "ForImageClassification"
     vectors = "a vector for every patch of a picture, or one for the picture and one for the text"
@@ -61,42 +54,46 @@ class Pictures(Medium):
 
         return load_reader(self, folder, name, model)
 
-    def given(self, value: Any) -> Picture | tuple[Picture, ...]:
-        """The picture of a file or an image; of a list of these, all of them, or the only one."""
-        if isinstance(value, Picture):
-            return value
-        if not isinstance(value, list | tuple):
-            return Picture.open(value) if isinstance(value, str | PathLike) else Picture.of(value)
-        if not 0 < len(value) <= _MAX_PICTURES:
-            raise ConfigError(
-                f"A model reads from 1 to {_MAX_PICTURES} pictures at once; got {len(value)}: give fewer, or leave image= out for a model of texts."
-            )
-        if any(item is None or isinstance(item, list | tuple) for item in value):
-            raise ConfigError(
-                "image= is a picture or a list of pictures; got a list in a list, or nothing in one: give each picture once."
-            )
-        first, *others = (
-            Picture.open(item) if isinstance(item, str | PathLike) else Picture.of(item) for item in value
+    def example(self, name: str) -> Picture:
+        """As `attention.vision.examples.example_picture`."""
+        return example_picture(name)
+
+    def open(self, value: Any, name: str = "") -> Picture:
+        """The picture of a file or an image."""
+        return Picture.open(value) if isinstance(value, str | PathLike) else Picture.of(value, name)
+
+    def upload(self, content: bytes, name: str, side: int, limits: Limits) -> tuple[Picture, bytes]:
+        """As `attention.files.picture.with_preview`."""
+        return with_preview(content, name, limits.picture_pixels, side)
+
+    def preview(self, given: Picture, side: int) -> bytes:
+        """As `Picture.preview`."""
+        return given.preview(side)
+
+    def files_in_field(self, limits: Limits) -> str:
+        """What a user may upload, and what is not read of it."""
+        return (
+            f"PNG, JPEG or WebP, up to {limits.picture_mb} MB and {limits.picture_pixels / 1e6:g} million pixels. "
+            "The place and camera that a photo names are not read."
         )
-        return (first, *others) if others else first
 
-    def from_link(self, reader: Reader, several: bool) -> tuple[Picture, ...]:
-        """The pictures that a link names, of ours or uploaded."""
-        names = examples.names_in(reader.knob(IMAGE, replace(_NAMES, most=examples.MOST_PICTURES if several else 1)))
-        found = [reader.uploads.pictures.get(name) or examples.example_of(name) for name in names]
-        if missing := [name for name, picture in zip(names, found, strict=True) if picture is None]:
-            raise examples.missing_picture_error(missing)
-        pictures = tuple(picture for picture in found if picture)
-        examples.check_together(pictures, reader.limits)
-        return pictures
+    def size_in_words(self, given: Picture) -> str:
+        """Its width and height."""
+        return f"{given.width:,} × {given.height:,} pixels"
 
-    def no_link_reason(self, inputs: Sequence[Picture]) -> str:
-        """Why no link names these pictures, in a sentence; empty if one does."""
-        if len(inputs) > examples.MOST_PICTURES:
-            return f"A link names at most {examples.MOST_PICTURES} pictures, and this input has {len(inputs)}: save the trace as a file, and open that."
-        if all(map(examples.link_name, inputs)):
-            return ""
-        return "A link names a picture by the digest of its file, and this one is in memory: save it as a PNG, and give its path."
+    def is_large(self, content: bytes, limits: Limits) -> bool:
+        """Whether decoding a file takes much memory, by its header."""
+        return bytes_to_decode(content, limits.picture_pixels) > LARGE_BYTES
+
+    def check_together(self, inputs: Sequence[Picture], limits: Limits) -> None:
+        """Check that the pictures of one input are together within the limits of one picture."""
+        n_bytes = sum(len(picture.content) for picture in inputs if picture.kind)
+        n_pixels = sum(picture.width * picture.height for picture in inputs)
+        if n_bytes > limits.picture_mb * 2**20 or n_pixels > limits.picture_pixels:
+            raise FileError(
+                f"The pictures of a text may together have at most {limits.picture_mb} MB and {limits.picture_pixels:,} pixels here; "
+                f"got {n_bytes / 2**20:.1f} MB and {n_pixels:,} pixels: remove one, or save them smaller."
+            )
 
     def program_imports(self, inputs: Sequence[Picture]) -> tuple[list[str], list[str]]:
         """The lines that import what `program_lines` needs, and the names of transformers among it."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -102,7 +102,6 @@ class Panels:
         two_states: on Explore, given the `Page`: in place of the maps of one state, while its link has a second one; returns what draws the rest of the page.
         below_source: in the sidebar, given the source: below its knobs.
         below_figures: below all figures, given a function that returns those to save, their key, and the name of their export or "".
-        input_fields: in the sidebar, by the key of the knob of a medium, such as "image": given its `Field`, the key of the widgets, and how `pages.ui.state.sidebar` calls it, draws it.
         missing: given the source, None on a page without one: returns a sentence about what is not in the link, and what to do.
         share: in the menu Share, given the source, the chosen cell, and the sentence about what is missing or "".
         opener: the kind of file that it opens.
@@ -126,7 +125,6 @@ class Panels:
     two_states: Callable[..., Callable[[], None]] | None = None
     below_source: Callable[..., None] = _nothing
     below_figures: Callable[..., None] = _nothing
-    input_fields: Mapping[str, Callable[..., None]] = field(default_factory=dict)
     missing: Callable[..., str | None] = _nothing
     share: Callable[..., None] = _nothing
     opener: Opener | None = None

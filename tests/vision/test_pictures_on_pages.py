@@ -23,17 +23,17 @@ from attention.base.progress import Watcher
 from attention.circuits.sweep import sweep_heads
 from attention.explanation import tables
 from attention.files.picture import Picture
-from attention.media import media
+from attention.media import media, medium_of
 from attention.models.folder import TEXT_ALONE
 from attention.models.library import LIBRARY
 from attention.sources.registry import all_knobs, source_of
-from attention.vision.examples import EXAMPLES, example_picture, link_name
+from attention.vision.examples import EXAMPLES, example_picture
 from pages.ui.exports import links, route
 from pages.ui.exports.links import Tab
 from pages.ui.page import share
 from pages.ui.server import traces
 from pages.ui.server.limits import LIMITS
-from pages.ui.vision import picture_field
+from pages.ui.state import input_field
 
 
 def png(seed: int = 0) -> bytes:
@@ -226,7 +226,7 @@ def test_refused_picture_gets_a_sentence_and_changes_nothing(models: NamedModels
 
 def test_picture_without_room_in_memory_is_refused(models: NamedModels, monkeypatch: pytest.MonkeyPatch) -> None:
     app = opened("app.py", source="model", model=models("ViT"))
-    monkeypatch.setattr(picture_field, "LARGE_BYTES", 0)
+    monkeypatch.setattr("attention.vision.medium.LARGE_BYTES", 0)
     monkeypatch.setattr(traces, "make_room", lambda needs: needs)
     monkeypatch.setattr(traces, "room", lambda: 0)
     uploaded(app, "photo.png", PHOTO)
@@ -282,18 +282,18 @@ def test_state_file_names_its_picture_and_asks_for_it(models: NamedModels) -> No
 
 
 def test_tab_keeps_pictures_up_to_its_memory(models: NamedModels, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(picture_field, "PICTURES_MB", 2.5 * len(PHOTO) / 2**20)
+    monkeypatch.setattr(input_field, "GIVEN_MB", 2.5 * len(PHOTO) / 2**20)
     app = opened("app.py", source="model", model=models("ViT"))
     for seed in range(4):
         uploaded(app, f"{seed}.png", png(seed))
-    kept = app.session_state["session"].uploaded_pictures
-    assert [name.partition(":")[0] for name in kept] == ["2.png", "3.png"]
+    kept = app.session_state["session"].uploaded_inputs
+    assert [name.partition(":")[0] for _, name in kept] == ["2.png", "3.png"]
 
 
 def test_names_of_pictures_in_links() -> None:
-    assert link_name(example_picture("two-cats")) == "example:two-cats"
-    assert link_name(Picture.of(PHOTO, "a:b.png")) == f"a:b.png:{Picture.of(PHOTO).digest}"
-    assert link_name(Picture.of(Image.fromarray(noise()))) == ""
+    assert medium_of("image").link_name(example_picture("two-cats")) == "example:two-cats"
+    assert medium_of("image").link_name(Picture.of(PHOTO, "a:b.png")) == f"a:b.png:{Picture.of(PHOTO).digest}"
+    assert medium_of("image").link_name(Picture.of(Image.fromarray(noise()))) == ""
     assert Model("x", image=example_picture("two-cats")).no_link_reason == ""
     assert Model("x", image=PHOTO).no_link_reason == ""
     assert "save it as a PNG" in Model("x", image=Image.fromarray(noise())).no_link_reason
@@ -363,8 +363,9 @@ def test_photo_is_decoded_once_for_a_trace(models: NamedModels, monkeypatch: pyt
 def test_export_of_an_upload_needs_its_open_tab(models: NamedModels, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tab, "open", property(lambda _: True))
     picture = Picture.of(PHOTO, "photo.png")
-    tab = links._TABS["picture"] = Tab("session", "picture", pictures={link_name(picture): picture})
-    state = {"source": "model", "model": models("ViT"), "image": link_name(picture)}
+    name = medium_of("image").link_name(picture)
+    tab = links._TABS["picture"] = Tab("session", "picture", given={("image", name): picture})
+    state = {"source": "model", "model": models("ViT"), "image": name}
 
     def found(**more: str) -> Any:
         return route._find("weights.csv", urlencode({**state, **more}).encode())

@@ -15,13 +15,13 @@ from attention.base.errors import AttentionError, ConfigError, TextError
 from attention.base.tokens import NEWLINE, Patch
 from attention.circuits.sweep import sweep_heads
 from attention.files.picture import Picture
+from attention.media import _MOST_GIVEN
 from attention.models.medium_inputs import MediumInputs
 from attention.patching.intervention import Intervention
 from attention.pictures.message_contract import NO_TOKEN
 from attention.pictures.over_picture import MapLine, TokenGrid, over_picture_json
 from attention.trace.trace import Trace
 from attention.vision.examples import EXAMPLES, example_picture
-from attention.vision.medium import _MAX_PICTURES
 
 TEXT = "the owl asked the moon"
 TILED = ("LLaVA-NeXT", "InternVL")  # two pictures of a trace for one that is given
@@ -330,7 +330,7 @@ def test_images_are_a_tuple_however_they_are_given(picture_models: TinyPictureMo
     assert Model("x", image=[PHOTOS[0], two]).given == (one, two)
     assert hash(Model("x", image=(one, two))) == hash(Model("x", image=[one, two]))
     assert Model("x", image=(one, two)) != Model("x", image=(two, one))
-    for images in ([], [one] * (_MAX_PICTURES + 1), [[one, two]], [one, None]):
+    for images in ([], [one] * (_MOST_GIVEN + 1), [[one, two]], [one, None]):
         with pytest.raises(ConfigError, match="picture"):
             Model("x", image=images)
 

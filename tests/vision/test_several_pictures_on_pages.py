@@ -20,17 +20,19 @@ from attention.base.errors import AwaitedError, FileError
 from attention.base.progress import Watcher
 from attention.explanation import tables
 from attention.files.picture import Picture
+from attention.media import medium_of
 from attention.sources.registry import source_of
-from attention.vision.examples import EXAMPLES, MOST_PICTURES, example_picture, link_name
-from attention.vision.medium import _NAMES, IMAGE
+from attention.vision.examples import EXAMPLES, example_picture
 from pages.ui.exports import links, route
 from pages.ui.exports.links import Tab
 from pages.ui.page import share
 from pages.ui.server.limits import LIMITS
-from pages.ui.vision import picture_field
+from pages.ui.state import input_field
 
 __all__ = ["models"]  # a fixture
 BOTH = "example:two-cats/example:odd-patch"
+PICTURES = medium_of("image")
+DEFAULT = PICTURES.knob.default
 CATS, ODD = example_picture("two-cats"), example_picture("odd-patch")
 TEXT = "the owl asked the moon"
 
@@ -132,8 +134,8 @@ def test_pictures_are_together_within_one_upload(models: NamedModels, monkeypatc
     assert "at most 8 MB and 12,500,000 pixels here; got 0.1 MB and 15,000,000 pixels: remove one" in refused(app)
     assert state_of_address(app)["image"].startswith("a.png:")
     large = Picture.of(photo, "c.png")
-    names = {link_name(picture): picture for picture in (large, Picture.of(photo + b"d", "d.png"))}
-    monkeypatch.setattr("attention.vision.examples.example_of", names.get)
+    names = {PICTURES.link_name(picture): picture for picture in (large, Picture.of(photo + b"d", "d.png"))}
+    monkeypatch.setattr("attention.media.Medium.example_of", lambda _, name: names.get(name))
     with pytest.raises(FileError, match="15,000,000 pixels"):
         source_of({"source": "model", "model": models("LLaVA"), "image": "/".join(names)}, LIMITS)
 
@@ -202,22 +204,24 @@ def test_second_state_has_several_pictures_of_its_own(models: NamedModels) -> No
 
 
 def test_pictures_that_are_shown_are_never_dropped(models: NamedModels, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(picture_field, "PICTURES_MB", 2.5 * len(PHOTO) / 2**20)
+    monkeypatch.setattr(input_field, "GIVEN_MB", 2.5 * len(PHOTO) / 2**20)
     app = uploaded_several(several(models, "app.py", compare="1"), 1)
     for seed in (2, 3, 4):
         key = next(field.key for field in app.file_uploader if field.key.startswith("second_image_upload"))
         app.file_uploader(key=key).set_value([(f"{seed}.png", png(seed), "image/png")]).run()
         if seed > 2:  # the first replaces the default
             app.button(key="second_image_remove_0").click().run()
-    kept = app.session_state["session"].uploaded_pictures
-    assert list(kept) == [name(1), name(3), name(4)], "of those over the memory, 2 alone is not shown"
+    kept = app.session_state["session"].uploaded_inputs
+    assert list(kept) == [("image", name(seed)) for seed in (1, 3, 4)], "of those over the memory, 2 alone is not shown"
     assert not app.error
 
 
 def test_export_has_both_pictures_of_its_tab(models: NamedModels, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tab, "open", property(lambda _: True))
     pictures = {name(seed): Picture.of(png(seed), f"{seed}.png") for seed in (1, 2)}
-    tab = links._TABS["pictures"] = Tab("session", "pictures", pictures=pictures)
+    tab = links._TABS["pictures"] = Tab(
+        "session", "pictures", given={("image", name): picture for name, picture in pictures.items()}
+    )
     state = {"source": "model", "model": models("LLaVA"), "text": TEXT, "image": "/".join(pictures), "token": tab.token}
     _, *pieces = route._find("weights.csv", urlencode(state).encode()).pieces(Watcher("pictures", ""))  # made in a job
     trace = Model(models("LLaVA"), TEXT, image=[*pictures.values()]).trace()
@@ -234,21 +238,21 @@ def test_state_file_names_all_pictures(models: NamedModels) -> None:
     ("value", "used", "words"),
     [
         (BOTH, BOTH, ""),
-        ("example:dog/example:two-cats", IMAGE.default, "with / between them"),
-        ("/", IMAGE.default, "the default is used"),
+        ("example:dog/example:two-cats", DEFAULT, "with / between them"),
+        ("/", DEFAULT, "the default is used"),
         ("/".join(["example:two-cats"] * 5), "/".join(["example:two-cats"] * 4), "at most 4 pictures: the first 4"),
         ("/".join(["x:" + "0" * 32] * 10**4), "/".join(["x:" + "0" * 32] * 4), "at most 4 pictures"),
-        (f"{'x' * 2000}:{'0' * 32}", IMAGE.default, "the default is used"),
+        (f"{'x' * 2000}:{'0' * 32}", DEFAULT, "the default is used"),
         (f"a;b,c:d.png:{'0' * 32}", f"a;b,c:d.png:{'0' * 32}", ""),
     ],
 )
 def test_names_in_a_link_are_read_or_replaced(value: str, used: Any, words: str) -> None:
-    read, note = IMAGE.read(value, replace(_NAMES, most=MOST_PICTURES), IMAGE.default)
+    read, note = PICTURES.knob.read(value, replace(PICTURES.knob.range, most=PICTURES.most), DEFAULT)
     assert read == used
     assert words in note
     assert bool(words) == bool(note)
 
 
 def test_no_name_of_a_file_has_the_separator() -> None:
-    assert link_name(Picture.of(PHOTO, "folder/a.png")) == f"a.png:{Picture.of(PHOTO).digest}"
-    assert link_name(Picture.of(PHOTO, "folder/")) == f"picture:{Picture.of(PHOTO).digest}"
+    assert PICTURES.link_name(Picture.of(PHOTO, "folder/a.png")) == f"a.png:{Picture.of(PHOTO).digest}"
+    assert PICTURES.link_name(Picture.of(PHOTO, "folder/")) == f"picture:{Picture.of(PHOTO).digest}"

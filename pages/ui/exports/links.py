@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import streamlit as st
@@ -17,7 +17,6 @@ from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from attention.base.errors import FileError
-from attention.files.picture import Picture
 from attention.sources.file import File
 from pages.ui.server import assets
 from pages.ui.state.knob_state import sizes_in_link
@@ -90,7 +89,7 @@ class Tab:
         file: the uploaded attention file.
         matrices: the texts of the matrices that are too long for a link, by name.
         offers: the offers by name.
-        pictures: the uploaded pictures by their values of `image`.
+        given: the uploaded inputs of media, by their field and their name in links.
     """
 
     session: str
@@ -98,7 +97,7 @@ class Tab:
     file: File | None = None
     matrices: Mapping[str, str] = field(default_factory=dict)
     offers: dict[str, Offer] = field(default_factory=dict)
-    pictures: Mapping[str, Picture] = field(default_factory=dict)
+    given: Mapping[tuple[str, str], Any] = field(default_factory=dict)
 
     @property
     def open(self) -> bool:
@@ -117,12 +116,12 @@ def current_tab() -> Tab:
         ours.exports = Tab(context.session_id if context else "")
     current: Tab = ours.exports
     matrices = {name: full_text(name) for name in sizes_in_link() if name in ours.state.texts}
-    pictures = {name: uploaded.picture for name, uploaded in ours.uploaded_pictures.items()}
-    is_current = current.file is ours.file and (current.pictures, current.matrices) == (pictures, matrices)
+    given = {name: uploaded.given for name, uploaded in ours.uploaded_inputs.items()}
+    is_current = current.file is ours.file and (current.given, current.matrices) == (given, matrices)
     if not (current.token and is_current):
         _TABS.pop(current.token, None)
         current.token, current.file = secrets.token_urlsafe(16), ours.file
-        current.pictures, current.matrices = pictures, matrices
+        current.given, current.matrices = given, matrices
         _TABS[current.token] = current
     return current
 

@@ -65,7 +65,7 @@ class Request:
     @cached_property
     def knobs(self) -> Reader:
         """The reader of the state's knobs. The uploads are those of the requesting tab."""
-        uploads = Uploads(self.tab.file, self.tab.pictures) if self.tab else Uploads()
+        uploads = Uploads(self.tab.file, self.tab.given) if self.tab else Uploads()
         return Reader(self.texts, LIMITS, uploads, strict=True)
 
     @cached_property

@@ -27,6 +27,7 @@ from pages.ui.server.limits import EXPORT_MB, FRAME_ANCESTORS, STATE_FILE_MB
 from pages.ui.server.moved import MOVED
 from pages.ui.server.traces import trace_of
 from pages.ui.state import control_row, knob_state
+from pages.ui.state.input_field import missing_words
 from pages.ui.state.knob_table import COMPARE_KEYS, DEFAULTS, KNOBS
 from pages.ui.state.notices import plain
 from pages.ui.state.session import session
@@ -86,7 +87,7 @@ def _missing(source: Source | None) -> str:
     """A sentence about the part of the state that is not in the link, and what to do; empty if the link is complete."""
     if isinstance(source, File):
         return f"{quote(source.name)} is not in the link: send the file too, because the page will ask for it."
-    if words := next(filter(None, (feature.missing(source) for feature in panels())), ""):
+    if words := missing_words(source) or next(filter(None, (feature.missing(source) for feature in panels())), ""):
         return words
     left_out = [SYMBOLS[name] for name in SYMBOLS if isinstance(source, Matrices) and knob_state.too_long(name)]
     verb = "is" if len(left_out) == 1 else "are"

@@ -275,9 +275,8 @@ _warn_of_unknown()
 
 # Fixed limits. MB are of memory.
 STATE_FILE_MB = 8
-PICTURE_MB = LIMITS.picture_mb  # of an uploaded picture, or of all pictures of one text
-PICTURE_PIXELS = LIMITS.picture_pixels  # of the same
-PICTURES_MB = 16  # of the uploaded pictures of one session; the oldest that are not shown are dropped
+PICTURE_MB = LIMITS.picture_mb  # of an uploaded picture, sound or other input of a medium, or of all of one text
+GIVEN_MB = 16  # of such uploads of one session; the oldest that are not shown are dropped
 UPLOADED_MB_OF_ONE = 32  # of all files of one session
 UPLOADED_MB_OF_ADDRESS = 96  # of all files of one IP address, such as a school's
 UPLOADED_MB = 128  # of all files of all sessions

@@ -75,9 +75,9 @@ def reader(state: State | None = None) -> Reader:
     """A reader of the state of this tab, or of another one such as B, with the uploads of the tab."""
     ours = session()
     state = state or ours.state
-    pictures = {name: uploaded.picture for name, uploaded in ours.uploaded_pictures.items()}
+    given = {name: uploaded.given for name, uploaded in ours.uploaded_inputs.items()}
     checked = state.texts.keys() - state.unread
-    return Reader(state.texts, LIMITS, Uploads(ours.file, pictures), checked, state.wishes)
+    return Reader(state.texts, LIMITS, Uploads(ours.file, given), checked, state.wishes)
 
 
 def take(read: Reader, notes: Notes | None = None) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import streamlit as st
 
 from attention import AttentionError, File
-from attention.files.picture import Picture
 from attention.sources.reader import Field
 from attention.sources.state import State
 
@@ -25,16 +24,17 @@ _Handlers = tuple[Callable[[str, int, int], None] | None, Callable[[dict[str, An
 
 
 @dataclass(frozen=True)
-class UploadedPicture:
-    """An uploaded picture, and a small PNG of it as a preview."""
+class UploadedInput:
+    """An uploaded input of a medium, and a small PNG of it as a preview."""
 
-    picture: Picture
+    given: Any
     preview: bytes = field(repr=False)
 
     @property
     def content(self) -> bytes:
         """The bytes of the file."""
-        return self.picture.content
+        content: bytes = self.given.content
+        return content
 
 
 class Drawn(NamedTuple):
@@ -95,8 +95,8 @@ class Session:
     matrix_notes: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     file: File | None = None  # the uploaded attention file
     file_problem: str = ""  # the error of the last uploaded file
-    # The uploaded pictures by their values of `image`, the oldest first.
-    uploaded_pictures: dict[str, UploadedPicture] = field(default_factory=dict)
+    # The uploaded inputs of media by their field and their name in links, the oldest first.
+    uploaded_inputs: dict[tuple[str, str], UploadedInput] = field(default_factory=dict)
     opened_for_problem: bool = False  # whether the matrix editor was unfolded to show an error
     # The comparable state before the last change and the one now.
     recent_states: list[dict[str, str]] = field(default_factory=list)

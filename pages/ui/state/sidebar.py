@@ -5,7 +5,7 @@ An uploaded attention file stays in the session; the address has its name and di
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -27,6 +27,7 @@ from pages.ui.features import panels
 from pages.ui.server import scheduler, uploads
 from pages.ui.server.limits import ALLOW_LOCAL_MODELS, LIMITS
 from pages.ui.state import knob_state, widgets
+from pages.ui.state.input_field import fields_of_media
 from pages.ui.state.knob_table import KNOBS
 from pages.ui.state.matrices import matrix_editor
 from pages.ui.state.notices import Notes, plain, progress_bar, show_error, show_later
@@ -55,7 +56,7 @@ def source(notes: Notes, wide: DeltaGenerator) -> Source:
     locked = knob_state.is_locked()
     folds: dict[str, DeltaGenerator] = {}
     for key, field in read.fields.items():
-        if draw := _input_fields().get(key):
+        if draw := fields_of_media().get(key):
             draw(field, key, wide=wide, locked=locked)
         elif key == FILE.key:
             _attention_file(field.value, wide, locked)
@@ -119,7 +120,7 @@ def second_source() -> None:
     folds: dict[str, DeltaGenerator] = {}
     for key, field in read.fields.items():
         section = field.knob.section
-        if draw := _input_fields().get(key):
+        if draw := fields_of_media().get(key):
             draw(field, f"second_{key}", _apply_to_second)
         elif not (field.knob.inline or _is_only_one(field)):
             if section and section not in folds:
@@ -137,13 +138,9 @@ def missing_fields() -> None:
     read = knob_state.reader(session().state.other)
     with suppress(AttentionError):  # the page shows it in place of B
         read_source(read)
-    for key, draw in _input_fields().items():
+    for key, draw in fields_of_media().items():
         if key in read.fields:
             draw(read.fields[key], f"second_{key}", _apply_to_second, locked=True)
-
-
-def _input_fields() -> dict[str, Callable[..., None]]:
-    return {key: draw for feature in panels() for key, draw in feature.input_fields.items()}
 
 
 def _attention_file(asked: str, wide: DeltaGenerator, locked: bool) -> None:

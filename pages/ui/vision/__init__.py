@@ -1,13 +1,11 @@
-"""Pictures as input: their fields, the heads over a picture, and masks over its patches."""
+"""Pictures as input: the heads over a picture, and masks over its patches."""
 
 from __future__ import annotations
 
 from pages.ui.features import Panels
-from pages.ui.vision import heads_picture, patch_mask, picture_field
+from pages.ui.vision import heads_picture, patch_mask
 
 PANELS = Panels(
-    input_fields={"image": picture_field.picture_field},
-    missing=picture_field.missing_words,
     heads_picture=heads_picture.heads_picture,
     mask_fields=patch_mask.patch_mask_fields,
     patch_field=patch_mask.patch_field,

@@ -1,0 +1,86 @@
+"""Models of ours: tiny ones with random weights, made by code, so that each medium can be seen without a download.
+
+Their weights are whole numbers over a power of two: the same on every processor.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from atexit import register
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+
+ABOUT_FILE = "lab.json"
+"""A file in a model's folder, {"about": a note that is shown with the model}."""
+_STEPS = 2**15  # into which the interval of a weight is divided
+_MAKING = Lock()
+
+
+class OurModel(NamedTuple):
+    """A model that is made by code.
+
+    Attributes:
+        about: what it is, and that its weights are random.
+        make: returns the model and what reads its input, each with `save_pretrained`.
+    """
+
+    about: str
+    make: Callable[[], Sequence[Any]]
+
+
+@cache
+def our_models() -> dict[str, OurModel]:
+    """Those of the features that are here, by name."""
+    from attention.features import features
+
+    return {name: model for feature in features() for name, model in feature.models.items()}
+
+
+def our_folder(name: str) -> Path | None:
+    """The folder of one of our models, made at its first use in this process; None for another name."""
+    if name not in our_models():
+        return None
+    with _MAKING:
+        return _made(name)
+
+
+@cache
+def _made(name: str) -> Path:
+    from transformers.utils import logging
+
+    ours = our_models()[name]
+    folder = Path(tempfile.mkdtemp(prefix="attention-lab-"))
+    register(shutil.rmtree, folder, ignore_errors=True)
+    shows_bar = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        for part in ours.make():
+            part.save_pretrained(folder)
+    finally:
+        if shows_bar:
+            logging.enable_progress_bar()
+    (folder / ABOUT_FILE).write_text(json.dumps({"about": ours.about}), encoding="utf-8")
+    return folder
+
+
+def with_random_weights(model: Any, seed: int = 0) -> Any:
+    """A model of transformers whose matrices are drawn anew, uniformly and so that each output has about the size of its inputs.
+
+    What transformers sets to ones and zeros, as in a normalization, stays.
+    """
+    import numpy as np
+    import torch
+
+    random = np.random.default_rng(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                numbers = random.integers(-_STEPS, _STEPS + 1, tuple(parameter.shape)) / _STEPS
+                n_inputs = parameter[0].numel()
+                parameter.copy_(torch.from_numpy(numbers * (3 / n_inputs) ** 0.5))
+    return model.eval()

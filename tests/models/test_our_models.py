@@ -1,0 +1,60 @@
+"""Tiny models of ours: each is loaded by its name, reads the example of its medium, and says that its weights are random."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from transformers import BertConfig, BertModel
+
+from attention import Model
+from attention.base.knobs import Limits
+from attention.formula.names import WEIGHTS
+from attention.models.library import LIBRARY, Library, Settings
+from attention.models.ours import our_folder, our_models, with_random_weights
+from attention.sources.registry import source_of
+
+LIMITS = Limits(tokens=2048, characters=2000, d_model=64, heads=8, trace_mb=2048)
+
+
+@pytest.mark.parametrize("name", our_models())
+def test_link_that_names_a_model_of_ours_alone_shows_its_attention(name: str) -> None:
+    """Where users may name no folder."""
+    source, notes = source_of({"source": "model", "model": name}, LIMITS)
+    trace = source.trace()
+    assert not notes
+    assert "random weights" in LIBRARY.get(name).about
+    layer = next(layer for layer in trace.layers if layer.has(WEIGHTS))
+    rows = layer.matrix(WEIGHTS, 0).double().sum(-1)
+    assert torch.allclose(rows, torch.ones_like(rows), atol=1e-5)
+    assert layer.matrix(WEIGHTS, 0).amax(-1).max() > 1.2 / layer.sizes["key_pos"], "one key stands out"
+
+
+def test_models_of_ours_are_offered_where_no_folder_may_be_named() -> None:
+    library = Library(Settings(paths=False))
+    for name in our_models():
+        library.allow(name)
+        assert library.folder(name) == our_folder(name), "made once"
+        assert LIBRARY.inputs(name) == library.inputs(name)
+
+
+def test_random_weights_are_whole_numbers_over_a_power_of_two_and_keep_sizes() -> None:
+    config = BertConfig(
+        hidden_size=64, num_hidden_layers=1, num_attention_heads=4, intermediate_size=128, vocab_size=99
+    )
+    model = with_random_weights(BertModel(config))
+    weight = model.encoder.layer[0].attention.self.query.weight
+    steps = weight.double() * 2**15 / math.sqrt(3 / 64)
+    assert torch.allclose(steps, steps.round(), atol=2e-2)
+    assert torch.equal(model.encoder.layer[0].attention.output.LayerNorm.weight, torch.ones(64))
+    assert 0.8 < float(weight.detach().norm(dim=-1).mean()) < 1.2
+    assert torch.equal(weight, with_random_weights(BertModel(config)).encoder.layer[0].attention.self.query.weight)
+
+
+def test_python_opens_them_by_name() -> None:
+    if "tiny-vit" in our_models():
+        from attention.media import medium_of
+
+        picture = medium_of("image").example("two-cats")
+        assert len(Model("tiny-vit", image=picture).trace().tokens) == 65
