@@ -13,6 +13,7 @@ from attention.pictures import steps_view
 from attention.pictures.steps_view import derived_view, lab_maps
 from attention.pictures.view import PAIR, has_patches, overview_steps
 from attention.sources.state import START
+from attention.trace.trace import PICTURE
 from pages.ui import application
 from pages.ui.features import panels
 from pages.ui.page import explore, predictions_panel, show
@@ -59,8 +60,9 @@ else:
         for feature in panels():
             feature.about_explore()
         if has_patches(page.layer):
+            noun = next((seen.noun for seen in page.trace.pictures), PICTURE)
             st.caption(
-                "Double-click a patch of the picture, or a token above it, to make it the query.", width="content"
+                f"Double-click a part of the {noun}, or a token above it, to make it the query.", width="content"
             )
     if below:
         below()

@@ -11,7 +11,16 @@ from pathlib import Path
 
 from attention import __version__
 
-_APP_PACKAGES = ("matplotlib", "pandas", "pillow", "safetensors", "sentencepiece", "streamlit", "transformers")
+_APP_PACKAGES = (
+    "matplotlib",
+    "pandas",
+    "pillow",
+    "safetensors",
+    "sentencepiece",
+    "soundfile",
+    "streamlit",
+    "transformers",
+)
 """What the extra `app` installs."""
 _MODULES = {"pillow": "PIL"}  # where the module has another name than its package
 

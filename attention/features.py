@@ -26,6 +26,7 @@ NAMES = (
     "comparison",
     "circuits",
     "vision",
+    "sound",
     "spans",
     "corpus",
     "training",

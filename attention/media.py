@@ -121,7 +121,7 @@ class Medium(ABC):
         such_as: some models that read it, in words.
         argument: of a transformers model, for the input.
         families: the `model_type` of all models that are read.
-        classifier: in the names of the classes of transformers that predict a class of the whole input.
+        classifier: a regular expression, found in the names of the classes of transformers that predict a class of the whole input.
         vectors: what a model without a head computes for the input, in words.
     """
 
@@ -222,6 +222,10 @@ class Medium(ABC):
     @abstractmethod
     def size_in_words(self, given: Any) -> str:
         """How large an input is, such as "320 × 240 pixels"."""
+
+    def sound(self, given: Any) -> tuple[bytes, str] | None:
+        """A file by which an input is heard, and its media type; None if it is not heard."""
+        return None
 
     def is_large(self, content: bytes, limits: Limits) -> bool:
         """Whether reading a file takes so much memory that such files are read one after the other, by its header alone."""
@@ -345,7 +349,8 @@ class InputReader(ABC):
     ) -> tuple[MediumInputs, list[tuple[str, int]], list[str]]:
         """The input of a pass; the truncated texts, as for a model of texts; and sentences for the user.
 
-        The text of an encoder-decoder model is that of its decoder; empty: what it begins with when it generates.
+        The text of an encoder-decoder model is that of its decoder, which may have a limit of its own, `loaded.max_length`; empty: what it begins
+        with when it generates.
 
         Raises:
             ConfigError: the inputs have more tokens than are read, which cannot be cut, or the model reads one at a time.

@@ -18,6 +18,7 @@ from attention.pictures.mosaic import MOSAIC_CELLS, SCREEN_CELLS, HeadOrder, est
 from attention.pictures.view import HEAT, KEY, OVER, QUERY
 from pages.ui.features import panels
 from pages.ui.page import heads_panels, show
+from pages.ui.page.heads_over_picture import heads_picture
 from pages.ui.page.heads_panels import ALL, LAYERS, aggregates_section
 from pages.ui.page.start import start
 from pages.ui.server import scheduler
@@ -38,9 +39,7 @@ with st.container(horizontal=True, vertical_alignment="center", key="heads_over_
     draw_instead = sourceless.choose(knobs) if sourceless else None
     all_layers, by = False, charts.UNSORTED
     has_layers = draw_instead is None and len(page.trace.layers) > 1
-    over_picture = None
-    if draw_instead is None:
-        over_picture = next(filter(None, (feature.heads_picture(page, knobs) for feature in panels())), None)
+    over_picture = None if draw_instead else heads_picture(page, knobs)
     if has_layers:
         all_layers = knobs.value(LAYERS) == ALL
         orders = Choice((charts.UNSORTED, *metrics.names_of(page.trace)))

@@ -198,7 +198,9 @@ def _picture(name: str, archive: Archive, index: int, described: Any) -> SeenPic
     size = described.get("patch_size")
     numbers_of_grid = [described.get("rows"), described.get("columns"), *(size if isinstance(size, list) else [])]
     grid = [number for number in numbers_of_grid if type(number) is int and number > 0]
-    if len(grid) != 4 or len(numbers_of_grid) != 4 or grid[0] * grid[2] > height or grid[1] * grid[3] > width:
+    # Patches may overlap, and begin at least a pixel apart.
+    fits = len(grid) == len(numbers_of_grid) == 4 and grid[0] + grid[2] <= height + 1 and grid[1] + grid[3] <= width + 1
+    if not fits:
         raise FileError(
             f"picture{index} in {quote(name)} is {height:,} × {width:,} pixels (rows × columns), and its grid of patches should fit into it; "
             f"got rows, columns and patch size {quote(str(numbers_of_grid))}: save the trace again."

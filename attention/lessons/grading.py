@@ -86,7 +86,9 @@ def _picture(tokens: Sequence[str], pictures: Sequence[SeenPicture]) -> dict[str
         return None
     (placed,) = grid.pictures
     height, width = placed.patch_size
-    source = image_source(pictures[placed.picture], placed.rows * height, placed.columns * width, exact=False)
+    source = image_source(
+        pictures[placed.picture], round(placed.rows * height), round(placed.columns * width), exact=False
+    )
     return {"source": source, "columns": grid.positions[placed.area].tolist()}
 
 

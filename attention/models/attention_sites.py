@@ -153,10 +153,16 @@ def parents(model: Any) -> dict[int, Module]:
 # -- weight matrices -----------------------------------------------------------------------------------
 
 # Attribute names of the model families: Q, K and V as separate layers; fused side by side; fused head by head; and W_O.
-_SEPARATE = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"), ("q", "k", "v"), ("q_lin", "k_lin", "v_lin"))
+_SEPARATE = (
+    ("q_proj", "k_proj", "v_proj"),
+    ("query", "key", "value"),
+    ("q", "k", "v"),
+    ("q_lin", "k_lin", "v_lin"),
+    ("linear_q", "linear_k", "linear_v"),
+)
 _FUSED_SIDE_BY_SIDE = ("c_attn", "qkv_proj", "Wqkv", "qkv")
 _FUSED_BY_HEAD = ("query_key_value",)
-_OUTPUT = ("o_proj", "out_proj", "o", "out_lin", "c_proj", "dense", "Wo", "proj", "projection_layer")
+_OUTPUT = ("o_proj", "out_proj", "o", "out_lin", "c_proj", "dense", "Wo", "proj", "projection_layer", "linear_out")
 _PROJECTION_TOLERANCE = 1e-3  # relative to the largest number
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 

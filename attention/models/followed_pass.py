@@ -17,11 +17,13 @@ from torch import Tensor
 from torch.nn import Module
 
 from attention.base.errors import ModelError
+from attention.formula.names import WEIGHTS
 from attention.models import running
 from attention.models.attention_call import in_float32
 from attention.models.attention_sites import Place, Visits, layer_names, listed_layers, output_module
 from attention.models.loaded import LoadedModel, in_order, inputs_of_site
 from attention.recording.follower import Follower, Modules
+from attention.recording.multihead import read_function
 from attention.recording.trails import Multiplication, Trail
 
 _TOLERANCE = 1e-3  # of the sum of a row
@@ -159,6 +161,19 @@ class _LayerFollower(Follower):
                 factor = factor.permute([spec.left.index(letter) for letter in order])
             self._products.append((self.visits.place(self.visits.running[-1]), factor.detach()))
         return None
+
+    def run_opaque(
+        self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Any] | None:
+        # WavLM attends inside of this function, which returns the mean of its heads.
+        if name != "multi_head_attention_forward" or not self.visits.running:
+            return None
+        result = func(*args, **kwargs)
+        calls = (read_function(tuple(args), kwargs, result, batch) for batch in range(self._n_texts))
+        self._products.append(
+            (self.visits.place(self.visits.running[-1]), torch.stack([call.steps[WEIGHTS] for call in calls]))
+        )
+        return (result,)
 
 
 def _dense_weights(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -78,7 +79,7 @@ def vocabulary_size(loaded: LoadedModel) -> int:
 
 def class_names(loaded: LoadedModel) -> tuple[ClassName, ...]:
     """The classes of a classifier of another medium than text, in the order of its logits; empty for every other model."""
-    if loaded.reader is None or loaded.reader.medium.classifier not in type(loaded.model).__name__:
+    if loaded.reader is None or not re.search(loaded.reader.medium.classifier, type(loaded.model).__name__):
         return ()
     config = loaded.model.config
     return tuple(ClassName(config.id2label.get(index) or f"class {index}") for index in range(config.num_labels))

@@ -19,7 +19,7 @@ _TEXTS = (_TEXT, DECODER_TEXT)
 _WORDS = {
     **dict.fromkeys(("pixel_values", "flattened_patches", "pixel_mask"), "pictures"),
     **dict.fromkeys(("pixel_values_videos", "video_values"), "videos"),
-    **dict.fromkeys(("input_features", "input_values", "audio_mel", "audio_codes", "spectrogram"), "sound"),
+    **dict.fromkeys(("input_features", "input_values", "audio_mel", "audio_codes", "spectrogram"), "sounds"),
 }
 """What models read, by the main input of a transformers model."""
 

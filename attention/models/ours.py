@@ -69,9 +69,9 @@ def _made(name: str) -> Path:
 
 
 def with_random_weights(model: Any, seed: int = 0) -> Any:
-    """A model of transformers whose matrices are drawn anew, uniformly and so that each output has about the size of its inputs.
+    """A model of transformers whose weights are drawn anew, uniformly and so that each output has about the size of its inputs.
 
-    What transformers sets to ones and zeros, as in a normalization, stays.
+    What transformers sets to one number, as in a normalization, stays.
     """
     import numpy as np
     import torch
@@ -79,8 +79,8 @@ def with_random_weights(model: Any, seed: int = 0) -> Any:
     random = np.random.default_rng(seed)
     with torch.no_grad():
         for parameter in model.parameters():
-            if parameter.ndim > 1:
+            if parameter.ndim > 1 or (parameter.numel() and parameter.min() < parameter.max()):
                 numbers = random.integers(-_STEPS, _STEPS + 1, tuple(parameter.shape)) / _STEPS
-                n_inputs = parameter[0].numel()
+                n_inputs = parameter[0].numel() if parameter.ndim > 1 else len(parameter)
                 parameter.copy_(torch.from_numpy(numbers * (3 / n_inputs) ** 0.5))
     return model.eval()

@@ -60,7 +60,7 @@ def tokenize_inputs(
     for name, content in texts.items():
         encoded = loaded.tokenizer(content or "a", truncation=False, verbose=False, **options)
         ids = encoded["input_ids"]
-        start = torch.tensor([[_start_id(loaded.model)]]) if name == "decoder_input_ids" else ids[:, :0]
+        start = torch.tensor([[start_id(loaded.model)]]) if name == "decoder_input_ids" else ids[:, :0]
         if not content.strip():
             ids = ids[:, :0]
         elif ids.shape[1] + start.shape[1] > max_tokens:
@@ -79,8 +79,9 @@ def probe_inputs(loaded: LoadedModel) -> TextInputs:
     """The input that every model is tried with: a short text, or a small input of another medium, or both."""
     if loaded.reader is None:
         return tokenize_inputs(loaded, _PROBE, _PROBE, _PROBE_TOKENS)[0]
-    text, limit = (_PROBE, loaded.max_length or 2**20) if loaded.reader.reads_text else ("", 2**20)
-    return loaded.reader.inputs(loaded, [loaded.reader.probe()], text, limit)[0]
+    text = _PROBE if loaded.reader.reads_text else ""
+    limit = loaded.max_length if text and not loaded.is_encoder_decoder else None
+    return loaded.reader.inputs(loaded, [loaded.reader.probe()], text, limit or 2**20)[0]
 
 
 def cut_ids(
@@ -90,7 +91,7 @@ def cut_ids(
     ids = {name: row for name, row in input_ids if name not in BESIDE}
     beside = {name: torch.tensor([row[:max_tokens]]) for name, row in input_ids if name in BESIDE}
     if loaded.is_encoder_decoder:
-        ids.setdefault("decoder_input_ids", (_start_id(loaded.model),))
+        ids.setdefault("decoder_input_ids", (start_id(loaded.model),))
     whose = dict(zip(ids, ("text", "second text"), strict=False))
     truncated = [(whose[name], len(row)) for name, row in ids.items() if len(row) > max_tokens]
     rows = {name: torch.tensor([row[:max_tokens]]) for name, row in ids.items()}
@@ -122,7 +123,7 @@ def run(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], *, gradients: b
         if hasattr(loaded.model.config, "use_cache"):
             kwargs["use_cache"] = False
         try:
-            return loaded.model(**_place_ids(loaded, model_inputs), **kwargs)
+            return loaded.model(**on_device(loaded, model_inputs), **kwargs)
         except AttentionError:  # raised by our own patches
             raise
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -154,7 +155,7 @@ def _frozen_weights(model: Any) -> Iterator[None]:
             weight.requires_grad_(True)
 
 
-def _place_ids(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def on_device(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The arguments of the model on its device: whole numbers such as token ids, and others in the dtype of the model."""
     arguments = model_inputs.arguments if isinstance(model_inputs, TextInputs) else model_inputs
     placed = {name: tensor.to(loaded.device) for name, tensor in arguments.items()}
@@ -195,7 +196,8 @@ def silence_warnings() -> None:
     warnings.filterwarnings("ignore", module=r"(transformers|torch|attention\.models)\b")  # idempotent
 
 
-def _start_id(model: Any) -> int:
+def start_id(model: Any) -> int:
+    """The id of the token that starts a decoder."""
     config = model.config
     ids = (getattr(config, name, None) for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"))
     return next((token_id for token_id in ids if token_id is not None), 0)
@@ -234,7 +236,7 @@ def generate(
     sampler = _GumbelSampler(temperature, seed) if temperature else None
 
     def generate() -> Tensor:
-        placed, counts = _place_ids(loaded, model_inputs), count(1)
+        placed, counts = on_device(loaded, model_inputs), count(1)
 
         def pause(_: Tensor, scores: Tensor) -> Tensor:
             _report(next(counts), max_new_tokens)
@@ -258,9 +260,10 @@ def generate(
     def generate_patched() -> Tensor:
         assert patched is not None
         extended, end_ids = model_inputs, loaded.model.generation_config.eos_token_id
+        suppressed = _suppressed(loaded.model.generation_config, model_inputs[name].shape[-1])
         for n_tokens in range(max_new_tokens):
             _report(n_tokens, max_new_tokens)
-            logits = patched[1](extended)[None]
+            logits = suppressed(extended[name], patched[1](extended)[None])
             token = (sampler(logits, logits) if sampler else logits).argmax(-1)
             extended = extended.with_ids(name, torch.cat([extended[name], token[None]], dim=-1))
             if int(token) in (end_ids if isinstance(end_ids, list) else [end_ids]):
@@ -268,6 +271,16 @@ def generate(
         return extended[name]
 
     return model_inputs.with_ids(name, CACHE.get_or_compute(key, generate_patched if patched else generate))
+
+
+def _suppressed(config: Any, length: int) -> Any:
+    """A function of ids and logits [1 vocabulary]: the logits without the tokens that a model never writes, or not first after this many tokens."""
+    from transformers import LogitsProcessorList, SuppressTokensAtBeginLogitsProcessor, SuppressTokensLogitsProcessor
+
+    never, not_first = config.suppress_tokens, config.begin_suppress_tokens
+    processors: list[Any] = [SuppressTokensLogitsProcessor(never)] if never else []
+    processors += [SuppressTokensAtBeginLogitsProcessor(not_first, length)] if not_first else []
+    return LogitsProcessorList(processors)
 
 
 def _report(n_tokens: int, max_new_tokens: int) -> None:

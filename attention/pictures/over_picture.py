@@ -49,6 +49,8 @@ _HEIGHTS = (240, 640)  # pixels, the lowest and the highest grid
 _FRAME = 96  # pixels of height of the title and the edge below
 _LABEL_CELLS = 56  # characters that fit side by side over the width of a grid
 _MIN_COLUMNS = 8  # of a grid; narrower pictures have a free space beside them
+_BAND = 6  # columns for each row of a band, such as a sound
+_MIN_ROWS = 6  # of a grid that is no band
 _MAX_EDGES = 256  # lines between patches; more would hide what is below them
 _TICKS = 8  # of an axis, about
 BOX = "predicted box"
@@ -236,7 +238,8 @@ def layout_images(grid: TokenGrid, trace: Trace, exact: bool = True, max_side: i
             continue
         seen, (height, width) = trace.pictures[placed.picture], placed.patch_size
         # The pixels that fill no whole patch are cut, so that the patches lie on the pixels that they were made of.
-        source = image_source(seen, placed.rows * height, placed.columns * width, exact, max_side)
+        sides = round(placed.rows * height), round(placed.columns * width)
+        source = image_source(seen, *sides, exact, max_side)
         images.append(image(source, placed.x, placed.y, placed.columns, placed.rows))
     return images
 
@@ -419,6 +422,18 @@ class TokenGrid:
         """The patches of each picture in words."""
         return ", ".join(f"{placed.rows} rows and {placed.columns} columns of patches" for placed in self.pictures)
 
+    def stretched(self) -> TokenGrid:
+        """The grid with each row several cells high, if it is a band of few rows without other tokens: in square cells a sound would be a line."""
+        n_rows, n_columns = self.positions.shape
+        factor = max(1, round(n_columns / (_BAND * n_rows)))
+        if self.others or n_rows >= _MIN_ROWS or factor == 1:
+            return self
+        pictures = tuple(
+            replace(placed, rows=placed.rows * factor, patch_size=(placed.patch_size[0] / factor, placed.patch_size[1]))
+            for placed in self.pictures
+        )
+        return TokenGrid(np.repeat(self.positions, factor, axis=0), pictures, (), self.n_left_out)
+
     def fill(self, numbers: NDArray[np.floating]) -> NDArray[np.floating]:
         """The numbers of an axis [pos] at the places of their tokens [row column]; NaN where there is no token."""
         dtype = np.promote_types(numbers.dtype, np.float16)
@@ -442,7 +457,7 @@ class _PlacedPicture:
     y: int
     rows: int
     columns: int
-    patch_size: tuple[int, int]
+    patch_size: tuple[float, float]
 
     @property
     def area(self) -> tuple[slice, slice]:

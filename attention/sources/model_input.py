@@ -190,6 +190,7 @@ def _read_medium(
     reader = loaded.reader_of(model.medium)
     assert reader is not None  # `check_inputs` has asked
     text = model.text2 if loaded.decodes_text else model.text
+    limit = model.max_tokens if loaded.decodes_text else limit  # a decoder has another than the encoder
 
     def read() -> _ReadInput:
         with _DECODING:

@@ -12,7 +12,6 @@ from attention.features import NAMES, is_here
 
 if TYPE_CHECKING:
     from attention.explanation.derived import DerivedMap
-    from attention.pictures.marks import Spec
     from pages.ui.exports.request import Export
 
 
@@ -73,18 +72,6 @@ class HeadMap(NamedTuple):
     make: Callable[..., DerivedMap | None]
 
 
-class HeadsPicture(NamedTuple):
-    """All heads of the page Heads in one picture of another kind than their maps.
-
-    Attributes:
-        spec: returns the figure; its keywords are colors, all_layers, cells and order.
-        seconds: the estimated time for all layers.
-    """
-
-    spec: Callable[..., Spec]
-    seconds: float
-
-
 def _nothing(*_: object) -> None:
     """Stands for what a feature does not add."""
 
@@ -107,7 +94,6 @@ class Panels:
         opener: the kind of file that it opens.
         story: given a state by key: returns the address of the page that shows how its model has learned.
         sourceless: what the page Heads shows in place of the heads of its source.
-        heads_picture: on Heads, given the `Page` and its `Knobs`: draws the choice of another picture; returns it if it is chosen.
         which_heads: on Heads below the picture, given the `Page`, its `Knobs` and a function that opens a head of a layer: returns
             further columns of the table of heads, as a function from the heads in order to a frame.
         head_maps: on Heads, in the menu of several heads as one map.
@@ -130,7 +116,6 @@ class Panels:
     opener: Opener | None = None
     story: Callable[..., str | None] = _nothing
     sourceless: Sourceless | None = None
-    heads_picture: Callable[..., HeadsPicture | None] = _nothing
     which_heads: Callable[..., Callable[..., Any] | None] = _nothing
     head_maps: tuple[HeadMap, ...] = ()
     inside_head: Callable[..., None] = _nothing

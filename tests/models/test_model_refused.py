@@ -215,7 +215,7 @@ def test_model_of_sound_is_refused(broken: Callable[..., str]) -> None:
     import transformers
 
     name = broken("Whisper")
-    expected = "reads sound: choose a language model, such as GPT-2, Llama or BERT."
+    expected = "reads sounds: choose a language model, such as GPT-2, Llama or BERT."
     assert refused(name).endswith(expected)
     model = getattr(transformers, NO_TEXT["Whisper"][1]).from_pretrained(name)
     with pytest.raises(ModelError, match=f"^The Lab reads models of texts, and {type(model).__name__}.* {expected}$"):

@@ -71,7 +71,7 @@ def ids_of(model: Any, tokenizer: Any) -> dict[str, Tensor]:
     ids = {"input_ids": tokenizer(OWL, return_tensors="pt")["input_ids"]}
     if model.config.is_encoder_decoder:
         second = tokenizer(CAT, return_tensors="pt")["input_ids"]
-        ids["decoder_input_ids"] = torch.cat([torch.tensor([[running._start_id(model)]]), second], dim=1)
+        ids["decoder_input_ids"] = torch.cat([torch.tensor([[running.start_id(model)]]), second], dim=1)
     return ids
 
 
@@ -325,7 +325,7 @@ def test_token_ids_move_to_the_device_of_the_model(tiny: TinyModels, tokenizer: 
     assert loaded.device == torch.device("cpu")
     loaded.model.transformer.wte.to("meta")  # no numbers, but a device other than the CPU
     assert loaded.device == torch.device("meta")
-    assert running._place_ids(loaded, inputs)["input_ids"].device == torch.device("meta")
+    assert running.on_device(loaded, inputs)["input_ids"].device == torch.device("meta")
 
 
 @pytest.fixture(autouse=True)

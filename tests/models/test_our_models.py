@@ -31,6 +31,16 @@ def test_link_that_names_a_model_of_ours_alone_shows_its_attention(name: str) ->
     assert layer.matrix(WEIGHTS, 0).amax(-1).max() > 1.2 / layer.sizes["key_pos"], "one key stands out"
 
 
+@pytest.mark.parametrize("name", our_models())
+def test_weights_of_a_model_of_ours_are_the_same_each_time(name: str) -> None:
+    (first, *_), (second, *_) = our_models()[name].make(), our_models()[name].make()
+    torch.manual_seed(3)
+    (third, *_) = our_models()[name].make()
+    for other in (second, third):
+        for key, tensor in first.state_dict().items():
+            assert torch.equal(tensor, other.state_dict()[key]), key
+
+
 def test_models_of_ours_are_offered_where_no_folder_may_be_named() -> None:
     library = Library(Settings(paths=False))
     for name in our_models():

@@ -350,7 +350,7 @@ def test_models_of_sound_say_what_they_read(name: str, bert: tuple[Any, Any]) ->
     argument, knobs = OF_SOUND[name]
     cls = getattr(transformers, name)
     for given in (bert[1], transformers.Wav2Vec2FeatureExtractor()):
-        with pytest.raises(ModelError, match=rf"{name} reads sound: choose a language model"):
+        with pytest.raises(ModelError, match=rf"{name} reads sounds: choose a language model"):
             Model.of(cls(cls.config_class(**knobs)), given, inputs={argument: torch.randn(1, 4000)})
 
 

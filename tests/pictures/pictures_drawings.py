@@ -11,6 +11,7 @@ from attention.explanation.derived import NORMS
 from attention.formula.steps import Factor, find_step
 from attention.pictures import charts, heatmap, mosaic, steps_view
 from attention.pictures.drawing import Drawn, build_map
+from attention.pictures.heads_over_picture import heads_over_picture_json
 from attention.pictures.marks import Panel, axis, draw, frame
 from attention.pictures.over_picture import MapLine, over_picture_json
 
@@ -33,6 +34,9 @@ def _chart() -> object:
 
 
 DRAWINGS = {
+    "heads_over_picture_json": lambda: heads_over_picture_json(MapLine.of(PICTURE, "weights", 1, 2)),
+    "heads_over_picture_json, sorted": lambda: heads_over_picture_json(MapLine.of(PICTURE, "masked_scores", 1, key=2), colors="fitted", order=mosaic.HeadOrder(dict.fromkeys([(1, 2), (0, 1), (1, 0), (0, 0), (0, 2), (1, 1)], 0.5), "entropy"), cells=40),
+    "heads_over_picture_json, one layer": lambda: heads_over_picture_json(MapLine.of(PICTURE, "weights", 1, query=2), all_layers=False, colors="log"),
     "build_map": _map,
     "heatmap_json": lambda: heatmap.heatmap_json(TRACE, "weights", 1, 2, CELL),
     "heatmap_json, stretched": lambda: heatmap.heatmap_json(CHANGED, "weights", 1, 2, QUERY_CELL, "stretched"),

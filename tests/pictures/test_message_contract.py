@@ -61,7 +61,7 @@ def test_panel_fields_match_the_script() -> None:
 
 
 def test_every_figure_has_the_declared_meta_data(picture_models: TinyPictureModels) -> None:
-    from attention.vision.heads_over_picture import heads_over_picture_json
+    from attention.pictures.heads_over_picture import heads_over_picture_json
 
     picture = Model(picture_models("ViT"), image=Image.fromarray(noise())).trace()
     short = TypedText("the cat sat on the mat", AttentionConfig(mask="causal")).trace()

@@ -14,10 +14,10 @@ from tiny_pictures import TinyPictureModels
 
 from attention import Model
 from attention.base.tokens import Patch
+from attention.pictures.heads_over_picture import heads_over_picture_json
 from attention.pictures.over_picture import MapLine, TokenGrid
 from attention.pictures.scales import FITTED
 from attention.vision.examples import example_picture
-from attention.vision.heads_over_picture import heads_over_picture_json
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]  # a server with models that read pictures
 OVER = "heads_drawn=over+the+picture"

@@ -17,6 +17,13 @@ from attention import Cell, Model, TypedText
 from attention.base.errors import MissingError
 from attention.base.tokens import Patch
 from attention.formula.formula import Formula
+from attention.pictures.heads_over_picture import (
+    _THUMBNAIL,
+    estimate_seconds,
+    heads_over_picture,
+    heads_over_picture_json,
+    reads_query,
+)
 from attention.pictures.marks import CHOSEN_COLOR
 from attention.pictures.message import pack
 from attention.pictures.message_contract import NO_TOKEN
@@ -25,13 +32,6 @@ from attention.pictures.over_picture import MapLine, TokenGrid, default_query
 from attention.pictures.scales import FITTED
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
-from attention.vision.heads_over_picture import (
-    _THUMBNAIL,
-    estimate_seconds,
-    heads_over_picture,
-    heads_over_picture_json,
-    reads_query,
-)
 
 TEXT = "the owl asked the moon"
 
@@ -153,7 +153,7 @@ def test_too_many_pictures_under_heads_are_left_out(
     picture_models: TinyPictureModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = trace_of(picture_models, "ViT")
-    monkeypatch.setattr("attention.vision.heads_over_picture._MAX_IMAGES", 7)
+    monkeypatch.setattr("attention.pictures.heads_over_picture._MAX_IMAGES", 7)
     figure = heads_over_picture_json(MapLine.of(trace, "weights"))
     assert "images" not in figure["layout"]
     assert "without the pictures" in figure["layout"]["title"]["subtitle"]["text"]

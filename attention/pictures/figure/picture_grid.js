@@ -5,7 +5,7 @@ import { colorRange } from "./live_layer.js";
 import { isHidden } from "./kernel.js";
 
 export const NO_TOKEN = -1;
-export const SHARES = /\S+ on the picture(?:, \S+ on other tokens)?/; // in the subtitle of a row of weights
+export const SHARES = /\S+ on the [a-z]+(?:, \S+ on other tokens)?/; // in the subtitle of a row of weights
 
 // The position on its axis of the token at a place; undefined where there is none.
 export function positionAt({ grid }, row, column) {
@@ -102,7 +102,7 @@ export function gridTraces({ figure, live, meta }, liveLayer) {
 // How much of a row lies on the picture and on other tokens, in the form of the words `fact`.
 export function sharesLike(fact, onPicture, onOthers) {
   const others = fact.includes("other tokens") ? `, ${onOthers.toFixed(2)} on other tokens` : "";
-  return `${onPicture.toFixed(2)} on the picture${others}`;
+  return `${onPicture.toFixed(2)} on the ${fact.match(/on the ([a-z]+)/)[1]}${others}`;
 }
 
 // Writes how much of a row of weights lies on the picture into the drawn subtitle; a change of it needs no new layout.

@@ -46,16 +46,17 @@ const plain = (parts) => parts.map((part) => part.text ?? part).join("");
 // A changed knob in words; a text that runs from right to left stays where it is.
 const turned = ({ label, before, after }) => [`${label} `, create("bdi", { textContent: before || "…" }), " → ", create("bdi", { textContent: after || "…" })];
 
-// The pictures whose patches are among some words, from the layout of the figure over them: the place of each patch by its position.
-function picturesOf(over, words) {
-  if (!over) return [];
+// The pictures whose patches are the queries or the keys, from the layout of the figure over them: the place of each patch by its position.
+// What has an axis, such as a sound in seconds, need not have square cells.
+function picturesOf(over, role, isSelf) {
+  if (!over || !(isSelf || (over.meta.grid.reads === "query") === (role === "keys"))) return [];
   const { images = [], meta: { grid: { positions, top } } } = over;
   const whole = { x: -0.5, y: top - 0.5, sizex: positions[0].length, sizey: positions.length - top };
   return (images.length ? images : [whole]).map(({ x, y, sizex, sizey, source }) => {
     const at = new Map();
     for (let row = 0; row < sizey; row += 1) for (let column = 0; column < sizex; column += 1) at.set(positions[row + y + 0.5][column + x + 0.5], [row, column]);
-    const found = [...at].filter(([i]) => /^patch\d* \d/.test(words[i])).sort(([i], [j]) => i - j);
-    return { at: new Map(found), rows: sizey, columns: sizex, source };
+    const found = [...at].filter(([i]) => i >= 0).sort(([i], [j]) => i - j);
+    return { at: new Map(found), rows: sizey, columns: sizex, source, isSquare: Boolean(over.yaxis.scaleanchor) };
   });
 }
 
@@ -300,7 +301,7 @@ export class FirstScreen {
     const { sent, numbers } = this;
     const line = (words, role) => {
       const box = create("span", { className: `line ${role}` });
-      const pictures = picturesOf(this.over, words);
+      const pictures = picturesOf(this.over, role, numbers.isSelf);
       box.chips = words.map((word, i) => {
         const picture = pictures.find(({ at }) => at.has(i));
         const chip = create("button", { type: "button", className: "word", textContent: picture ? "" : word, dir: "auto" });
@@ -339,10 +340,11 @@ export class FirstScreen {
 
   // The patches of a picture at their places, over its pixels; one of them has the keyboard, and arrows move it.
   drawPicture(picture) {
-    const { at, rows, columns, source } = picture;
-    const cell = Math.max(5, Math.min(40, Math.floor(126 / rows), Math.floor((this.root.clientWidth * 0.7) / columns)));
+    const { at, rows, columns, source, isSquare } = picture;
+    const [high, wide] = [126 / rows, (this.root.clientWidth * 0.7) / columns];
+    const cell = isSquare ? Math.max(5, Math.min(40, Math.floor(high), Math.floor(wide))) : Math.min(wide, 40);
     picture.element = create("span", { className: "picture", role: "group", ariaLabel: `Picture of ${rows} rows and ${columns} columns of patches` });
-    picture.element.style.cssText = `--cell: ${cell}px; grid-template: repeat(${rows}, ${cell}px) / repeat(${columns}, ${cell}px)`;
+    picture.element.style.cssText = `--cell: ${cell}px; --tall: ${isSquare ? cell : high}px; grid-template: repeat(${rows}, ${isSquare ? cell : high}px) / repeat(${columns}, ${cell}px)`;
     if (source) picture.element.style.backgroundImage = `url("${source}")`;
     picture.element.addEventListener("keydown", (event) => {
       const move = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];

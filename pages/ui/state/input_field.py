@@ -127,13 +127,21 @@ def _preview(medium: Medium, asked: str) -> None:
     if uploaded is None:
         name = asked.removeprefix(PREFIX)
         st.image(_example_preview(medium, name), alt=medium.examples[name], width="stretch")
+        _player(medium, medium.example(name))
         st.caption(f"Ours: {medium.examples[name]}.")
         return
     given = uploaded.given
     st.image(uploaded.preview, alt=given.name, width="stretch")
+    _player(medium, given)
     size = f"{medium.size_in_words(given)}, {len(given.content):,} bytes"
     words = f"{quote(given.name)} ({size}) stays in this browser tab. The link has only its name and digest."
     st.caption(plain(words))
+
+
+def _player(medium: Medium, given: Any) -> None:
+    if sound := medium.sound(given):
+        content, media_type = sound
+        st.audio(content, format=media_type)
 
 
 def _small_previews(fields: _Fields, width: int | Literal["content"]) -> None:

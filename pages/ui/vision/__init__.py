@@ -1,12 +1,11 @@
-"""Pictures as input: the heads over a picture, and masks over its patches."""
+"""Pictures as input: masks over patches."""
 
 from __future__ import annotations
 
 from pages.ui.features import Panels
-from pages.ui.vision import heads_picture, patch_mask
+from pages.ui.vision import patch_mask
 
 PANELS = Panels(
-    heads_picture=heads_picture.heads_picture,
     mask_fields=patch_mask.patch_mask_fields,
     patch_field=patch_mask.patch_field,
 )

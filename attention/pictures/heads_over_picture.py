@@ -76,14 +76,14 @@ def heads_over_picture_json(
         MissingError: the layer does not have this step.
         ConfigError: `colors` is not one of `COLORS`.
     """
-    trace, step, grid = line.trace, line.step, line.grid
+    trace, step, grid = line.trace, line.step, line.grid.stretched()
     present = _same_tokens(line) if all_layers else [line.layer]
     heads = {index: trace.layers[index].n_heads if step.per_head else 1 for index in present}
     sorted_heads = [(index, head) for index, head in order.numbers if head < heads.get(index, 0)] if order else []
     n_heads = sum(heads.values())
     block = math.ceil(math.sqrt(max(1.0, n_heads * grid.positions.size / cells)))
     tiles = _arrange(heads, grid.positions.shape, block, sorted_heads, all_layers)
-    z, offsets, hidden = _fill(line, tiles)
+    z, offsets, hidden = _fill(line, grid, tiles)
     top = max(placed.y for placed in grid.pictures) // block
     on_patches = np.stack([z[panel.area][top:] for panel in tiles.panels])
     color_keys, extra_traces = fitted_colors(step, colors, span_of(z), on_patches, many=True)
@@ -94,9 +94,9 @@ def heads_over_picture_json(
     facts += [f"each cell the largest of {block} × {block}"] * (block > 1)
     facts += [f"sorted by {order.by}, the largest first"] if order and sorted_heads else []
     facts += [f"{grid.n_left_out} more tokens are not drawn"] * bool(grid.n_left_out)
-    facts += ["without the pictures, which are too many here"] * bool(trace.pictures and not images)
+    facts += [f"without the {line.noun}s, which are too many here"] * bool(trace.pictures and not images)
     meta: Meta = {
-        "alt": f"{step.name} of each head over the picture, {', '.join(facts)}: {grid.words}, {describe_range(span_of(z))}.",
+        "alt": f"{step.name} of each head over the {line.noun}, {', '.join(facts)}: {grid.words}, {describe_range(span_of(z))}.",
         "step": step.name, "panels": [asdict(panel) for panel in tiles.panels],
         "axes": [axis.removesuffix("_pos") for axis in (step.row_axis, step.column_axis)],
         "file": [step.name, "heads-over-picture", f"{line.reads}-{line.at}"],
@@ -106,7 +106,7 @@ def heads_over_picture_json(
         "panel_grid": {"positions": grid.positions.astype(np.int32), "reads": line.reads, "at": line.at},
         "design_width": _USUAL_WIDTH if tiles.has_rows else _USUAL_WIDTH // 2,  # labels need space between the lines
     }  # fmt: skip
-    layout = base_layout(z.shape, f"<b>{step.symbol}</b>  {step.name} of each head over the picture", facts, meta)
+    layout = base_layout(z.shape, f"<b>{step.symbol}</b>  {step.name} of each head over the {line.noun}", facts, meta)
     _lay_out(layout, tiles, [layer_label(trace.layers[index], index) for index in present], step.per_head)
     chosen = None if line.head is None or not step.per_head else Cell(line.layer, step.name, line.head, 0, 0)
     return draw(
@@ -131,9 +131,11 @@ def _lay_out(layout: dict[str, Any], tiles: _Tiles, names: Sequence[str], per_he
         label_lines(layout, [(i * tiles.height, first.rows, name) for i, name in enumerate(names)], columns)
 
 
-def _fill(line: MapLine, tiles: _Tiles) -> tuple[NDArray[Any], NDArray[np.unsignedinteger], NDArray[np.bool_]]:
+def _fill(
+    line: MapLine, grid: TokenGrid, tiles: _Tiles
+) -> tuple[NDArray[Any], NDArray[np.unsignedinteger], NDArray[np.bool_]]:
     """Returns the numbers of all pictures [row column], the offset of each in its block, and which cells the mask hides."""
-    grid, block = line.grid, tiles.panels[0].block
+    block = tiles.panels[0].block
     z, hidden = filled_canvas(tiles.panels, np.float16(np.nan)), filled_canvas(tiles.panels, np.bool_(False))
     offsets = np.zeros(z.shape, np.min_scalar_type(max(1, block * block - 1)))
     panels = {(panel.layer, panel.head): panel for panel in tiles.panels}

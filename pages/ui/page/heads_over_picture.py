@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import streamlit as st
 
 from attention import find_step
 from attention.base.knobs import Choice, Knob
 from attention.base.tokens import label
-from attention.pictures import over_picture, scales
+from attention.pictures import heads_over_picture, over_picture, scales
+from attention.pictures.heads_over_picture import heads_over_picture_json
 from attention.pictures.marks import Spec
 from attention.pictures.view import HEAT, OVER
-from attention.vision import heads_over_picture
-from attention.vision.heads_over_picture import heads_over_picture_json
-from pages.ui.features import HeadsPicture
 from pages.ui.state import knob_state
 from pages.ui.state.widgets import Knobs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pages.ui.page.start import Page
 
 _MAPS, _PICTURE = "maps", "over the picture"
 _DRAWN = Knob("heads_drawn", _MAPS, Choice((_MAPS, _PICTURE)), "Draw each head as", "Its whole map, or what one query attends to, over the picture.")  # fmt: skip
 _FIELD = "heads_token_field"
+
+
+class HeadsPicture(NamedTuple):
+    """All heads over the picture.
+
+    Attributes:
+        spec: returns the figure; its keywords are colors, all_layers, cells and order.
+        seconds: the estimated time for all layers.
+    """
+
+    spec: Callable[..., Spec]
+    seconds: float
 
 
 def heads_picture(page: Page, knobs: Knobs) -> HeadsPicture | None:
