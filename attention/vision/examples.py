@@ -141,9 +141,9 @@ def tiny_detr() -> tuple[Any, Any]:
         label2id={name: index for index, name in names.items()}, **sizes,
     )  # fmt: skip
     size = {"shortest_edge": _HEIGHT, "longest_edge": _WIDTH}
-    model = with_random_weights(DetrForObjectDetection(config), seed=10)
+    model = with_random_weights(DetrForObjectDetection(config), seed=11)
     # Larger, since all queries would ask, and predict, almost the same.
-    factors = {"query_position": 16, "_proj.weight": 2, "v_proj": 0.5, "o_proj": 0.5, "class_labels": 4}
+    factors = {"query_position": 16, "_proj.weight": 2, "v_proj": 0.5, "o_proj": 0.5, "class_labels": 4, "bbox_predictor": 1.5}
     for name, parameter in model.named_parameters():
         for part, factor in factors.items():
             if parameter.ndim == 2 and part in name:
