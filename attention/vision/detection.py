@@ -20,7 +20,7 @@ from attention.media import Medium
 from attention.models.medium_inputs import ReadInput
 from attention.models.seen_pixels import RawPicture, area, seen_picture, unknown_pixels
 from attention.trace.trace import SeenPicture
-from attention.vision.families import CELLS, PICTURES
+from attention.vision.families import CELLS, DETECTORS, PICTURES
 from attention.vision.reader import PictureReader
 
 if TYPE_CHECKING:
@@ -73,6 +73,11 @@ class DetectionReader(PictureReader):
         """As `PictureReader.inputs`, with sentences about what a cell is, and about attention that has no map."""
         inputs, truncated, notes = super().inputs(loaded, given, text, max_tokens)
         return inputs, truncated, [*notes, *self._notes]
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """What the image processor gives beside the arguments of the model."""
+        return () if self._has_mask or not self.image_processor.do_pad else (_MASK,)
 
     @property
     def vectors(self) -> str:
@@ -137,6 +142,11 @@ class DetectionReader(PictureReader):
             pixels = torch.nn.functional.pad(pixels, (0, beside[1], 0, beside[0]))
             words += ", with the mean colour beside it up to whole cells" * any(beside)
         return seen_picture(self.image_processor, self.patch_size, pixels[0], picture, words)
+
+
+def reader_class(model: Any) -> type[PictureReader]:
+    """The class of the reader of a model of pictures."""
+    return DetectionReader if model.config.model_type in DETECTORS else PictureReader
 
 
 def read_boxes(

@@ -143,7 +143,14 @@ def tiny_detr() -> tuple[Any, Any]:
     size = {"shortest_edge": _HEIGHT, "longest_edge": _WIDTH}
     model = with_random_weights(DetrForObjectDetection(config), seed=11)
     # Larger, since all queries would ask, and predict, almost the same.
-    factors = {"query_position": 16, "_proj.weight": 2, "v_proj": 0.5, "o_proj": 0.5, "class_labels": 4, "bbox_predictor": 1.5}
+    factors = {
+        "query_position": 16,
+        "_proj.weight": 2,
+        "v_proj": 0.5,
+        "o_proj": 0.5,
+        "class_labels": 4,
+        "bbox_predictor": 1.5,
+    }
     for name, parameter in model.named_parameters():
         for part, factor in factors.items():
             if parameter.ndim == 2 and part in name:

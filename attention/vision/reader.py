@@ -33,7 +33,6 @@ from attention.models.seen_pixels import (
 )  # fmt: skip
 from attention.trace.trace import SeenPicture
 from attention.vision.families import (
-    DETECTORS,
     FIRST_TOKENS,
     GRID,
     IN_TEXT,
@@ -169,8 +168,8 @@ class PictureReader(InputReader):
         return int(self.image_processor.get_number_of_image_patches(*picture.rgb.shape[:2]))
 
 
-def load_reader(medium: Medium, folder: Folder, name: str, model: Any) -> PictureReader:
-    """The reader of a model of a declared family, from the files of its folder.
+def load_reader(cls: type[PictureReader], medium: Medium, folder: Folder, name: str, model: Any) -> PictureReader:
+    """The reader of a model of a declared family, of this class, from the files of its folder.
 
     Raises:
         ModelError: a file is missing or broken, or asks for pictures that are too large.
@@ -187,7 +186,7 @@ def load_reader(medium: Medium, folder: Folder, name: str, model: Any) -> Pictur
         if has_processor:
             processor = AutoProcessor.from_pretrained(folder.path, backend="pil", **options)
             processor.image_processor = image_processor
-        reader = _reader_class(model)(medium, model, image_processor, processor)
+        reader = cls(medium, model, image_processor, processor)
         _check_size(image_processor, name)
     except ModelError:
         raise
@@ -199,8 +198,8 @@ def load_reader(medium: Medium, folder: Folder, name: str, model: Any) -> Pictur
     return reader
 
 
-def reader_of(medium: Medium, model: Any, processor: Any) -> tuple[PictureReader, Any]:
-    """The reader of a model in memory, and the processor of pictures in that of its user, which may have one of texts beside it.
+def reader_of(cls: type[PictureReader], medium: Medium, model: Any, processor: Any) -> tuple[PictureReader, Any]:
+    """The reader of a model in memory, of this class, and the processor of pictures in that of its user, which may have one of texts beside it.
 
     Raises:
         ModelError: it has none, or asks for pictures that are too large.
@@ -210,20 +209,12 @@ def reader_of(medium: Medium, model: Any, processor: Any) -> tuple[PictureReader
     for candidate in (processor, getattr(processor, "image_processor", None)):
         if isinstance(candidate, BaseImageProcessor):
             _check_size(candidate, type(model).__name__)
-            return _reader_class(model)(medium, model, candidate, processor), candidate
+            return cls(medium, model, candidate, processor), candidate
     loader = "AutoProcessor" if reads_text(model) else "AutoImageProcessor"
     raise ModelError(
         f"Model.of needs the processor of a model that reads pictures, such as {type(model).__name__}; got {kind_of(processor)}: "
         f"load it with {loader}.from_pretrained(…)."
     )
-
-
-def _reader_class(model: Any) -> type[PictureReader]:
-    if model.config.model_type not in DETECTORS:
-        return PictureReader
-    from attention.vision.detection import DetectionReader
-
-    return DetectionReader
 
 
 def _check_size(image_processor: Any, name: str) -> None:

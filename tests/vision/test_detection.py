@@ -278,3 +278,21 @@ def test_hostile_boxes_of_a_file_are_refused(place: list[Any], tmp_path: Path) -
     assert token.place == (0, (-3.5, 0.0, 20.0, 40.5), 0.75)
     with pytest.raises(FileError, match="score] for each predicted box"):
         with_places("a.npz", ("query 0",), [fine, fine], pictures, "patches")
+
+
+@pytest.mark.parametrize("name", ["DETR", "YOLOS", "RT-DETR"])
+def test_copied_program_records_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from attention import Cell
+    from attention.export.program import python
+
+    folder = save(name, tmp_path / "detector")
+    monkeypatch.chdir(tmp_path)
+    model = Model(str(folder), image=PHOTO)
+    trace = model.trace()
+    index = len(trace.layers) - 1
+    found: dict[str, Any] = {}
+    exec(compile(python(model, trace, Cell(index, "weights", 1, 2, 1)), "<program>", "exec"), found)
+    layer = trace.layers[index]
+    assert len(found["tokens"]) == len(layer.tokens)
+    for step in ("query", "weights", "head_output"):
+        torch.testing.assert_close(found[step], layer[step], rtol=1e-5, atol=1e-5)
