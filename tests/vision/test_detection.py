@@ -287,7 +287,8 @@ def test_copied_program_records_the_same(name: str, tmp_path: Path, monkeypatch:
 
     folder = save(name, tmp_path / "detector")
     monkeypatch.chdir(tmp_path)
-    model = Model(str(folder), image=PHOTO)
+    Image.fromarray(PHOTO.pixels()).save("photo.png")
+    model = Model(str(folder), image="photo.png")
     trace = model.trace()
     index = len(trace.layers) - 1
     found: dict[str, Any] = {}
