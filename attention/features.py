@@ -27,6 +27,7 @@ NAMES = (
     "circuits",
     "vision",
     "sound",
+    "series",
     "spans",
     "corpus",
     "training",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from inspect import signature
@@ -329,6 +330,8 @@ class InputReader(ABC):
         types_argument: the argument of a model that must know which tokens of its text are those of the input; empty without one.
         token_type: the number of such a token there; that of a word is 0.
         in_turn: whether the model may call its attention for one sequence after the other.
+        across: what its layers are called in which the sequences of an input see each other, such as "channels", if every second attention of a
+            layer is one; empty if none is.
     """
 
     medium: Medium
@@ -337,6 +340,7 @@ class InputReader(ABC):
     types_argument: str
     token_type: int = 1
     in_turn: bool
+    across: str = ""
 
     @property
     @abstractmethod
@@ -366,6 +370,15 @@ class InputReader(ABC):
     def vectors(self) -> str:
         """What a model without a head computes, in words."""
         return self.medium.vectors
+
+    def during(self, model: Any) -> AbstractContextManager[None]:
+        """A context for each pass of the model."""
+        return nullcontext()
+
+    def kind_of_layer(self, path: str) -> str:
+        """The kind of the layer with the attention module of this path: "vision" or "text" in a model that reads both, otherwise "layer"."""
+        is_vision = re.search(r"\b(vision_(model|tower)|visual)\b", path)
+        return ("vision" if is_vision else "text") if self.reads_text else "layer"
 
     @abstractmethod
     def probe(self) -> Any:

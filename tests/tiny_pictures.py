@@ -46,6 +46,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
     "DINOv2": ("Dinov2Model", _DINO, "BitImageProcessorPil", {"size": {"shortest_edge": 8}, "do_center_crop": False}),
     "DINOv2 with registers": ("Dinov2WithRegistersModel", _DINO | {"num_register_tokens": 3}, "BitImageProcessorPil", _CROP),
     "DINOv3": ("DINOv3ViTModel", _SQUARE | {"num_register_tokens": 2}, "BitImageProcessorPil", _FIXED | {"do_center_crop": False}),
+    "BEiT": ("BeitModel", _SQUARE | {"use_relative_position_bias": True}, "BeitImageProcessorPil", {"size": {"height": 12, "width": 12}, "do_center_crop": False}),
     "CLIP vision": ("CLIPVisionModel", _SQUARE, "CLIPImageProcessorPil", _CROP),
     "SigLIP vision": ("SiglipVisionModel", _SQUARE, "SiglipImageProcessorPil", {"size": {"height": 12, "width": 12}}),
     "CLIP": ("CLIPModel", _TOWERS | {"projection_dim": 16}, "CLIPImageProcessorPil", _CROP),
@@ -58,6 +59,31 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
     "Qwen3-VL": ("Qwen3VLForConditionalGeneration", {}, "Qwen2VLImageProcessorPil", {"patch_size": 4, "merge_size": 2, "size": {"shortest_edge": 64, "longest_edge": 64 * 8}}),
 }  # fmt: skip
 """The class of the model, the values of its config, the class of the image processor, and its values."""
+_MAE = _SQUARE | {
+    "mask_ratio": 0.5, "decoder_hidden_size": 16, "decoder_num_hidden_layers": 2, "decoder_num_attention_heads": 2, "decoder_intermediate_size": 24,
+}  # fmt: skip
+# Its grid, 7 × 5, fills no whole windows, nor does that after it, 4 × 3.
+_SWIN = {
+    "image_size": (28, 20),
+    "patch_size": 4,
+    "embed_dim": 8,
+    "depths": [2, 2],
+    "num_heads": [2, 4],
+    "window_size": 3,
+}
+_SWIN_SIZE = {"size": {"height": 28, "width": 20}}
+OWN_LAYERS: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
+    "ViT-MAE": ("ViTMAEForPreTraining", _MAE, "ViTImageProcessorPil", {"size": {"height": 12, "width": 12}}),
+    "ViT-MAE encoder": ("ViTMAEModel", _MAE, "ViTImageProcessorPil", {"size": {"height": 12, "width": 12}}),
+    "data2vec-vision": ("Data2VecVisionModel", FAMILIES["BEiT"][1], *FAMILIES["BEiT"][2:]),
+    "Swin": ("SwinModel", _SWIN | {"image_size": 24, "window_size": 2, "depths": [2, 2, 1], "num_heads": [2, 4, 4]}, "ViTImageProcessorPil", {"size": {"height": 24, "width": 24}}),
+    "Swin padded": ("SwinForImageClassification", _SWIN | {"num_labels": 3}, "ViTImageProcessorPil", _SWIN_SIZE),
+    "Swin backbone": ("SwinBackbone", _SWIN, "ViTImageProcessorPil", _SWIN_SIZE),
+    "SwinV2": ("Swinv2Model", _SWIN, "ViTImageProcessorPil", _SWIN_SIZE),
+    "BLIP-2": ("Blip2ForConditionalGeneration", {}, "BlipImageProcessorPil", {"size": {"height": 12, "width": 12}}),
+    "BLIP-2 vision": ("Blip2VisionModelWithProjection", {}, "BlipImageProcessorPil", {"size": {"height": 12, "width": 12}}),
+}  # fmt: skip
+"""The same for models with layers of other tokens than the patches of the grid."""
 MERGED = ("Qwen2-VL", "Qwen2.5-VL", "Qwen3-VL")
 """Those that merge patches in squares for their text."""
 IN_TEXT = ("LLaVA", "LLaVA-NeXT", "InternVL", *MERGED)
@@ -76,7 +102,7 @@ CLASSIFIERS = {
     for family, name in _CLASSIFIED.items()
 } | {"DeiT with a teacher": ("DeiTForImageClassificationWithTeacher", _CLASSES | _VIT, *FAMILIES["DeiT"][2:])}
 """The same for classifiers, of three classes."""
-WITH_TEXT = ("CLIP", "SigLIP", *IN_TEXT)
+WITH_TEXT = ("CLIP", "SigLIP", "BLIP-2", *IN_TEXT)
 PLACES = (
     dict.fromkeys(IN_TEXT, "<image>")
     | {"InternVL": "<IMG_CONTEXT>"}
@@ -102,10 +128,13 @@ class TinyPictureModels:
 def _save(path: Path, family: str) -> None:
     import transformers
 
-    name, values, processor_name, options = (FAMILIES | CLASSIFIERS)[family]
+    name, values, processor_name, options = (FAMILIES | CLASSIFIERS | OWN_LAYERS)[family]
     tokenizer = byte_level(SENTENCES)
     cls = getattr(transformers, name)
-    config = _config_in_text(family, tokenizer) if family in IN_TEXT else cls.config_class(**values)
+    if "BLIP-2" in family:
+        config = _blip_2(tokenizer)
+    else:
+        config = _config_in_text(family, tokenizer) if family in IN_TEXT else cls.config_class(**values)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = cls(config)
@@ -121,6 +150,8 @@ def _save(path: Path, family: str) -> None:
             num_additional_image_tokens=1,
         ).save_pretrained(path)  # fmt: skip
     image_processor.save_pretrained(path)
+    if family == "BLIP-2":
+        transformers.Blip2Processor(image_processor, tokenizer, num_query_tokens=4).save_pretrained(path)
     if family in WITH_TEXT:
         tokenizer.save_pretrained(path)
 
@@ -161,6 +192,21 @@ def _config_in_text(family: str, tokenizer: Any) -> Any:
         "text_config": transformers.LlamaConfig(**text),
     }
     return cls(image_token_id=ids[0], **towers, **own)
+
+
+def _blip_2(tokenizer: Any) -> Any:
+    """The config of a vision transformer, a Q-Former with four queries, and OPT, whose image token is added to the tokenizer."""
+    import transformers
+
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})
+    (image,) = tokenizer.convert_tokens_to_ids(["<image>"])
+    size = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48}
+    text = {"hidden_size": 32, "num_attention_heads": 4, "ffn_dim": 48, "num_hidden_layers": 2, "word_embed_proj_dim": 32, "vocab_size": image + 1, "max_position_embeddings": 64}  # fmt: skip
+    return transformers.Blip2Config(
+        vision_config=size | {"num_hidden_layers": 2, "image_size": 12, "patch_size": 4},
+        qformer_config=size | {"num_hidden_layers": 3, "encoder_hidden_size": 32, "cross_attention_frequency": 2, "vocab_size": 50},
+        text_config=text | {"model_type": "opt"}, num_query_tokens=4, image_token_index=image,
+    )  # fmt: skip
 
 
 def processor_of(path: str, family: str) -> Any:

@@ -146,7 +146,7 @@ def where(
         Intervention(layer, head, site="" if site == HEAD_OUTPUT else site, positions=column, **how)  # type: ignore[arg-type]
         for (layer, head), column in product(places, columns)
     ]
-    check_interventions(loaded, tuple(changes), [ids.shape[-1] for ids in inputs.values()])
+    check_interventions(loaded, tuple(changes), inputs)
     _ = sweep.estimate_runs(model, loaded, inputs, len(changes), ablation or HEAD_OUTPUT)
     measurement, quantity = sweep.resolve_metric(model, loaded, inputs, position, target, distractor, metric)
     forward, other = model.patched_forward(loaded, inputs), None

@@ -1,14 +1,12 @@
 """A picture file as rows of red, green and blue: PNG, JPEG or WebP, checked before it is decoded, without its metadata.
 
 A `Picture` keeps the file and decodes it when its pixels are read: the pixels of a photo take ten times the memory of its file.
-A grid of patches whose tokens a user knows may have a picture, or none.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from io import BytesIO
@@ -16,9 +14,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attention.base.errors import ConfigError, FileError
-from attention.base.tokens import Patch
-from attention.trace.trace import SeenPicture
+from attention.base.errors import FileError
 
 if TYPE_CHECKING:
     from numpy import uint8
@@ -301,71 +297,3 @@ def with_preview(content: bytes, name: str, max_pixels: int, side: int) -> tuple
     """
     picture = Picture.of(content, name, max_pixels)
     return picture, picture.preview(side)
-
-
-_SIDE = 16  # pixels of a patch of ours
-_GREY = 224
-_MAX_PATCHES = 4096
-_MOST_OTHERS = 16  # tokens before the patches: [CLS], distillation, registers
-
-
-def seen_grid(grid: Any, picture: Any = None) -> SeenPicture:
-    """The picture of a grid of patches, [row column 3]; grey without one.
-
-    Args:
-        grid: the numbers of rows and of columns.
-        picture: the path or the bytes of a PNG, JPEG or WebP file, an image of Pillow, or an array [row column 3] from 0 to 255. It is resized to
-            the grid as a whole, since what the model's own processor did is not known.
-
-    Raises:
-        ConfigError: the grid is no two numbers, or too large.
-        FileError: the picture cannot be read.
-    """
-    import numpy as np
-
-    sizes = tuple(grid) if isinstance(grid, Sequence) and not isinstance(grid, str) else ()
-    if (
-        len(sizes) != 2
-        or not all(isinstance(size, int) and size > 0 for size in sizes)
-        or sizes[0] * sizes[1] > _MAX_PATCHES
-    ):
-        raise ConfigError(
-            f"grid is the numbers of rows and columns of patches, at most {_MAX_PATCHES:,} together; got {grid!r}: write it as (14, 14)."
-        )
-    rows, columns = sizes
-    if picture is None:
-        rgb = np.full((rows * _SIDE, columns * _SIDE, 3), _GREY, np.uint8)
-        words = "drawn in grey, since none was given"
-    else:
-        rgb = _resized(picture, rows * _SIDE, columns * _SIDE)
-        words = f"resized as a whole to {columns * _SIDE} × {rows * _SIDE}"
-    return SeenPicture(rgb, rows, columns, (_SIDE, _SIDE), words, blake2b(rgb.tobytes(), digest_size=16).hexdigest())
-
-
-def _resized(picture: Any, height: int, width: int) -> Any:
-    import numpy as np
-    from PIL import Image
-
-    if isinstance(picture, str | PathLike):
-        picture = Picture.open(picture)
-    elif hasattr(picture, "__array__") and not isinstance(picture, Image.Image):
-        array = np.asarray(picture)
-        is_picture = array.ndim == 3 and array.shape[-1] == 3 and array.dtype == np.uint8
-        picture = Image.fromarray(np.ascontiguousarray(array)) if is_picture else picture
-    pixels = Picture.of(picture).pixels()
-    return np.asarray(Image.fromarray(pixels).resize((width, height), Image.Resampling.BICUBIC))
-
-
-def patch_tokens(seen: SeenPicture, n_tokens: int) -> tuple[str, ...] | None:
-    """The tokens of an axis with the patches of a picture, row by row, and the few before them, such as [CLS] and registers; None if they do not fit."""
-    n_others = n_tokens - seen.rows * seen.columns
-    if not 0 <= n_others <= _MOST_OTHERS:
-        return None
-    others = ("[CLS]", *(f"[register {index}]" for index in range(n_others - 1)))[:n_others]
-    height, width = seen.patch_size
-    patches = (
-        Patch(0, row, column, (column * width, row * height, (column + 1) * width, (row + 1) * height))
-        for row in range(seen.rows)
-        for column in range(seen.columns)
-    )
-    return (*others, *patches)

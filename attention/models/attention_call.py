@@ -189,6 +189,11 @@ class OwnAttention:
         cap: float | None = self.kwargs.get("softcap")
         return cap
 
+    @property
+    def n_sequences(self) -> int:
+        """How many sequences of a text, each with a mask of its own, the model runs as a batch."""
+        return 1
+
     def with_mask(self, mask: Tensor | None) -> OwnAttention:
         """The same with another mask."""
         if self.args:
@@ -200,13 +205,13 @@ class OwnAttention:
 
         def convert(argument: Any) -> Any:
             if isinstance(argument, Tensor) and argument.ndim == 4:
-                argument = argument[:1]  # all texts of a batch have the same mask
+                argument = argument[: self.n_sequences]  # all texts of a batch have the same masks
             if not isinstance(argument, Tensor) or not argument.is_floating_point() or argument.dtype == dtype:
                 return argument
             smallest = torch.finfo(dtype).min  # what hides a key; no −∞, or a row without keys would be NaN
             return (argument.clamp_min(smallest) if smallest > torch.finfo(argument.dtype).min else argument).to(dtype)
 
-        return self._with_each_argument(convert)
+        return self.with_each_argument(convert)
 
     def run(self, query: Tensor, key: Tensor, value: Tensor, keep_weights: bool = True) -> tuple[Tensor, Tensor | None]:
         """The attention that the model runs. Large calls of eager attention are computed in blocks of queries.
@@ -248,9 +253,10 @@ class OwnAttention:
             )
             return argument[..., rows, :] if is_map else argument
 
-        return self._with_each_argument(select_rows).run_eager(query[:, :, rows], key, value)
+        return self.with_each_argument(select_rows).run_eager(query[:, :, rows], key, value)
 
-    def _with_each_argument(self, change: Callable[[Any], Any]) -> OwnAttention:
+    def with_each_argument(self, change: Callable[[Any], Any]) -> OwnAttention:
+        """The same with other arguments."""
         kwargs = {name: change(argument) for name, argument in self.kwargs.items()}
         return replace(self, args=tuple(map(change, self.args)), kwargs=kwargs)
 
@@ -271,13 +277,18 @@ def is_large(n_heads: int, n_queries: int, n_keys: int) -> bool:
     return n_heads * n_queries * n_keys * _BYTES_PER_NUMBER > _MAX_WEIGHT_BYTES
 
 
+EAGER_NAMES = ("eager_attention_forward", "simple_eager_attention_forward")
+"""What the families of transformers call the function of their eager attention."""
+
+
 def _eager_attention(module: Module) -> _EagerAttention:
     """The eager attention function of the module's model family; Llama's if the family has none."""
     # A user's subclass of an attention stands in a module of its own, without this function.
     for cls in type(module).__mro__:
-        function = getattr(sys.modules.get(cls.__module__), "eager_attention_forward", None)
-        if function is not None:
-            return cast(_EagerAttention, function)
+        for name in EAGER_NAMES:
+            function = getattr(sys.modules.get(cls.__module__), name, None)
+            if function is not None:
+                return cast(_EagerAttention, function)
     from transformers.models.llama.modeling_llama import eager_attention_forward
 
     return cast(_EagerAttention, eager_attention_forward)
@@ -328,6 +339,8 @@ class MaskCache:
                 visible, bias = cells, None
             else:
                 visible = cells > max(_HIDDEN_BELOW, torch.finfo(cells.dtype).min)  # the smallest half is −65504
+                # A query that sees no key, such as padding: the smallest number, added to all its scores, makes them equal.
+                visible |= ~visible.any(-1, keepdim=True) & ~cells.isneginf()
                 bias = torch.where(visible, cells, 0)
                 bias = bias.expand(-1, n_queries, n_keys) if bool(bias.any()) else None
             if bool((visible != visible[:1]).any()):  # heads have different masks: a bias of −∞

@@ -94,6 +94,7 @@ def find_sites(loaded: LoadedModel) -> tuple[tuple[Site, ...], dict[str, str]]:
             row_blocks[id(call.module)] or not call.has_own_weights,
             paths[id(call.module)],
             _is_causal(call),
+            call.bias is not None,
         )
         for name, call in zip(names, calls, strict=True)
     )
@@ -364,7 +365,8 @@ def layer_names(loaded: LoadedModel, visits: Visits, places: Sequence[Place]) ->
     The number counts the layers that are entered, so that a layer that runs twice has two numbers. A second call within a layer is "again".
     """
     lists = _lists_of_layers(loaded.model)
-    kinds = [_kind(loaded, place) for place in places]
+    across = "" if loaded.reader is None else loaded.reader.across
+    kinds = [(place in places[:at] and across) or _kind(loaded, place) for at, place in enumerate(places)]
     names: list[str] = []
     numbers, without = dict[str, dict[int, int]](), dict[str, str]()
     for kind in dict.fromkeys(kinds if not loaded.is_encoder_decoder else ["encoder", "decoder", *kinds]):
@@ -424,9 +426,7 @@ def _kind(loaded: LoadedModel, place: Place) -> str:
         return "cross"
     if loaded.is_encoder_decoder:
         return _part(place.path)
-    if loaded.reader is not None and loaded.reader.reads_text:
-        return "vision" if re.search(r"\b(vision_(model|tower)|visual)\b", place.path) else "text"
-    return "layer"
+    return "layer" if loaded.reader is None else loaded.reader.kind_of_layer(place.path)
 
 
 def _part(path: str) -> str:

@@ -6,6 +6,7 @@ used is what the model computed, whatever its family.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,11 +18,13 @@ from torch import Tensor
 from torch.nn import Module
 
 from attention.base.errors import ModelError
-from attention.formula.names import WEIGHTS
+from attention.formula.names import KEY, QUERY, WEIGHTS
 from attention.models import running
 from attention.models.attention_call import in_float32
 from attention.models.attention_sites import Place, Visits, layer_names, listed_layers, output_module
-from attention.models.loaded import LoadedModel, in_order, inputs_of_site
+from attention.models.loaded import LoadedModel, in_order
+from attention.models.packed_sequences import along_diagonal, current_packing
+from attention.models.text_inputs import TextInputs
 from attention.recording.follower import Follower, Modules
 from attention.recording.multihead import read_function
 from attention.recording.trails import Multiplication, Trail
@@ -56,9 +59,19 @@ def count_maps(loaded: LoadedModel) -> int:
     """The number of query × key matrices of heads that are followed."""
     if loaded.sites and not has_followed_layers(loaded):
         return 0
-    followed = run_followed(loaded, running.probe_inputs(loaded))[1]
+    inputs = running.probe_inputs(loaded)
+    followed = run_followed(loaded, inputs)[1]
     names = loaded.left_out if loaded.sites else [layer.name for layer in followed]
-    return sum(layer.weights.shape[1] for layer in followed if layer.weights is not None and layer.name in names)
+    counted = [layer for layer in followed if layer.weights is not None and layer.name in names]
+    longest = max(max(inputs.lengths_of(layer.name)) for layer in counted) if counted else 1
+    return math.ceil(sum(_n_whole_maps(layer, inputs, longest) for layer in counted))
+
+
+def _n_whole_maps(layer: FollowedLayer, inputs: TextInputs, longest: int) -> float:
+    """How many matrices of the longest layer those of a layer are, which may have fewer tokens."""
+    assert layer.weights is not None
+    share = math.prod(inputs.lengths_of(layer.name)) / longest**2 if inputs.own_sides(layer.name) else 1
+    return layer.weights.shape[1] * share
 
 
 def has_followed_layers(loaded: LoadedModel) -> bool:
@@ -107,6 +120,7 @@ class _LayerFollower(Follower):
         super().__init__(Modules(None))
         self.visits = Visits()
         self._loaded = loaded
+        self._inputs = model_inputs if isinstance(model_inputs, TextInputs) else TextInputs(model_inputs)
         self._lengths = [ids.shape[-1] for ids in model_inputs.values()]
         self._n_texts = len(next(iter(model_inputs.values())))
         self._products: list[tuple[Place, Tensor]] = []  # the left factors […, query_pos, key_pos]
@@ -120,8 +134,8 @@ class _LayerFollower(Follower):
         names, without = layer_names(self._loaded, self.visits, places)
         layers = {name: FollowedLayer(name, None, mixer) for name, mixer in without.items()}
         for place, name in zip(places, names, strict=True):
-            queries, keys = (self._lengths[index] for index in inputs_of_site(name))
-            products = [factor for each, factor in self._products if each == place]
+            queries, keys = self._inputs.lengths_of(name)
+            products = [self._of_windows(factor, queries, keys) for each, factor in self._products if each == place]
             maps = [
                 factor
                 for factor in products
@@ -140,11 +154,19 @@ class _LayerFollower(Follower):
                 layers[name + " again" * number] = FollowedLayer(name + " again" * number, weights)
         return [layers[name] for name in in_order([*layers])]
 
+    def _of_windows(self, factor: Tensor, queries: int, keys: int) -> Tensor:
+        """The weights of all windows of a picture, which run as a batch, in one map; other weights as they are."""
+        n_sequences, rest = divmod(len(factor), self._n_texts)
+        is_batch = factor.ndim == 4 and not rest and n_sequences > 1
+        if is_batch and (queries, keys) == (n_sequences * factor.shape[-2], n_sequences * factor.shape[-1]):
+            return along_diagonal(factor, self._n_texts)
+        return factor
+
     def leave(self, path: str, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """Looks for weights from token to token where a module has attended in windows or blocks."""
         place, whole = self.visits.place(path), {*self._lengths}
         products = [factor for each, factor in self._products if each == place]
-        if products and not any({*factor.shape[-2:]} <= whole for factor in products):
+        if current_packing() is None and products and not any({*factor.shape[-2:]} <= whole for factor in products):
             n_products = len(self._products)
             weights = _dense_weights(module, args, kwargs, self._n_texts, self._lengths[0])
             del self._products[n_products:]
@@ -160,6 +182,20 @@ class _LayerFollower(Follower):
             if len(own) == len(spec.summed) == 1 and len(order) == factor.ndim:
                 factor = factor.permute([spec.left.index(letter) for letter in order])
             self._products.append((self.visits.place(self.visits.running[-1]), factor.detach()))
+        return None
+
+    def attend_fused(
+        self, inputs: Mapping[str, Any], trails: Mapping[str, Trail | None], result: Tensor
+    ) -> Trail | None:
+        # Of a family with a module for each implementation: fused attention gives no weights, and they are computed from what it was given.
+        query, key, mask, scale = inputs[QUERY], inputs[KEY], inputs.get("attn_mask"), inputs.get("scale")
+        if self.visits.running and not inputs.get("enable_gqa"):
+            scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+            if inputs.get("is_causal"):
+                mask = scores.new_ones(scores.shape[-2:], dtype=torch.bool).tril()
+            if mask is not None:
+                scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+            self._products.append((self.visits.place(self.visits.running[-1]), scores.softmax(-1).detach()))
         return None
 
     def run_opaque(

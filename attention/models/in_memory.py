@@ -50,7 +50,7 @@ class ModelHandle:
     Attributes:
         model: a transformers model, without the wrappers of compilation, adapters or parallelism.
         tokenizer: its transformers tokenizer; None for a model that reads no text.
-        processor: the tokenizer, or the processor of a model that reads another medium.
+        processor: the tokenizer, or the processor of a model that reads another medium; the config of a model without one.
         readers: how it reads each other medium; none for a model of texts.
     """
 
@@ -132,7 +132,8 @@ class ModelHandle:
         finally:
             attachment.mode = "recorded"
         name = next(name for name in ("logits", "prediction_logits", "last_hidden_state", *own) if name in own)
-        difference = float((recorded[name].float() - own[name].float()).abs().max())
+        first, second = (each[name][-1] if isinstance(each[name], tuple) else each[name] for each in (recorded, own))
+        difference = float((first.float() - second.float()).abs().max())
         return (
             f", recorded with an output that differs by {difference:.1e} on a short {'trial' if self.readers else 'text'}"
             if difference
@@ -160,7 +161,7 @@ def handle_of(model: Any, tokenizer: Any, field: str = "") -> ModelHandle:
         key = id(model), id(text_tokenizer), *map(id, parts)  # of living objects, which the handle holds
         handle = _HANDLES.get(key)
         if handle is None:
-            processor = tokenizer if media else text_tokenizer
+            processor = tokenizer or model.config if media else text_tokenizer  # numbers need no processor
             handle = _HANDLES[key] = ModelHandle(model, text_tokenizer, processor, readers)
         return handle
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from attention.media import InputReader, Medium
 
 
-_KINDS = ("vision", "text", "layer", "encoder", "decoder", "cross")  # the order of the layers of a trace
+_KINDS = ("vision", "qformer", "text", "layer", "channels", "encoder", "decoder", "cross")
+"""The kinds of layers, in the order of a trace."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +39,7 @@ class Site:
     supports_row_blocks: bool = False  # whether its attention can be computed for some of the queries at a time
     path: str = ""  # the name of its attention module in the model
     is_causal: bool = False  # whether no query sees a later key
+    has_bias: bool = False  # whether something is added to its scores
 
     @property
     def n_heads(self) -> int:

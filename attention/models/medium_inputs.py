@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from inspect import signature
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -11,10 +12,10 @@ from torch import Tensor
 
 from attention.base.errors import ModelError
 from attention.media import DECODER_TEXT, InputReader, Medium, media
-from attention.models.text_inputs import TextInputs
+from attention.models.text_inputs import Sides, TextInputs
 from attention.models.token_pieces import readable_tokens
 
-_TEXT, _QUERIES = "input_ids", "queries"
+_TEXT = "input_ids"
 _TEXTS = (_TEXT, DECODER_TEXT)
 _WORDS = {
     **dict.fromkeys(("pixel_values", "flattened_patches", "pixel_mask"), "pictures"),
@@ -34,7 +35,8 @@ class ReadInput(NamedTuple):
         in_text: those that stand in a text, in its order.
         lengths: of the sequences of that part, each of which sees itself only.
         n_in_text: how many tokens each of the given inputs has in the text.
-        queries: the tokens of a decoder that reads neither a text nor an input: its own, such as object queries.
+        sides: the queries and keys of layers that read others than `tokens` and the text, by the name of the layer or by its kind.
+        notes: sentences for the user.
     """
 
     arguments: dict[str, Tensor]
@@ -43,7 +45,8 @@ class ReadInput(NamedTuple):
     in_text: tuple[str, ...]
     lengths: tuple[int, ...]
     n_in_text: tuple[int, ...]
-    queries: tuple[str, ...] = ()
+    sides: Mapping[str, Sides] = MappingProxyType({})
+    notes: tuple[str, ...] = ()
 
 
 class MediumInputs(TextInputs):
@@ -53,8 +56,7 @@ class MediumInputs(TextInputs):
     """
 
     def __init__(self, ids: Mapping[str, Tensor], read: ReadInput, reader: InputReader) -> None:
-        own = {_QUERIES: torch.arange(len(read.queries))[None]} if read.queries else {}
-        super().__init__({**ids, **own})
+        super().__init__(ids)
         self.read, self.reader = read, reader
 
     @property
@@ -75,12 +77,17 @@ class MediumInputs(TextInputs):
             is_input = torch.isin(self[_TEXT], self.reader.token_id)
             is_input &= is_input.cumsum(-1) <= len(self.read.in_text)
             types = {self.reader.types_argument: is_input.long() * self.reader.token_type}
-        return {**{name: ids for name, ids in self.items() if name != _QUERIES}, **of_input, **types}
+        return {**self, **of_input, **types}
 
     @property
     def key(self) -> Hashable:
         """What stands for the input in a key of the cache."""
         return super().key, tuple(seen.digest for seen in self.read.seen)
+
+    def own_sides(self, layer: str) -> Sides | None:
+        """As `ReadInput.sides`, which is asked for the name of a layer, then for its kind."""
+        sides = self.read.sides
+        return sides.get(layer) or sides.get(layer.partition(" ")[0])
 
     def _like(self, ids: Mapping[str, Tensor], _: Mapping[str, Tensor]) -> MediumInputs:
         return MediumInputs(ids, self.read, self.reader)
@@ -93,7 +100,7 @@ class MediumInputs(TextInputs):
             named = zip((id_ == self.reader.token_id for id_ in ids), readable_tokens(tokenizer, ids), strict=True)
             # A model may also generate the token that stands for the input, which is then a word.
             texts.append(tuple(next(of_input, name) if is_input else name for is_input, name in named))
-        return texts + [self.read.queries] * (_QUERIES in self)
+        return texts
 
     def names_after(self, output: Any) -> Mapping[str, str]:
         """As `InputReader.names_after`."""

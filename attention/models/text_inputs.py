@@ -11,12 +11,15 @@ from torch import Tensor
 
 from attention.base.spans import Span
 from attention.base.tokens import PairToken
+from attention.models.loaded import inputs_of_site
 from attention.models.token_pieces import readable_tokens
 
 if TYPE_CHECKING:
     from attention.models.loaded import LoadedModel
 
 TYPES, POSITIONS, MASK = "token_type_ids", "position_ids", "attention_mask"
+Sides = tuple[tuple[str, ...], tuple[str, ...]]
+"""The queries and the keys of a layer."""
 BESIDE = (TYPES, POSITIONS, MASK)
 """The arguments of a model with one whole number for each token of its first text."""
 
@@ -59,6 +62,18 @@ class TextInputs(dict[str, Tensor]):
     def key(self) -> Hashable:
         """What stands for the input in a key of the cache."""
         return tuple((name, tuple(tensor[0].tolist())) for name, tensor in (*self.items(), *self.beside.items()))
+
+    def own_sides(self, layer: str) -> Sides | None:
+        """The queries and keys of a layer that reads neither of the texts; None for every other layer."""
+        return None
+
+    def lengths_of(self, layer: str) -> tuple[int, int]:
+        """The number of queries and of keys of a layer, by its name."""
+        if sides := self.own_sides(layer):
+            return len(sides[0]), len(sides[1])
+        lengths = [ids.shape[-1] for ids in self.values()]
+        queries, keys = inputs_of_site(layer)
+        return lengths[queries], lengths[keys]
 
     def with_ids(self, name: str, ids: Tensor) -> Self:
         """The same input with other ids of one argument: its text, cut or continued; so is what stands beside the first text."""

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from attention.base.errors import ConfigError, MissingError
@@ -75,25 +77,34 @@ def model(source: _State, trace: Trace, index: int) -> Snippet:
     is_joined = read is not None and (len(read.lengths) > 1 or bool(reader and reader.in_turn))
     if is_joined and patches:
         raise ConfigError(
-            "The Lab writes programs with interventions for one picture in one grid of patches, and this input has several pictures or tiles: "
+            "The Lab writes programs with interventions for one picture in one grid of patches, and this input has several pictures, tiles or windows: "
             "remove the interventions, or save the trace as a file, and copy the program of that."
+        )
+    if loaded.reader is not None and loaded.reader.across:
+        raise ConfigError(
+            f"The Lab writes no programs of models that also attend across {loaded.reader.across}: save the trace as a file, and copy the program of that."
         )
     own_module = {model_class.__module__}
     modules = {type(loaded.model.get_submodule(site.path)).__module__ for site in loaded.sites}
-    eager = "eager_attention_forward" if modules == own_module else _EAGER_OF_PART
+    # T5 has an argument for its bias; other families add it to their mask.
+    adds_mask = layer.has("bias") and read is not None
+    from attention.models.attention_call import EAGER_NAMES
+
+    own_eager = next((name for name in EAGER_NAMES if hasattr(sys.modules[model_class.__module__], name)), "")
+    eager = own_eager if modules == own_module else _EAGER_OF_PART
     lines = [
         "from pathlib import Path",
         "",
         *_imports(source, "AttentionInterface", "AttentionMaskInterface", model_class.__name__),
         "from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS",
-        *([f"from {model_class.__module__} import eager_attention_forward"] if modules == own_module else []),
+        *([f"from {model_class.__module__} import {own_eager}"] if modules == own_module else []),
         "",
         "calls = []",
         *_patched_header(patches),
         "",
         "def record(module, query, key, value, *args, **kwargs):",
         *patches.patch_inputs(),
-        *_attention_lines(patches, eager, is_joined),
+        *_attention_lines(patches, eager, is_joined, adds_mask),
         "",
         'AttentionInterface.register("recorded", record)',
         'AttentionMaskInterface.register("recorded", ALL_MASK_ATTENTION_FUNCTIONS["eager"])',
@@ -106,7 +117,12 @@ def model(source: _State, trace: Trace, index: int) -> Snippet:
         *_layer_lines(names.index(layer.name), layer.name, is_joined),
         *patches.patch_layer(index),
     ]
-    lines += ['bias = kwargs["position_bias"][0]  # [head query_pos key_pos]'] if layer.has("bias") else []
+    if layer.has("bias"):
+        lines += (
+            _bias_lines(layer, is_joined)
+            if adds_mask
+            else ['bias = kwargs["position_bias"][0]  # [head query_pos key_pos]']
+        )
     lines += ["sinks = module.sinks.detach()  # [head]"] if layer.has("sinks") else []
     omitted = tuple(name for name in layer.recorded if name not in _BY_THE_LINES)
     return Snippet("a real model", tuple(lines), omitted, patches.patched_layers)
@@ -157,26 +173,38 @@ def _patched_header(patches: PatchedSnippet) -> list[str]:
     return ["patching, other, unchanged = False, [], []", f"patched = {{{functions}}}"]
 
 
-def _attention_lines(patches: PatchedSnippet, eager: str, is_joined: bool) -> list[str]:
+def _bias_lines(layer: Layer, is_joined: bool) -> list[str]:
+    if not is_joined:
+        return ['bias = kwargs["added"][0]  # [head query_pos key_pos]']
+    return [  # the maps of all windows, along the diagonal
+        'added = kwargs["added"]',
+        f"windows = added.expand(query.shape[1] // added.shape[-1], {layer.n_heads}, -1, -1)",
+        "bias = torch.stack([torch.block_diag(*head) for head in windows.unbind(1)])  # [head query_pos key_pos]",
+    ]
+
+
+def _attention_lines(patches: PatchedSnippet, eager: str, is_joined: bool, adds_mask: bool) -> list[str]:
     """Eager attention, recorded, with the patched output of patched layers; of pictures or tiles that the model reads side by side, joined."""
+    kept = "kwargs | {'added': args[0]}" if adds_mask else "kwargs"
     if is_joined:
         return [
-            "    calls.append((module, *(tensor.transpose(0, 1).flatten(1, 2) for tensor in (query, key, value)), kwargs))",
+            f"    calls.append((module, *(tensor.transpose(0, 1).flatten(1, 2) for tensor in (query, key, value)), {kept}))",
             f"    return {eager}(module, query, key, value, *args, **kwargs)",
         ]
     if not patches:
         return [
-            "    calls.append((module, query[0], key[0], value[0], kwargs))",
+            f"    calls.append((module, query[0], key[0], value[0], {kept}))",
             f"    return {eager}(module, query, key, value, *args, **kwargs)",
         ]
     return [
         f"    output, weights = {eager}(module, query, key, value, *args, **kwargs)  # [1 query_pos head d_v]",
-        '    patched_weights, patched_head_output, bias = None, None, kwargs.get("position_bias")',
+        "    patched_weights, patched_head_output, bias = None, None, "
+        + ("args[0]" if adds_mask else 'kwargs.get("position_bias")'),
         *patches.patch_running_layers(),
         "    if patching and len(calls) in patched:",
         '        extra = None if bias is None else bias[0], getattr(module, "sinks", None), patched_weights, patched_head_output',
         "        output = patched[len(calls)](query[0], key[0], value[0], *extra).transpose(0, 1)[None].contiguous()",
-        "    calls.append((module, query[0], key[0], value[0], kwargs, weights, output))",
+        f"    calls.append((module, query[0], key[0], value[0], {kept}, weights, output))",
         "    return output, weights",
     ]
 
@@ -213,11 +241,14 @@ def _weights_alone(source: _State, layer: Layer, folder: str) -> list[str]:
     loaded, inputs = source.load_inputs()
     kind, number = layer.name.split()[:2]
     field, model_class = running.ATTENTIONS[kind], type(loaded.model)
-    returned = (running.run(loaded, inputs, output_attentions=True).get(field) or {int(number): None})[int(number)]
+    all_returned = running.run(loaded, inputs, output_attentions=True).get(field) or ()
+    returned = dict(enumerate(all_returned)).get(int(number))  # Swin returns those of some layers
     change = ""
-    if returned is None or not torch.allclose(returned[0].cpu().float(), layer[WEIGHTS], atol=1e-6):
+    same = partial(torch.allclose, layer[WEIGHTS], atol=1e-6)
+    own = None if returned is None or returned.shape[1:] != layer.shape(WEIGHTS) else returned[0].cpu().float()
+    if own is None or not same(own):
         change = ".softmax(-1)"  # some families return their scores
-        if returned is None or not torch.allclose(returned[0].cpu().float().softmax(-1), layer[WEIGHTS], atol=1e-6):
+        if own is None or not same(own.softmax(-1)):
             raise MissingError(
                 f"{loaded.name} does not return the weights of {layer.name}, so no short program has them: save the trace as a file."
             )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attention.base.errors import ConfigError, check_index
-from attention.files.picture import patch_tokens, seen_grid
+from attention.files.given_places import GivenPlaces
 from attention.formula.functions import project_output
 from attention.formula.names import HEAD_OUTPUT, MAP_AXES, OUTPUT, WEIGHTS
 from attention.formula.scores import BLOCK_ROWS
@@ -21,7 +21,6 @@ from attention.trace.trace import Trace
 
 if TYPE_CHECKING:
     from attention.formula.formula import Formula
-    from attention.trace.trace import SeenPicture
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +91,7 @@ class Labels(NamedTuple):
 
     tokens: Any
     key_tokens: Any
-    grid: Any
+    places: Any
     picture: Any
 
 
@@ -100,12 +99,12 @@ def trace_of(calls: Sequence[Call], notes: Sequence[str], labels: Labels, batch:
     """The trace of recorded calls, one layer for each, of this element of the batch; `notes` are said too.
 
     Raises:
-        ConfigError: tokens are no words, or the grid is none.
+        ConfigError: tokens are no words, or places are none.
         MissingError: no batch has this element.
     """
     check_index("elements of the batch", batch, max(call.batch_size for call in calls))
     words, key_words = _words(labels.tokens, "tokens"), _words(labels.key_tokens, "key_tokens")
-    seen = None if labels.grid is None else seen_grid(labels.grid, labels.picture)
+    places = GivenPlaces.of(labels.places, labels.picture)
     names, layers, unnamed = _names(calls), [], list[str]()
     for call, name in zip(calls, names, strict=True):
         layer = _with_outputs(replace(_layer(call), name=name), call)
@@ -113,8 +112,8 @@ def trace_of(calls: Sequence[Call], notes: Sequence[str], labels: Labels, batch:
         of_queries, of_keys = words, key_words or words
         if call.is_prefix and words is not None:
             of_queries = of_keys = words[:n_queries]
-        queries, fits = _tokens(n_queries, of_queries, seen)
-        keys, keys_fit = _tokens(n_keys, of_keys, seen, "x" if n_keys == n_queries else "key ")
+        queries, fits = _tokens(n_queries, of_queries, places)
+        keys, keys_fit = _tokens(n_keys, of_keys, places, "x" if n_keys == n_queries else "key ")
         if not (fits and keys_fit):
             unnamed.append(f"{name} ({layer.sizes['query_pos']} × {layer.sizes['key_pos']})")
         layers.append(replace(layer, tokens=queries, key_tokens=(*keys, *call.extra_keys)))
@@ -124,13 +123,7 @@ def trace_of(calls: Sequence[Call], notes: Sequence[str], labels: Labels, batch:
         for note in call.notes
     ]
     if unnamed:
-        given = (
-            f"{len(words)} tokens"
-            if words is not None
-            else f"a grid of {seen.rows} × {seen.columns}"
-            if seen
-            else "no tokens"
-        )
+        given = f"{len(words)} tokens" if words is not None else "no tokens" if places is None else places.words
         said.append(
             f"{given[0].upper()}{given[1:]} and another number of positions (queries × keys) in {_listed(unnamed)}: these positions are numbered."
         )
@@ -146,7 +139,7 @@ def trace_of(calls: Sequence[Call], notes: Sequence[str], labels: Labels, batch:
         notes=tuple(dict.fromkeys((*said, *notes))),
         no_prediction_reason="What runs here is not known: there are no predictions.",
         max_weight_error=max(errors, default=None),
-        pictures=() if seen is None else (seen,),
+        pictures=() if places is None else places.pictures,
     )
 
 
@@ -198,14 +191,14 @@ def _words(tokens: Any, name: str) -> tuple[str, ...] | None:
 
 
 def _tokens(
-    count: int, words: tuple[str, ...] | None, seen: SeenPicture | None, letter: str = "x"
+    count: int, words: tuple[str, ...] | None, places: GivenPlaces | None, letter: str = "x"
 ) -> tuple[tuple[str, ...], bool]:
     """The tokens of an axis, and whether the user's fit it; numbered if not."""
-    if seen is not None and (patches := patch_tokens(seen, count)) is not None:
-        return patches, True
+    if places is not None and (placed := places.on(count, words)) is not None:
+        return placed, True
     if words is not None and len(words) == count:
         return words, True
-    return tuple(f"{letter}{position}" for position in range(count)), words is None and seen is None
+    return tuple(f"{letter}{position}" for position in range(count)), words is None and places is None
 
 
 def _names(calls: Sequence[Call]) -> list[str]:

@@ -220,7 +220,7 @@ class _Recording:
         Raises:
             ModelError: nothing was recorded.
             MissingError: no batch has the element.
-            ConfigError: tokens are no words, or the grid is none.
+            ConfigError: tokens are no words, or places are none.
         """
         recorder = self._recorder
         if recorder is None:
@@ -240,7 +240,7 @@ def record(
     *,
     tokens: Sequence[str] | None = None,
     key_tokens: Sequence[str] | None = None,
-    grid: tuple[int, int] | None = None,
+    places: Any = None,
     picture: Any = None,
     batch: int = 0,
 ) -> _Recording: ...
@@ -250,7 +250,7 @@ def record(
     *args: Any,
     tokens: Sequence[str] | None = None,
     key_tokens: Sequence[str] | None = None,
-    grid: tuple[int, int] | None = None,
+    places: Any = None,
     picture: Any = None,
     batch: int = 0,
     **kwargs: Any,
@@ -260,7 +260,7 @@ def record(
     *args: Any,
     tokens: Sequence[str] | None = None,
     key_tokens: Sequence[str] | None = None,
-    grid: tuple[int, int] | None = None,
+    places: Any = None,
     picture: Any = None,
     batch: int = 0,
     **kwargs: Any,
@@ -280,14 +280,15 @@ def record(
         args: its arguments, and `kwargs` its named ones. Where one of them is called as one of the following, the form with `with` is the way.
         tokens: the words at the positions that attend; None: x0, x1 and so on.
         key_tokens: the words that are attended to, if they are others, as in cross-attention.
-        grid: the rows and columns of the patches of a picture, instead of words, such as (14, 14).
+        places: where tokens are: the rows and columns of the patches of a picture, such as (14, 14), which may have [CLS] and the like before them; or
+            one place for each token: (row, column), seconds or any other value, which becomes `token.place`, a token with a place, or None.
         picture: what is beneath the patches: the path of a file, an image of Pillow, or an array [row column 3].
         batch: the element of the batch.
 
     Raises:
         ModelError: no attention ran; the sentence says what did.
         MissingError: the batch has no such element.
-        ConfigError: nothing that runs was given, tokens are no words, or the grid is none.
+        ConfigError: nothing that runs was given, tokens are no words, or places are none.
     """
     if isinstance(net, type) or not (net is None or callable(net)):
         way = (
@@ -297,7 +298,7 @@ def record(
     net = getattr(net, "_orig_mod", net)  # of torch.compile, which has no calls to follow
     sizes = [each.shape[0] for each in args if isinstance(each, Tensor) and each.ndim > 2]
     root = net if isinstance(net, nn.Module) else None
-    recording = _Recording(Labels(tokens, key_tokens, grid, picture), batch, root, sizes)
+    recording = _Recording(Labels(tokens, key_tokens, places, picture), batch, root, sizes)
     if net is None:
         return recording
     with recording:

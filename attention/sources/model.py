@@ -107,7 +107,7 @@ class Model(ModelOptions, Intervenable):
     def of(
         cls,
         model: Any,
-        tokenizer: Any,
+        tokenizer: Any = None,
         text: str | None = None,
         text2: str = "",
         *,
@@ -125,7 +125,7 @@ class Model(ModelOptions, Intervenable):
     def of(
         cls,
         model: Any,
-        tokenizer: Any,
+        tokenizer: Any = None,
         text: str | None = None,
         text2: str = "",
         *,
@@ -141,7 +141,7 @@ class Model(ModelOptions, Intervenable):
 
         Args:
             model: of transformers, also inside of torch.compile, an adapter (peft), data parallelism, a pipeline, nnsight or TransformerLens.
-            tokenizer: the tokenizer of the model; of a model that reads pictures, its processor.
+            tokenizer: the tokenizer of the model; of a model that reads pictures, its processor; a model of series has none.
             text: the input.
             text2: the second text: of a pair, for an encoder that tells two texts apart, as in `tokenizer(text, text2)`; or of the decoder.
             texts: several inputs, each in a pass of its own; the result is then one `Model` for each.
@@ -321,8 +321,7 @@ class Model(ModelOptions, Intervenable):
         from attention.models import forward_pass
         from attention.patching.forward import PatchedForward, prepare_pass
 
-        lengths = [ids.shape[-1] for ids in inputs.values()]
-        forward_pass.check_interventions(loaded, self.interventions, lengths)
+        forward_pass.check_interventions(loaded, self.interventions, inputs)
 
         def unchanged(wanted: Mapping[int, bool]) -> Mapping[int, Activations]:
             forward = PatchedForward(requested=wanted)

@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from os import PathLike, fspath
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -205,7 +206,7 @@ def _read_medium(
     return found.inputs, found.truncated
 
 
-def count_bytes(model: ModelOptions, loaded: LoadedModel, inputs: dict[str, Tensor]) -> int:
+def count_bytes(model: ModelOptions, loaded: LoadedModel, inputs: TextInputs) -> int:
     """The bytes of everything that is recorded, and of the largest layer while it is computed.
 
     Raises:
@@ -218,8 +219,16 @@ def count_bytes(model: ModelOptions, loaded: LoadedModel, inputs: dict[str, Tens
     forward_pass.check_time(
         loaded, sum(ids.shape[-1] for ids in inputs.values()), n_generated, _patches_of_passes(model)
     )
-    longest = max(*(ids.shape[-1] for ids in inputs.values()), len(lm_head.predicted_text_ids(inputs)) + n_generated)
+    of_layers = {site: inputs.lengths_of(site.name) for site in loaded.sites}
+    longest = max(chain((ids.shape[-1] for ids in inputs.values()), *of_layers.values()))
+    longest = max(longest, len(lm_head.predicted_text_ids(inputs)) + n_generated)
     recorded = sum(site.width for site in loaded.sites) * longest + loaded.n_maps * longest * longest
+    # What is added to the scores of windows is another map in every layer.
+    recorded += sum(
+        site.n_heads * n_queries * n_keys
+        for site, (n_queries, n_keys) in of_layers.items()
+        if site.has_bias and inputs.own_sides(site.name)
+    )
     recorded += forward_pass.count_numbers(loaded, model.interventions, model.frozen, longest)
     # The maps of one head, if they are kept, and the mask. A few rows of all heads are computed at a time, unless there are interventions.
     rows = {

@@ -15,7 +15,7 @@ from attention.base.errors import FileError, MatrixError, ModelError, ShapeError
 from attention.base.printed import plural
 from attention.base.tokens import Generated
 from attention.files.given_mask import FAR, GivenMask, MaskSizes
-from attention.files.picture import patch_tokens, seen_grid
+from attention.files.given_places import GivenPlaces
 from attention.files.plan import SHARED_BY_LAYERS, in_words
 from attention.files.user_tensors import (
     as_tensor,
@@ -29,7 +29,7 @@ from attention.files.user_tensors import (
 from attention.formula.names import HEAD_AXES, MASKED_SCORES, WEIGHTS
 from attention.formula.steps import DECLARED, meant_by, our_name
 from attention.trace.layer import Layer
-from attention.trace.trace import SeenPicture, TensorInputs, Trace
+from attention.trace.trace import TensorInputs, Trace
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -160,10 +160,10 @@ def _sequence_of(tensor: Tensor, typed: str, batch: int | None) -> Tensor:
 
 
 class _Tokens:
-    """The tokens of each layer: of the text that attends, of that attended to, if it is another one, and the picture whose patches are tokens."""
+    """The tokens of each layer: of the text that attends, of that attended to, if it is another one, and where tokens are."""
 
-    def __init__(self, queries: _Labels, keys: _Labels, seen: SeenPicture | None) -> None:
-        self.queries, self.keys, self.seen = queries, keys, seen
+    def __init__(self, queries: _Labels, keys: _Labels, places: GivenPlaces | None) -> None:
+        self.queries, self.keys, self.places = queries, keys, places
         self.used: set[str] = set()  # which of these fitted a layer
         self.unmatched: list[int] = []  # the layers whose positions are numbered, although tokens were given
         self.n_padding = 0  # the number of positions that were left out as padding
@@ -184,10 +184,8 @@ class _Tokens:
                 keys.texts[n_keys - n_queries :]
             )  # the last tokens of a text whose first ones are in a cache
         keys = queries if keys is None and n_queries == n_keys else keys
-        if (queries is None or keys is None) and (self.queries.texts or self.keys.texts or self.seen):
+        if (queries is None or keys is None) and (self.queries.texts or self.keys.texts or self.places):
             self.unmatched.append(index)
-        if self.seen is not None:
-            self.used |= {"grid"} if any(patch_tokens(self.seen, size) for size in (n_queries, n_keys)) else set()
         queries = queries or _Labels(tuple(f"x{i}" for i in range(n_queries)))
         keys = keys or (queries if n_queries == n_keys else _Labels(tuple(f"k{i}" for i in range(n_keys))))
         for labels, axis in zip((queries, keys), _SIDES, strict=True):
@@ -205,9 +203,9 @@ class _Tokens:
                 raise ShapeError(
                     f"{argument} are {len(labels.texts)}, and the layers have {listed}: give one token for each of the {name}."
                 )
-        if self.seen is not None and "grid" not in self.used:
+        if self.places is not None and "places" not in self.used:
             raise ShapeError(
-                f"grid has {self.seen.rows} × {self.seen.columns} patches, and the layers have {listed}: give the grid of these, without [CLS] and the like."
+                f"places are {self.places.words}, and the layers have {listed}: give the grid of these, without [CLS] and the like, or one place for each token."
             )
 
     @property
@@ -222,14 +220,15 @@ class _Tokens:
         ]
 
     def _fitting(self, names: Sequence[str], size: int) -> _Labels | None:
-        """The first tokens of this length, or the patches of the grid."""
-        for name in names:
-            labels: _Labels = getattr(self, name)
-            if len(labels.texts) == size:
-                self.used.add(name)
-                return labels
-        patches = patch_tokens(self.seen, size) if self.seen is not None else None
-        return None if patches is None else _Labels(patches)
+        """The first tokens of this length, with their places."""
+        of_size = (name for name in names if len(getattr(self, name).texts) == size)
+        name = next(of_size, "")
+        labels: _Labels | None = getattr(self, name) if name else None
+        self.used.add(name)
+        if self.places is None or (placed := self.places.on(size, labels.texts if labels else None)) is None:
+            return labels
+        self.used.add("places")
+        return _Labels(placed, labels.real if labels else ())
 
 
 def _without_padding(labels: _Labels) -> tuple[str, ...]:
@@ -385,7 +384,7 @@ def trace_of(inputs: TensorInputs) -> Trace:
         raise MatrixError(
             f"a trace is of weights, of query and key, of scores, or of what a model returned; got {got}: give one of them."
         )
-    batch, seen = inputs.batch or 0, None if inputs.grid is None else seen_grid(inputs.grid, inputs.picture)
+    batch, places = inputs.batch or 0, GivenPlaces.of(inputs.places, inputs.picture)
     queries, keys = (_Labels.of(tokens, batch, inputs.tokenizer) for tokens in (inputs.tokens, inputs.key_tokens))
     continuation: tuple[str, ...] = ()
     if output is not None:
@@ -397,7 +396,7 @@ def trace_of(inputs: TensorInputs) -> Trace:
         parts = _Parts.of_tensors(tensors, inputs.batch)
         rows, columns = next((labels for value in tensors.values() if any(labels := table_labels(value))), ((), ()))
         queries, keys = _Labels(queries.texts or rows, queries.real), _Labels(keys.texts or columns, keys.real)
-    mask, tokens = _mask(inputs, parts), _Tokens(queries, keys, seen)
+    mask, tokens = _mask(inputs, parts), _Tokens(queries, keys, places)
     try:
         layers, problems, row_sums = read_layers(
             _given_layers(parts, mask, tokens, inputs), "a trace", len(parts.kinds) > 1, inputs.max_bytes
@@ -418,7 +417,7 @@ def trace_of(inputs: TensorInputs) -> Trace:
         "" if mask is None else mask.note,
         row_sums,
     ]
-    pictures = (seen,) if seen is not None else ()
+    pictures = () if places is None else places.pictures
     return Trace(
         first.tokens, layers, first.key_tokens, notes=tuple(filter(None, notes)), continuation=continuation, pictures=pictures,
         input_tokens=queries.texts if continuation else (),

@@ -60,7 +60,7 @@ class TensorInputs:
     mask_means: str
     divisor: Any
     scaling: Any
-    grid: Any
+    places: Any
     picture: Any
     batch: int | None
     tokenizer: Any
@@ -144,7 +144,7 @@ class Trace(ModelTensors, Displayed):
         bias: Any = None,
         divisor: float | Sequence[float] | None = None,
         scaling: float | Sequence[float] | None = None,
-        grid: tuple[int, int] | None = None,
+        places: Any = None,
         picture: Any = None,
         batch: int | None = None,
         tokenizer: Any = None,
@@ -168,7 +168,8 @@ class Trace(ModelTensors, Displayed):
             mask: which keys are seen, as for `Matrices`, with `mask_means`.
             bias: added to the scaled scores.
             divisor: divides the scores instead of √d_k; a number, or one for each layer. `scaling` is its inverse.
-            grid: the numbers of rows and columns of patches, which are the tokens after [CLS] and the like.
+            places: where tokens are: the rows and columns of patches, such as (14, 14), which may have [CLS] and the like before them; or one place for
+                each token: (row, column), seconds or any other value, which becomes `token.place`, a token with a place, or None.
             picture: the picture under the patches: a file, an image of Pillow, or an array [row column 3] from 0 to 255.
             batch: the sequence of a batch; by default the first one, with a note if there are more. If it is given, the axis before those of a step is
                 the batch, and not that of layers.
@@ -195,7 +196,7 @@ class Trace(ModelTensors, Displayed):
                 mask_means,
                 divisor,
                 scaling,
-                grid,
+                places,
                 picture,
                 batch,
                 tokenizer,

@@ -24,9 +24,7 @@ from attention.vision.families import CELLS, DETECTORS, PICTURES
 from attention.vision.reader import PictureReader
 
 if TYPE_CHECKING:
-    from attention.files.picture import Picture
     from attention.models.loaded import LoadedModel
-    from attention.models.medium_inputs import MediumInputs
 
 _MASK = "pixel_mask"
 _LARGE_SIDE = 1024  # pixels, which every stride divides
@@ -37,6 +35,7 @@ class DetectionReader(PictureReader):
 
     Attributes:
         queries: their names before the model has run.
+        decodes: whether they are those of a decoder, and the encoder reads cells.
         classes: the names of the classes, in the order of the logits; there may be one more logit, of no object.
     """
 
@@ -44,9 +43,9 @@ class DetectionReader(PictureReader):
         super().__init__(medium, model, image_processor, processor)
         config, self._backbone, self._notes = model.config, None, list[str]()
         self._has_mask = _MASK in signature(model.forward).parameters
-        self.has_decoder = config.model_type in CELLS
+        self.decodes = config.model_type in CELLS
         self.classes = tuple(str(config.id2label.get(index, f"class {index}")) for index in range(config.num_labels))
-        if not self.has_decoder:
+        if not self.decodes:
             self.queries = tuple(f"[DET] {index}" for index in range(config.num_detection_tokens))
             return
         self.queries = tuple(f"query {index}" for index in range(config.num_queries))
@@ -67,13 +66,6 @@ class DetectionReader(PictureReader):
                 "so there is no map of it, and its layers are left out."
             )
 
-    def inputs(
-        self, loaded: LoadedModel, given: Sequence[Picture], text: str, max_tokens: int
-    ) -> tuple[MediumInputs, list[tuple[str, int]], list[str]]:
-        """As `PictureReader.inputs`, with sentences about what a cell is, and about attention that has no map."""
-        inputs, truncated, notes = super().inputs(loaded, given, text, max_tokens)
-        return inputs, truncated, [*notes, *self._notes]
-
     @property
     def unread(self) -> tuple[str, ...]:
         """What the image processor gives beside the arguments of the model."""
@@ -84,7 +76,7 @@ class DetectionReader(PictureReader):
         """What the model computes, in words."""
         return "a box and a class at each of its queries, which have them in their names"
 
-    def read(self, pictures: Sequence[RawPicture], text: str, tokenizer: Any) -> tuple[ReadInput, Tensor | None]:
+    def read(self, loaded: LoadedModel, pictures: Sequence[RawPicture], text: str) -> tuple[ReadInput, Tensor | None]:
         """As `PictureReader.read`, for one picture."""
         from PIL import Image
 
@@ -97,8 +89,9 @@ class DetectionReader(PictureReader):
         seen = self._seen(pixels, mask, picture)
         cells = tuple(area(0, 0, 0, seen.rows, seen.columns, self.patch_size))
         arguments = {PICTURES: pixels} | ({_MASK: mask} if self._has_mask else {})
-        if self.has_decoder:
-            return ReadInput(arguments, (seen,), cells, (), (len(cells),), (), self.queries), None
+        if self.decodes:
+            sides = {"decoder": (self.queries, self.queries), "cross": (self.queries, cells)}
+            return ReadInput(arguments, (seen,), cells, (), (len(cells),), (), sides, tuple(self._notes)), None
         tokens = (*self.first_tokens, *cells, *self.queries)
         return ReadInput(arguments, (seen,), tokens, (), (len(tokens),), ()), None
 
@@ -136,7 +129,7 @@ class DetectionReader(PictureReader):
         words = "not resized" if is_same else f"resized to {across} × {down}"
         if (across, down) != (width, height):
             words += f", padded to {width} × {height}"
-        if self.has_decoder:
+        if self.decodes:
             rows, columns = self._cells(height, width)
             beside = [max(0, count * size - length) for count, size, length in zip((rows, columns), self.patch_size, (height, width), strict=True)]  # fmt: skip
             pixels = torch.nn.functional.pad(pixels, (0, beside[1], 0, beside[0]))

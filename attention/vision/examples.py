@@ -112,16 +112,49 @@ _SHAPES = {"circle-and-square": _circle_and_square, "two-cats": _two_cats, "odd-
 def tiny_vit() -> tuple[Any, Any]:
     """A vision transformer of 8 × 8 patches that has learned nothing, and its processor."""
     from transformers import ViTConfig, ViTModel
+
+    config = ViTConfig(
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=64,
+        image_size=_SIDE,
+        patch_size=16,
+    )
+    return _random(ViTModel(config, add_pooling_layer=False))
+
+
+def tiny_swin() -> tuple[Any, Any]:
+    """A Swin of 16 × 16 patches in windows of 4 × 4, which are shifted in every second layer and merged after two, that has learned nothing; and its processor."""
+    from transformers import SwinConfig, SwinModel
+
+    sizes: dict[str, Any] = {"embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4}
+    return _random(SwinModel(SwinConfig(image_size=_SIDE, patch_size=8, **sizes), add_pooling_layer=False))
+
+
+def tiny_mae() -> tuple[Any, Any]:
+    """A ViT-MAE of 8 × 8 patches, of which 48 are hidden from its encoder, that has learned nothing; and its processor."""
+    from transformers import ViTMAEConfig, ViTMAEForPreTraining
+
+    encoder: dict[str, Any] = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }
+    decoder: dict[str, Any] = {f"decoder_{name}": size for name, size in encoder.items()}
+    return _random(ViTMAEForPreTraining(ViTMAEConfig(image_size=_SIDE, patch_size=16, **encoder, **decoder)))
+
+
+_SIDE = 128  # pixels of a picture of our models
+
+
+def _random(model: Any) -> tuple[Any, Any]:
     from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
     from attention.models.ours import with_random_weights
 
-    side = 128  # pixels
-    config = ViTConfig(
-        hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=64, image_size=side, patch_size=16
-    )
-    size = {"height": side, "width": side}
-    return with_random_weights(ViTModel(config, add_pooling_layer=False)), ViTImageProcessorPil(size=size)
+    return with_random_weights(model), ViTImageProcessorPil(size={"height": _SIDE, "width": _SIDE})
 
 
 def tiny_detr() -> tuple[Any, Any]:

@@ -38,6 +38,12 @@ FIRST_TOKENS: dict[str, Callable[[Any], tuple[str, ...]]] = {
     "dinov2_with_registers": _registers,
     "dinov3_vit": _registers,
     "ijepa": lambda _: (),
+    "vit_mae": lambda _: (CLS,),
+    "beit": lambda _: (CLS,),
+    "data2vec-vision": lambda _: (CLS,),
+    "swin": lambda _: (),
+    "swinv2": lambda _: (),
+    "blip_2_vision_model": lambda _: (CLS,),
     "clip_vision_model": lambda _: (CLS,),
     "siglip_vision_model": lambda _: (),
     "internvl_vision": lambda _: (CLS,),
@@ -48,7 +54,15 @@ FIRST_TOKENS: dict[str, Callable[[Any], tuple[str, ...]]] = {
     **dict.fromkeys(CELLS, lambda _: ()),
 }
 """By `model_type` of a vision transformer: the names of its tokens before the patches, which follow row by row, from its config."""
-GRID, TILES, VIEWS, MERGED = "grid", "tiles", "views", "merged"
+GRID, TILES, VIEWS, MERGED, QUERIES, MASKED, WINDOWS = (
+    "grid",
+    "tiles",
+    "views",
+    "merged",
+    "queries",
+    "masked",
+    "windows",
+)
 IN_TEXT = {
     "llava": GRID,
     "llava_next": TILES,
@@ -56,9 +70,12 @@ IN_TEXT = {
     "qwen2_vl": MERGED,
     "qwen2_5_vl": MERGED,
     "qwen3_vl": MERGED,
+    "blip-2": QUERIES,
 }
 """Language models that read the tokens of pictures at the places of an image token in their text, by `model_type`; how the tokens of a
-picture are laid out, one of the four above."""
+picture are laid out, one of those above."""
+ALONE = {"vit_mae": MASKED, "swin": WINDOWS, "swinv2": WINDOWS, "blip-2": QUERIES}
+"""The same for models without a text; others have a grid."""
 TWO_TOWERS = frozenset({"clip", "siglip"})
 """Models that read a picture and a text side by side, by `model_type`."""
 PADDED_TEXTS = frozenset({"siglip"})

@@ -8,7 +8,7 @@ from attention.metrics.metric import CellWeights, Metric
 from attention.metrics.patterns import CLS, PATCH, REGISTER, WORD
 from attention.models.ours import OurModel
 from attention.vision import places
-from attention.vision.examples import tiny_detr, tiny_vit
+from attention.vision.examples import tiny_detr, tiny_mae, tiny_swin, tiny_vit
 from attention.vision.medium import Pictures
 
 _VIT = "Dosovitskiy et al. 2021, An Image is Worth 16x16 Words"
@@ -41,7 +41,16 @@ _METRICS = (
 
 _MODELS = {
     "tiny-vit": OurModel("A tiny vision transformer with random weights: it has learned nothing.", tiny_vit),
-    "tiny-detr": OurModel("A tiny DETR with random weights: it has learned nothing, so that no box means an object.", tiny_detr),
-}  # fmt: skip
+    "tiny-swin": OurModel(
+        "A tiny Swin with random weights, whose patches attend in windows: it has learned nothing.", tiny_swin
+    ),
+    "tiny-mae": OurModel(
+        "A tiny ViT-MAE with random weights, whose encoder reads a quarter of the patches: it has learned nothing.",
+        tiny_mae,
+    ),
+    "tiny-detr": OurModel(
+        "A tiny DETR with random weights: it has learned nothing, so that no box means an object.", tiny_detr
+    ),
+}
 
 FEATURE = Feature(name="vision", metrics=_METRICS, media=(Pictures(),), models=_MODELS)

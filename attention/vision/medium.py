@@ -11,7 +11,7 @@ from attention.files.picture import LARGE_BYTES, Picture, bytes_to_decode, with_
 from attention.media import DeclaredInputs, Medium
 from attention.vision import picture_lines
 from attention.vision.examples import EXAMPLES, example_picture
-from attention.vision.families import FIRST_TOKENS, IN_TEXT, PICTURES, TWO_TOWERS, vision_config
+from attention.vision.families import FIRST_TOKENS, IN_TEXT, PICTURES, QUERIES, TWO_TOWERS, vision_config
 
 if TYPE_CHECKING:
     from attention.base.knobs import Limits
@@ -31,9 +31,9 @@ class Pictures(Medium):
 
     def declared(self, model_type: str, class_name: str) -> DeclaredInputs | None:
         """What a model reads, by its config.json alone; None if its family is not one of this medium."""
-        if model_type in IN_TEXT:
-            return DeclaredInputs(text=True, medium=self, continues=True, several=True)
-        if model_type in FIRST_TOKENS or model_type in TWO_TOWERS:
+        if model_type in IN_TEXT and not class_name.endswith("WithProjection"):
+            return DeclaredInputs(text=True, medium=self, continues=True, several=IN_TEXT[model_type] != QUERIES)
+        if model_type in FIRST_TOKENS or model_type in TWO_TOWERS or model_type in IN_TEXT:
             reads_text = model_type in TWO_TOWERS and not class_name.endswith(self.classifier)
             return DeclaredInputs(reads_text, medium=self, continues=False)
         return None

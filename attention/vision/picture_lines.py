@@ -19,6 +19,8 @@ _MAX_EMBEDDED = 2**13
 _UNNAMED = "picture.png"
 """The file of a picture that was given without one."""
 
+_NOISE = '{variable}_inputs["noise"] = torch.randperm({count}, generator=torch.Generator().manual_seed(0))[None]  # the encoder sees the patches with the smallest'
+
 _LINE = literals.WIDTH - 6
 
 
@@ -37,6 +39,7 @@ def input_lines(reader: PictureReader, pictures: Sequence[Picture], variable: st
         *(line for picture, name in zip(pictures, names, strict=True) for line in _read_lines(picture, name)),
         'processor = AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True)  # without torchvision',
         f'{variable}_inputs = processor(images={given}, return_tensors="pt"{options})  # as the model sees it',
+        *([_NOISE.format(variable=variable, count=reader.n_hidden_of)] if reader.n_hidden_of else []),
         *(f'del {variable}_inputs["{name}"]  # which the model does not read' for name in reader.unread),
     ]
 

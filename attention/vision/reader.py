@@ -5,6 +5,7 @@ The tokens of a picture lie in one grid, in a grid of tiles, or are patches merg
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from itertools import chain
@@ -33,17 +34,22 @@ from attention.models.seen_pixels import (
 )  # fmt: skip
 from attention.trace.trace import SeenPicture
 from attention.vision.families import (
+    ALONE,
     FIRST_TOKENS,
     GRID,
     IN_TEXT,
+    MASKED,
     MERGED,
     PADDED_TEXTS,
     PICTURES,
+    QUERIES,
     TILES,
     VIEWS,
+    WINDOWS,
     patch_size,
     vision_config,
 )
+from attention.vision.own_layers import DECODER, ENCODER, OWN_LAYERS, PADDING, Q_FORMER
 
 if TYPE_CHECKING:
     from attention.models.folder import Folder
@@ -70,7 +76,10 @@ class PictureReader(InputReader):
         patch_size: height and width of a patch in pixels.
         n_left_out: how many of the first tokens of the vision transformer do not enter the text.
         pads_text: whether texts are padded to their full length.
-        layout: how patches are laid out, one of `_LAYOUTS`.
+        layout: how patches are laid out, one of those in `families`.
+        has_decoder: whether it is a ViT-MAE that fills hidden patches again.
+        n_hidden_of: the number of patches of which ViT-MAE hides some; 0 for every other model.
+        n_queries: of a Q-Former.
         around: the ids in the text before and after the tokens of a picture, if its family has some.
         n_merged: how many patches, in each direction, are merged into one token of the text.
         window_size: the side in pixels of the windows in which some layers attend; 0 without windows.
@@ -82,7 +91,10 @@ class PictureReader(InputReader):
         in_text = config.model_type in IN_TEXT and reads_text(model)
         before, after = (getattr(config, f"vision_{name}_token_id", None) for name in ("start", "end"))
         self.medium, self.reads_text, self.image_processor = medium, reads_text(model), image_processor
-        self.layout = IN_TEXT[config.model_type] if in_text else GRID
+        self.layout = IN_TEXT[config.model_type] if in_text else ALONE.get(config.model_type, GRID)
+        self.has_decoder = self.layout == MASKED and hasattr(model, "decoder")
+        self.n_hidden_of = model.get_input_embeddings().num_patches if self.layout == MASKED else 0
+        self.n_queries: int = config.num_query_tokens if self.layout == QUERIES else 0
         self.processor = processor if in_text and self.layout not in _BY_HAND else None
         self.first_tokens: tuple[str, ...] = FIRST_TOKENS[vision.model_type](vision)
         self.patch_size = patch_size(vision)
@@ -98,7 +110,8 @@ class PictureReader(InputReader):
     @property
     def special_tokens(self) -> tuple[str, ...]:
         """The tokens of pictures that are no patches."""
-        return (*self.first_tokens, *([NEWLINE] if self.layout == TILES else []))
+        more = {TILES: (NEWLINE,), WINDOWS: (PADDING,)}.get(self.layout, ())
+        return (*self.first_tokens, *more, *(f"query {number}" for number in range(self.n_queries)))
 
     @property
     def options(self) -> dict[str, bool]:
@@ -125,7 +138,15 @@ class PictureReader(InputReader):
         rows, columns = np.indices((_PROBE_SIDE // 2, _PROBE_SIDE), dtype=np.uint8)  # two tiles are fewer than four
         return Picture.of(Image.fromarray(np.stack([rows * 4, columns * 4, rows * columns], axis=-1)))
 
-    def read(self, pictures: Sequence[RawPicture], text: str, tokenizer: Any) -> tuple[ReadInput, Tensor | None]:
+    def kind_of_layer(self, path: str) -> str:
+        """As `InputReader.kind_of_layer`; a Q-Former, and the encoder and decoder of ViT-MAE, are kinds of their own."""
+        if self.layout == QUERIES and Q_FORMER in path.split("."):
+            return Q_FORMER
+        if self.has_decoder:
+            return DECODER if DECODER in path.split(".") else ENCODER
+        return super().kind_of_layer(path)
+
+    def read(self, loaded: LoadedModel, pictures: Sequence[RawPicture], text: str) -> tuple[ReadInput, Tensor | None]:
         """Pictures as the model reads them; for a model that reads them in its text, also the token ids [1 pos] of the text.
 
         In the text, the model's processor repeats each image token for every token of a picture.
@@ -135,12 +156,17 @@ class PictureReader(InputReader):
         """
         from PIL import Image
 
-        images = [Image.fromarray(picture.rgb) for picture in pictures]
+        tokenizer, images = loaded.tokenizer, [Image.fromarray(picture.rgb) for picture in pictures]
+        processor = self.image_processor
+        options: dict[str, Any] = self.options
         if self.processor is not None:
-            processed = self.processor(images=images, text=[text], return_tensors="pt")
-            return _LAYOUTS[self.layout](self, processed, pictures), processed["input_ids"]
-        processed = self.image_processor(images=images, return_tensors="pt", **self.options)
-        read = _LAYOUTS[self.layout](self, processed, pictures)
+            processor, options = self.processor, {"text": [text]}
+        processed = processor(images=images, return_tensors="pt", **options)
+        read = _LAYOUTS.get(self.layout, _one_grid)(self, processed, pictures)
+        if self.layout in OWN_LAYERS:
+            read = OWN_LAYERS[self.layout](read, loaded.model)
+        if self.processor is not None:
+            return read, processed["input_ids"]
         if self.token_id is None:
             return read, None
         token, before, after = self.image_token(tokenizer), "", ""
@@ -246,7 +272,11 @@ def _one_grid(reader: PictureReader, processed: Mapping[str, Any], pictures: Seq
     pixels = processed[PICTURES]
     if not isinstance(pixels, Tensor) or pixels.ndim != 4 or pixels.shape[:2] != (len(pictures), 3):
         raise unknown_pixels()
-    seen = [_seen(reader, own, picture) for own, picture in zip(pixels, pictures, strict=True)]
+    whole = pixels
+    if reader.layout == WINDOWS:  # Swin fills the last patches with zeros, where others leave the rest out
+        missing = [-length % size for length, size in zip(pixels.shape[-2:], reader.patch_size, strict=True)]
+        whole = torch.nn.functional.pad(pixels, (0, missing[1], 0, missing[0]))
+    seen = [_seen(reader, own, picture) for own, picture in zip(whole, pictures, strict=True)]
     sequences = [(*reader.first_tokens, *area(index, 0, 0, one.rows, one.columns, one.patch_size)) for index, one in enumerate(seen)]  # fmt: skip
     in_text = [tokens[reader.n_left_out :] for tokens in sequences]
     return read_input({PICTURES: pixels}, seen, sequences, in_text)
@@ -338,8 +368,8 @@ def _seen(reader: PictureReader, pixels: Tensor, picture: RawPicture, words: str
     return seen_picture(reader.image_processor, reader.patch_size, pixels, picture, words)
 
 
-_LAYOUTS: Mapping[str, _Layout] = {GRID: _one_grid, TILES: _tiles, VIEWS: _views, MERGED: _merged}
-"""The layouts, by the names in `families.IN_TEXT`; a model without text has a grid."""
+_LAYOUTS: Mapping[str, _Layout] = {TILES: _tiles, VIEWS: _views, MERGED: _merged}
+"""The layouts, by the names in `families.IN_TEXT`; all others are made from a grid."""
 
 
 def _picture_inputs(
@@ -347,18 +377,20 @@ def _picture_inputs(
 ) -> tuple[MediumInputs, list[tuple[str, int]], list[str]]:
     """As `InputReader.inputs`."""
     notes: list[str] = []
-    if reader.token_id is not None:
+    if reader.token_id is not None and reader.layout != QUERIES:
         token, place = reader.image_token(loaded.tokenizer), reader.place_of_picture(loaded.tokenizer)
         text, notes = with_places(loaded.name, reader.medium, token, place, text, len(pictures))
     elif len(pictures) > 1:
         raise ConfigError(
             f"{loaded.name} reads one picture at a time; got {len(pictures)}: make a Model for each, or choose a language model that reads pictures."
         )
+    if reader.layout == QUERIES and reader.token_id is not None:  # they stand before the text, wherever it has them
+        text = text.replace(reader.image_token(loaded.tokenizer), "")
     read, text_ids = _processed(loaded, reader, pictures, text, max_tokens)
     ids = {PICTURES: torch.arange(len(read.tokens))[None]}
     truncated: list[tuple[str, int]] = []
-    if not reader.reads_text and len(read.tokens) > max_tokens:
-        raise too_many_tokens(loaded, reader, len(read.tokens), max_tokens)
+    if not reader.reads_text and (n_tokens := _counted(read)) > max_tokens:
+        raise too_many_tokens(loaded, reader, n_tokens, max_tokens)
     if text_ids is not None:
         ids["input_ids"] = text_ids
         if (length := text_ids.shape[1]) > max_tokens:
@@ -375,7 +407,14 @@ def _picture_inputs(
         ids["input_ids"] = loaded.tokenizer(
             text, return_tensors="pt", padding=padding, truncation=True, max_length=max_tokens
         )["input_ids"]
-    return MediumInputs(ids, read, reader), truncated, notes
+    return MediumInputs(ids, read, reader), truncated, [*notes, *read.notes]
+
+
+def _counted(read: ReadInput) -> int:
+    """The tokens of the largest layer; of one in windows, those of a layer without them that has as many weights."""
+    if len(read.lengths) > 1:
+        return math.isqrt(sum(length**2 for length in read.lengths))
+    return max(map(len, (read.tokens, *chain.from_iterable(read.sides.values()))))
 
 
 def _processed(
@@ -386,7 +425,7 @@ def _processed(
         n_at_least = sum(map(reader.count_in_advance, pictures)) // reader.n_merged**2
         if n_at_least > max_tokens:
             raise too_many_tokens(loaded, reader, n_at_least, max_tokens)
-        return reader.read(pictures, text, loaded.tokenizer)
+        return reader.read(loaded, pictures, text)
     except AttentionError:
         raise
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:

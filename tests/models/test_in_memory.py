@@ -216,13 +216,13 @@ def test_cache_of_transformerlens_is_read() -> None:
 
 def test_grid_makes_patches_that_a_file_keeps(tmp_path: Path) -> None:
     weights = torch.softmax(torch.randn(1, 2, 9, 9, generator=N), -1)
-    trace = Trace.of([weights], grid=(2, 4), picture=np.zeros((30, 60, 3), np.uint8))
+    trace = Trace.of([weights], places=(2, 4), picture=np.zeros((30, 60, 3), np.uint8))
     assert [type(token) for token in trace.tokens] == [str, *[Patch] * 8]
     trace.save(tmp_path / "grid.npz")
     saved = File.open(tmp_path / "grid.npz").trace()
     assert [(token.row, token.column) for token in saved.tokens[1:]] == [divmod(i, 4) for i in range(8)]
-    with pytest.raises(ShapeError, match="grid has 3 × 4 patches, and the layers have 9 queries"):
-        Trace.of(weights, grid=(3, 4))
+    with pytest.raises(ShapeError, match="a grid of 3 × 4, and the layers have 9 queries"):
+        Trace.of(weights, places=(3, 4))
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_grid_makes_patches_that_a_file_keeps(tmp_path: Path) -> None:
         ({"weights": [WEIGHTS, WEIGHTS], "scores": WEIGHTS}, "got weights 2, scores 1"),
         ({"patern": WEIGHTS}, "did you mean 'pattern'"),
         ({"weights": WEIGHTS, "tokens": 3}, "got an int"),
-        ({"weights": WEIGHTS, "grid": 3}, "got 3"),
+        ({"weights": WEIGHTS, "places": 3}, "got 3"),
         ({"query": Q, "key": K, "divisor": 0}, "divisor is a number above 0"),
         ({"weights": WEIGHTS, "mask": torch.ones(4, 4)}, "mask is 4 × 4"),
         (

@@ -259,12 +259,12 @@ def test_grid_makes_patches_of_positions() -> None:
             return torch.bmm(v, torch.bmm(q.mT, k).softmax(-1).mT)
 
     net, x = Pictures(), rows(1, 16, 2, 3)
-    trace = attention.record(net, x, grid=(2, 3))
+    trace = attention.record(net, x, places=(2, 3))
     assert [str(token) for token in trace.tokens[:2]] == ["patch row 0, column 0", "patch row 0, column 1"]
     torch.testing.assert_close(trace.layers[0]["head_output"][0], net(x)[0].detach().mT, rtol=1e-4, atol=1e-5)
     assert trace.layers[0].w_v is not None
-    with pytest.raises(ConfigError, match="write it as"):
-        attention.record(net, x, grid=(2, 0))
+    with pytest.raises(ConfigError, match=r"write places=\(14, 14\)"):
+        attention.record(net, x, places=(2, 0))
 
 
 def test_later_changes_in_place_change_no_recorded_number() -> None:

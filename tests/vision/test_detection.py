@@ -75,7 +75,7 @@ def test_weights_and_outputs_are_those_of_transformers(name: str) -> None:
 def test_boxes_are_those_of_the_post_processing_of_transformers(name: str) -> None:
     model, processor = detector(name)
     trace = Model.of(model, processor, image=PHOTO).trace()
-    queries = [token for token in trace.input_tokens if isinstance(token, BoxToken)]
+    queries = [token for token in trace.layers[-1].tokens if isinstance(token, BoxToken)]
     assert len(queries) == 7
     output = own_output(model, processor)
     size = trace.pictures[0].words.rpartition("resized to ")[2].split(",")[0]
@@ -152,10 +152,10 @@ def test_padding_is_hidden_as_a_key_and_still_asks_as_a_query() -> None:
     assert bool((layer.weights[..., padded] == 0).all())
     torch.testing.assert_close(layer.weights.sum(-1), torch.ones(4, 24))
     assert bool((of_kind(trace, "cross")[0].weights[..., padded] == 0).all())
-    box = next(token for token in trace.input_tokens if isinstance(token, BoxToken)).place.box
+    box = next(token for token in trace.layers[-1].tokens if isinstance(token, BoxToken)).place.box
     whole = detector("DETR")
     alone = next(
-        token for token in Model.of(*whole, image=PHOTO).trace().input_tokens if isinstance(token, BoxToken)
+        token for token in Model.of(*whole, image=PHOTO).trace().layers[-1].tokens if isinstance(token, BoxToken)
     ).place.box
     assert box != alone  # other cells were padding
     assert max(box) < 140  # shares of the picture, and not of its padding

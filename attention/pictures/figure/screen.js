@@ -346,7 +346,7 @@ export class FirstScreen {
   drawPicture(picture) {
     const { at, rows, columns, source, predicted, isSquare } = picture;
     const [high, wide] = [126 / rows, (this.root.clientWidth * 0.7) / columns];
-    const cell = isSquare ? Math.max(5, Math.min(40, Math.floor(high), Math.floor(wide))) : Math.min(wide, 40);
+    const cell = isSquare ? Math.max(5, Math.min(40, Math.floor(high), Math.floor(wide))) : Math.min(wide, 80);
     picture.element = create("span", { className: "picture", role: "group", ariaLabel: `Picture of ${rows} rows and ${columns} columns of patches` });
     picture.element.style.cssText = `--cell: ${cell}px; --tall: ${isSquare ? cell : high}px; grid-template: repeat(${rows}, ${isSquare ? cell : high}px) / repeat(${columns}, ${cell}px)`;
     if (source) picture.element.style.backgroundImage = `url("${source}")`;
