@@ -21,11 +21,13 @@ from attention.features import features
 from attention.files.archives import quote
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from attention.base.knobs import Limits
     from attention.base.tokens import Patch
     from attention.models.folder import Folder
     from attention.models.loaded import LoadedModel
-    from attention.models.medium_inputs import MediumInputs
+    from attention.models.medium_inputs import MediumInputs, ReadInput
     from attention.sources.reader import Reader
     from attention.trace.trace import SeenPicture
 
@@ -386,6 +388,10 @@ class InputReader(ABC):
             ModelError: the processor of the model does not read them.
         """
 
+    def names_after(self, read: ReadInput, output: Any) -> Mapping[str, str]:
+        """Other names for tokens, by those that they had before the model ran, from what it predicts at them; a model of boxes has some."""
+        return {}
+
     def during(self, model: Any) -> AbstractContextManager[None]:
         """A context for each pass of the model."""
         return nullcontext()
@@ -441,6 +447,5 @@ def reads_text(model: Any) -> bool:
 
 def has_decoder(model: Any) -> bool:
     """Whether a model of transformers has an encoder and a decoder; a classifier may have the encoder alone."""
-    return (
-        bool(getattr(model.config, "is_encoder_decoder", False)) and DECODER_TEXT in signature(model.forward).parameters
-    )
+    has_module = any(path.rpartition(".")[2] == "decoder" for path, _ in model.named_modules())
+    return bool(getattr(model.config, "is_encoder_decoder", False)) and has_module

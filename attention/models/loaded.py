@@ -141,6 +141,11 @@ class LoadedModel:
         """How it reads the medium that it is tried with, the first; None for a model of texts."""
         return self.readers[0] if self.readers else None
 
+    @property
+    def decodes_text(self) -> bool:
+        """Whether it has a decoder that reads a text; that of a detector reads queries of its own."""
+        return self.is_encoder_decoder and self.tokenizer is not None
+
     def reader_of(self, medium: Medium) -> InputReader | None:
         """How it reads a medium; None if it does not."""
         return next((reader for reader in self.readers if reader.medium == medium), None)

@@ -133,6 +133,9 @@ def _check_size(folder: Folder, name: str) -> Any:
 
 
 def _load_error(name: str, error: Exception) -> str:
+    if isinstance(error, ImportError):  # such as timm, for the backbone of a detector
+        message = " ".join(str(error).split()).partition(". ")[0]
+        return f"{name} needs a library that is not installed here (“{message[:150]}”): install it, and open the model again."
     message = " ".join(str(error).split())[:150]
     return f"{name} should load with transformers, which fails with “{message}”: check that the folder is complete."
 

@@ -102,6 +102,10 @@ class MediumInputs(TextInputs):
             texts.append(tuple(next(of_input, name) if is_input else name for is_input, name in named))
         return texts
 
+    def names_after(self, output: Any) -> Mapping[str, str]:
+        """As `InputReader.names_after`."""
+        return self.reader.names_after(self.read, output)
+
 
 def no_text_error(name: str, model: Any) -> ModelError | None:
     """The error for a model whose main input is no text; None for a model of texts."""

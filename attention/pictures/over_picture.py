@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attention.base.errors import MissingError, check_index
-from attention.base.tokens import NEWLINE, Patch, any_patch, label, place_label, shows_several_pictures
+from attention.base.tokens import NEWLINE, BoxToken, Patch, any_patch, label, place_label, shows_several_pictures
 from attention.formula.names import KEY, QUERY
 from attention.formula.steps import Step, find_step
 from attention.metrics.patterns import CLS, kind_of
 from attention.pictures import scales
 from attention.pictures.drawing import hidden_cells, hidden_ground, layer_label
 from attention.pictures.layout import AXIS_TITLES, axis_noun, base_layout, position_name, short_axis_name
-from attention.pictures.look import TYPE
+from attention.pictures.look import LIGHT, TYPE
 from attention.pictures.marks import Mark, Spec, cells, draw, image, note, outline, rule
 from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import NO_TOKEN, Meta
@@ -54,6 +54,9 @@ _BAND = 6  # columns for each row of a band, such as a sound
 _MIN_ROWS = 6  # of a grid that is no band
 _MAX_EDGES = 256  # lines between patches; more would hide what is below them
 _TICKS = 8  # of an axis, about
+BOX = "predicted box"
+"""The name of the outlines of `box_marks`."""
+_BOX_COLOR = LIGHT["yes"]
 _GUTTER = 1  # cells between pictures, and between the lines and the pictures
 _MAX_COLUMNS = 200  # cells side by side; more pictures stand in further lines
 _FILM = 1.5  # about the width of a strip of frames with a large one, relative to its height
@@ -118,13 +121,15 @@ def over_picture_json(
     layout["xaxis"] |= {"showticklabels": False, "constrain": "domain"}
     layout["yaxis"] |= {"showticklabels": False, "scaleanchor": "x", "constrain": "domain"}  # square cells
     _draw_axes(layout, line)
+    if boxes := _boxes(line):
+        meta["grid"]["boxes"] = boxes
     own_boxes, chosen_boxes = grid.boxes(line.at) if line.is_same else [], [] if chosen is None else grid.boxes(chosen)
     meta["chosen"] = [chosen_boxes[0][1], chosen_boxes[0][0]] if chosen_boxes else None
     return draw(
         layout,
         cells(grid.fill(shown), f"{hover}<b>%{{z:.9g}}</b>", color_keys, text=texts, opacity=opacity),
         hidden_ground(step, hover, np.isfinite(grid.fill(np.where(hidden, 1, np.nan))), text=texts, opacity=opacity) if hidden.any() else None,
-        *extra_traces, *layout_images(grid, trace, exact), *_edges(grid),
+        *extra_traces, *layout_images(grid, trace, exact), *_edges(grid), *box_marks(boxes, line.at),
         *(outline(*box, 3, dash="dot") for box in own_boxes),
         *(outline(*box, 3) for box in chosen_boxes),
         *(_token_label(token) for token in grid.others), *_captions(grid, line),
@@ -225,7 +230,9 @@ class MapLine:
 
 
 def default_query(tokens: Sequence[str]) -> int:
-    """Returns the query whose rows are drawn unless another is chosen: [CLS] if there is one, otherwise the last word, otherwise the first patch."""
+    """Returns the query whose rows are drawn unless another is chosen: that of the surest object, or [CLS] if there is one, otherwise the last word, otherwise the first patch."""
+    if objects := [position for position, token in enumerate(tokens) if isinstance(token, BoxToken)]:
+        return max(objects, key=lambda position: tokens[position].place.score)  # type: ignore[attr-defined]  # a box
     names = [position for position, token in enumerate(tokens) if not isinstance(token, Patch)]
     return next((at for at in names if kind_of(tokens[at]) == CLS), names[-1] if names else 0)
 
@@ -321,6 +328,29 @@ def _edges(grid: TokenGrid) -> list[Mark]:
         lines += [rule((left + i, left + i), (top, bottom), **EDGE) for i in range(0, placed.columns + 1, step)]
         lines += [rule((left, right), (top + i, top + i), **EDGE) for i in range(0, placed.rows + 1, step)]
     return lines + [outline(token.x, token.y, token.columns, 1, **EDGE) for token in grid.others]
+
+
+def _boxes(line: MapLine) -> list[list[float]]:
+    """Returns the boxes that tokens of its own axis predict: position, left, top, right, bottom, in cells, and whether it is an object."""
+    placed_pictures = {placed.picture: placed for placed in line.grid.pictures}
+    boxes = list[list[float]]()
+    for position, token in enumerate(line.own_tokens or ()):
+        if isinstance(token, BoxToken) and (placed := placed_pictures.get(token.place.picture)):
+            sides = zip(token.place.box, (placed.x, placed.y) * 2, placed.patch_size[::-1] * 2, strict=True)
+            ends = (round(first - 0.5 + side / size, 3) for side, first, size in sides)
+            boxes.append([position, *ends, int(token.is_object)])
+    return boxes
+
+
+def box_marks(boxes: Sequence[Sequence[float]], at: int) -> list[Mark]:
+    """Returns the boxes of objects as thin outlines, and the box of the token at a position, whatever it is, as a strong one; `boxOutlines` of picture_grid.js draws the same."""
+    drawn = sorted((box for box in boxes if box[-1] or box[0] == at), key=lambda box: box[0] == at)
+    return [
+        {"type": "rect", "x0": x0, "y0": y0, "x1": x1, "y1": y1, "name": BOX, "line": {"color": _BOX_COLOR, "width": 4}}
+        if position == at else
+        {"type": "rect", "x0": x0, "y0": y0, "x1": x1, "y1": y1, "name": BOX, "opacity": 0.6, "line": {"color": _BOX_COLOR, "width": 1.5}}
+        for position, x0, y0, x1, y1, _ in drawn
+    ]  # fmt: skip
 
 
 def _draw_axes(layout: dict[str, Any], line: MapLine) -> None:

@@ -256,6 +256,11 @@ class Model(ModelOptions, Intervenable):
         inputs, prefix_len = texts.inputs, texts.prefix_len
         positions = lm_head.prediction_positions(loaded, inputs, self.predict, prefix_len if self.generate else 0)
         layers, outputs, error = forward_pass.run_recorded(loaded, inputs, forward, positions, prefix_len)
+        if names := inputs.names_after(outputs):
+            layers = [
+                replace(layer, tokens=_renamed(layer.tokens, names), key_tokens=_renamed(layer.key_tokens, names))
+                for layer in layers
+            ]
         if any(layer.formula is None and layer.has(QUERY) for layer in layers):
             notes.append("The formula of some layers is unknown: their weights are shown as the model computed them.")
         alone = [layer.name for layer in layers if layer.has_attention and not layer.has(QUERY)]
@@ -283,7 +288,7 @@ class Model(ModelOptions, Intervenable):
         return replace(
             merged,
             predictions=lm_head.read_predictions(loaded, inputs, outputs, positions),
-            input_tokens=forward_pass.ReadableTexts(loaded, inputs, prefix_len).texts[-1],
+            input_tokens=_renamed(forward_pass.ReadableTexts(loaded, inputs, prefix_len).texts[-1], names),
             continuation=tuple(map(Generated, readable_tokens(loaded.tokenizer, texts.continuation)))
             if texts.continuation
             else (),
@@ -526,6 +531,10 @@ class Model(ModelOptions, Intervenable):
             raise self._no_word_error()
         model_input.check_inputs(self, loaded)
         return loaded
+
+
+def _renamed(tokens: tuple[str, ...], names: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(names.get(token, token) for token in tokens) if names else tokens
 
 
 @dataclass(frozen=True)

@@ -199,8 +199,8 @@ def _read_medium(
     assert model.medium is not None
     reader = loaded.reader_of(model.medium)
     assert reader is not None  # `check_inputs` has asked
-    text = model.text2 if loaded.is_encoder_decoder else model.text
-    limit = model.max_tokens if loaded.is_encoder_decoder else limit  # a decoder has another than the encoder
+    text = model.text2 if loaded.decodes_text else model.text
+    limit = model.max_tokens if loaded.decodes_text else limit  # a decoder has another than the encoder
 
     def read() -> _ReadInput:
         with _DECODING:
@@ -271,8 +271,8 @@ def _patches_of_passes(model: ModelOptions) -> list[PassInterventions]:
 
 
 def _decodes_alone(model: ModelOptions, loaded: LoadedModel) -> bool:
-    """Whether the decoder reads only what the model generates."""
-    return loaded.is_encoder_decoder and not model.text2.strip() and "decoder_input_ids" not in dict(model.input_ids)
+    """Whether the decoder reads only what the model generates; that of a model without text reads its own queries."""
+    return loaded.decodes_text and not model.text2.strip() and "decoder_input_ids" not in dict(model.input_ids)
 
 
 def _count_generated(model: ModelOptions, loaded: LoadedModel, inputs: dict[str, Tensor]) -> int:
@@ -458,7 +458,7 @@ def check_inputs(model: ModelOptions, loaded: LoadedModel) -> None:
         )
     if reader is None:
         return
-    medium, decodes = reader.medium, loaded.is_encoder_decoder
+    medium, decodes = reader.medium, loaded.decodes_text
     if given is None:
         both = f"{medium.one} and a text: give both, as text= and {medium.field}="
         what = both if reader.reads_text and not decodes else f"{medium.one}: give it as {medium.field}="

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from attention.models.loaded import LoadedModel
 
 _PROBE_SIDE = 64  # pixels
-_MAX_SIDE = 1024  # pixels that a processor may ask for; the longer side may be longer
+_MAX_SIDE = 1344  # pixels that a processor may ask for; the longer side may be longer
 _BY_HAND = (MERGED, VIEWS)
 """Layouts of families whose processor of texts needs torchvision, for videos: their image tokens are repeated here."""
 _MAX_PIXELS = 2**24
@@ -194,8 +194,8 @@ class PictureReader(InputReader):
         return int(self.image_processor.get_number_of_image_patches(*picture.rgb.shape[:2]))
 
 
-def load_reader(medium: Medium, folder: Folder, name: str, model: Any) -> PictureReader:
-    """The reader of a model of a declared family, from the files of its folder.
+def load_reader(cls: type[PictureReader], medium: Medium, folder: Folder, name: str, model: Any) -> PictureReader:
+    """The reader of a model of a declared family, of this class, from the files of its folder.
 
     Raises:
         ModelError: a file is missing or broken, or asks for pictures that are too large.
@@ -212,7 +212,7 @@ def load_reader(medium: Medium, folder: Folder, name: str, model: Any) -> Pictur
         if has_processor:
             processor = AutoProcessor.from_pretrained(folder.path, backend="pil", **options)
             processor.image_processor = image_processor
-        reader = PictureReader(medium, model, image_processor, processor)
+        reader = cls(medium, model, image_processor, processor)
         _check_size(image_processor, name)
     except ModelError:
         raise
@@ -224,8 +224,8 @@ def load_reader(medium: Medium, folder: Folder, name: str, model: Any) -> Pictur
     return reader
 
 
-def reader_of(medium: Medium, model: Any, processor: Any) -> tuple[PictureReader, Any]:
-    """The reader of a model in memory, and the processor of pictures in that of its user, which may have one of texts beside it.
+def reader_of(cls: type[PictureReader], medium: Medium, model: Any, processor: Any) -> tuple[PictureReader, Any]:
+    """The reader of a model in memory, of this class, and the processor of pictures in that of its user, which may have one of texts beside it.
 
     Raises:
         ModelError: it has none, or asks for pictures that are too large.
@@ -235,7 +235,7 @@ def reader_of(medium: Medium, model: Any, processor: Any) -> tuple[PictureReader
     for candidate in (processor, getattr(processor, "image_processor", None)):
         if isinstance(candidate, BaseImageProcessor):
             _check_size(candidate, type(model).__name__)
-            return PictureReader(medium, model, candidate, processor), candidate
+            return cls(medium, model, candidate, processor), candidate
     loader = "AutoProcessor" if reads_text(model) else "AutoImageProcessor"
     raise ModelError(
         f"Model.of needs the processor of a model that reads pictures, such as {type(model).__name__}; got {kind_of(processor)}: "
