@@ -91,7 +91,7 @@ export class FirstScreen {
     root.addEventListener("keydown", (event) => this.key(event));
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
     let timer;
-    const resized = () => { clearTimeout(timer); timer = setTimeout(() => { if (this.sent) this.layout(); }, 60); };
+    const resized = () => { clearTimeout(timer); timer = setTimeout(() => { this.part(".headline").fitted = null; if (this.sent) this.layout(); }, 60); };
     new ResizeObserver(resized).observe(root);
     addEventListener("resize", resized);
   }
