@@ -8,7 +8,7 @@ from attention.metrics.metric import CellWeights, Metric
 from attention.metrics.patterns import CLS, PATCH, REGISTER, WORD
 from attention.models.ours import OurModel
 from attention.vision import places
-from attention.vision.examples import tiny_mae, tiny_swin, tiny_vit
+from attention.vision.examples import tiny_detr, tiny_mae, tiny_swin, tiny_vit
 from attention.vision.medium import Pictures
 
 _VIT = "Dosovitskiy et al. 2021, An Image is Worth 16x16 Words"
@@ -47,6 +47,9 @@ _MODELS = {
     "tiny-mae": OurModel(
         "A tiny ViT-MAE with random weights, whose encoder reads a quarter of the patches: it has learned nothing.",
         tiny_mae,
+    ),
+    "tiny-detr": OurModel(
+        "A tiny DETR with random weights: it has learned nothing, so that no box means an object.", tiny_detr
     ),
 }
 
