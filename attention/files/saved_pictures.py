@@ -34,7 +34,8 @@ _KEY = re.compile(r"picture(\d{1,4})", re.ASCII)
 _WORDS = re.compile(r"[\w ,.;:×→–/()-]{0,300}")
 _DIGEST = re.compile(r"[0-9a-f]{0,64}")
 _COLORS = 3
-_AXES = ("x", "y")
+_AXES = ("x", "y", "time")
+_MOST_NAMES = 64  # frames of a picture
 _NOUN = re.compile(r"[a-z ]{1,20}")
 _UNIT = re.compile(r"[\w /µ%°]{0,20}")
 _LONGEST_NAME = 60
@@ -167,9 +168,9 @@ def _patch(seen: SeenPicture, patch: Patch, text: str) -> Patch:
     return Patch(patch.picture, patch.row, patch.column, patch.box, text, place)
 
 
-def _axis(saved: Any, n_rows: int) -> Axis | None:
+def _axis(saved: Any, most_names: int) -> Axis | None:
     """An axis of a file; None if it is none, as in a picture."""
-    if not isinstance(saved, list) or len(saved) != 4 or not isinstance(saved[3], list) or len(saved[3]) > n_rows:
+    if not isinstance(saved, list) or len(saved) != 4 or not isinstance(saved[3], list) or len(saved[3]) > most_names:
         return None
     unit, start, stop, names = saved
     numbers = [
@@ -211,7 +212,7 @@ def _picture(name: str, archive: Archive, index: int, described: Any) -> SeenPic
         words if isinstance(words, str) and _WORDS.fullmatch(words) else "",
         digest if isinstance(digest, str) and _DIGEST.fullmatch(digest) else "",
         noun if isinstance(noun, str) and _NOUN.fullmatch(noun) else PICTURE,
-        *(_axis(described.get(each), grid[0]) for each in _AXES),
+        *(_axis(described.get(each), _MOST_NAMES if each == "time" else grid[0]) for each in _AXES),
     )  # fmt: skip
 
 

@@ -116,6 +116,10 @@ def no_text_error(name: str, model: Any) -> ModelError | None:
     if argument == _TEXT or not isinstance(argument, str):
         return None
     what = _WORDS.get(argument, f"{argument} instead of tokens")
+    if what == "pictures" and getattr(
+        model.config, "num_frames", None
+    ):  # as TimeSformer, whose argument has the name of pictures
+        what = "videos"
     for medium in media():
         if what == medium.name:
             return no_family_error(medium, name, model)

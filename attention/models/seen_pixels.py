@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 TOKEN_TYPES = "mm_token_type_ids"
 """The argument of a model that must know which tokens of its text are those of a picture or a video."""
 _PIXELS = "pixel_values"
-_RAW = {"do_rescale": False, "do_normalize": False}  # a processor with these returns the pixels from 0 to 255
 
 
 class RawPicture(NamedTuple):
@@ -67,7 +66,7 @@ def words_of(processor: Any, rgb: NDArray[uint8], pixels: Tensor) -> str:
     makes_tiles = hasattr(processor, "image_grid_pinpoints")
     before = pixels
     if getattr(processor, "do_center_crop", False) and not makes_tiles:
-        before = processor(Image.fromarray(rgb), return_tensors="pt", do_center_crop=False, **_RAW)[_PIXELS]
+        before = processor(Image.fromarray(rgb), return_tensors="pt", do_center_crop=False)[_PIXELS]
     resized, final = (tuple(tensor.shape[:-3:-1]) for tensor in (before, pixels))
     steps = ["padded to a square"] if getattr(processor, "do_pad", False) and not makes_tiles else []
     is_same = resized == rgb.shape[1::-1]

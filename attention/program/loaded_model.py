@@ -147,7 +147,7 @@ def _medium_lines(source: _State | None, before: str = "") -> list[str]:
     """The lines that make the input of a model of another medium than text; none for a model of texts."""
     if source is None or source.medium is None:
         return []
-    reader = source.load_inputs()[0].reader
+    reader = source.load_inputs()[0].reader_of(source.medium)
     assert reader is not None  # it reads the medium
     return source.medium.program_lines(reader, source.given, f"{before}{source.medium.field}")
 

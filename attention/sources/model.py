@@ -8,7 +8,7 @@ from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 from attention.base.errors import ConfigError, TextError
-from attention.base.knobs import Choice, Integer, Knob, NameOrText, PositionList, Real, Switch
+from attention.base.knobs import Choice, Integer, Knob, NameOrText, PositionList, Real, Switch, Text
 from attention.base.spans import ANSWER, CHAT, MARKS, WAYS, Span, Spans, find_stretches, numbered, parse_spans
 from attention.base.tokens import Generated
 from attention.explanation.subwords import SPECIAL_TOKEN_MODES, merge_tokens, merged_spans, words_rule
@@ -561,6 +561,8 @@ _NAMES = NameOrText(300)
 MODEL = Knob(
     "model", "all-MiniLM-L6-v2", _NAMES, "Model",
     "A model on this server; or, if its operator allows it, a folder with config.json and *.safetensors.", (NAME,))
+READS = Knob(
+    "reads", "", Text(20), "It reads", "Some language models read pictures or a video beside their text: which of them.", (NAME,))
 WORDS = Knob(
     "words", False, Switch(), "Pieces as words",
     "Merge the subword tokens of a word into one row and one column: weights are summed over keys and averaged over queries, so rows still sum to 1.",
@@ -600,18 +602,25 @@ def read(reader: Reader) -> Model:
     name = reader.knob(MODEL, replace(_NAMES, options=(*LIBRARY.names(), *our_models())))
     LIBRARY.allow(name)
     reads = LIBRARY.inputs(name)
-    given: dict[str, Any] = (
-        {} if reads.medium is None else {reads.medium.field: reads.medium.from_link(reader, reads.several)}
-    )
-    text = reader.knob(TEXT) if reads.text else ""
-    text2 = reader.knob(TEXT2) if reads.second_text else ""
-    words, special = reader.knob(WORDS) if reads.text else WORDS.default, reader.knob(SPECIAL)
+    medium = reads.medium
+    if medium is not None and reads.instead:
+        among = {each.field: each for each in (medium, *reads.instead)}
+        medium = among[reader.knob(READS, Choice((*among,), tuple(each.noun for each in among.values())))]
+    several = reads.several and medium == reads.medium
+    given: dict[str, Any] = {} if medium is None else {medium.field: medium.from_link(reader, several)}
+    residues, text_knob = reads.residues, TEXT
+    if residues is not None:
+        text_knob = replace(TEXT, label=residues.label, help=residues.help, default=residues.example)
+    reads_words = reads.text and residues is None
+    text = reader.knob(text_knob) if reads.text else ""
+    text2 = reader.knob(TEXT2) if reads.second_text and residues is None else ""
+    words, special = reader.knob(WORDS) if reads_words else WORDS.default, reader.knob(SPECIAL)
     other_text = reader.knob(OTHER) if reads.text else ""
     generate, temperature, seed = (
         reader.knob(knob) if reads.continues else knob.default
         for knob in (GENERATE, GENERATE_TEMPERATURE, GENERATE_SEED)
     )
-    spans = reader.knob(SPANS) if reads.text and reads.medium is None else SPANS.default
+    spans = reader.knob(SPANS) if reads_words and reads.medium is None else SPANS.default
     try:
         find_stretches(spans, text)
     except TextError as error:  # a text that is being typed may lose such words, and the rest of the page stays

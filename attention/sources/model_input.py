@@ -20,7 +20,7 @@ from attention.base import spans
 from attention.base.cache import CACHE
 from attention.base.errors import ConfigError, ModelError, TextError
 from attention.formula.override import Override
-from attention.media import Medium, media, medium_of
+from attention.media import Medium, has_decoder, media, medium_of
 from attention.patching.intervention import Intervention, as_interventions
 from attention.trace.cost import ALLOW_MORE, MOST_KEPT_CELLS
 from attention.trace.trace import MAX_NEW_TOKENS
@@ -143,8 +143,17 @@ def _read_text(
 ) -> tuple[TextInputs, list[tuple[str, int]]]:
     """The token ids of a text or a chat, with the spans that are asked for."""
     from attention.models import chat_template, running
+    from attention.models.token_pieces import residues_of, text_of_letters
 
     chat, text, stretches = model.messages, model.text, tuple[spans.Stretch, ...]()
+    if residues := residues_of(loaded.tokenizer):
+        if chat or model.text2.strip():
+            raise ConfigError(
+                f"{loaded.name} reads one chain of residues; got {'messages' if chat else 'a second text'}: give one sequence as text=."
+            )
+        letters, of_text = residues.read(text, loaded.tokenizer)
+        notes += of_text
+        text = text_of_letters(loaded.tokenizer, letters)
     if model.spans == spans.CHAT:
         messages = spans.read_chat(text)
         if not messages:
@@ -352,7 +361,8 @@ class ModelOptions:
             of Pillow; kept as a `Picture`, which is compared by its digest. Several for a language model that reads pictures in its text:
             a list of these, kept as a tuple.
         sound: a sound for a model that reads one: the path or the bytes of a WAV, FLAC or MP3 file, or samples and how many of them a second has.
-        video: a video for a model that reads one: the path or the bytes of a file, or its frames as pictures.
+        video: a video for a model that reads one, also beside a text: the path or the bytes of an MP4, MOV, WebM, GIF or WebP file, a list of
+            pictures, or an array [frame row column 3] from 0 to 255; kept as a `Video`, which is compared by its digest.
         series: a time series for a model that reads one: the path or the bytes of a CSV file, a data frame, or an array [step column].
         messages: a chat instead of a text, by the template of the tokenizer: messages such as {"role": "user", "content": "…"}, or a dict of "messages"
             and of "tools" that the model may call. Each message is a span of its role; what the template adds is in none. Kept as JSON.
@@ -520,7 +530,8 @@ def tensor_options(handle: ModelHandle, inputs: Mapping[str, Any]) -> dict[str, 
 
     from attention.models.text_inputs import BESIDE, MASK
 
-    of_media = {each.argument: f"give the {each.noun} as {each.field}=, and the text as text=" for each in media()}
+    text = "text2=" if handle.readers and has_decoder(handle.model) else "text="
+    of_media = {each.argument: f"give the {each.noun} as {each.field}=, and the text as {text}" for each in media()}
     if handle.readers:
         medium = handle.readers[0].medium
         raise ConfigError(

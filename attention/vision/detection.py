@@ -72,8 +72,8 @@ class DetectionReader(PictureReader):
         return () if self._has_mask or not self.image_processor.do_pad else (_MASK,)
 
     @property
-    def vectors(self) -> str:
-        """What the model computes, in words."""
+    def computes(self) -> str:
+        """As `InputReader.computes`."""
         return "a box and a class at each of its queries, which have them in their names"
 
     def read(self, loaded: LoadedModel, pictures: Sequence[RawPicture], text: str) -> tuple[ReadInput, Tensor | None]:

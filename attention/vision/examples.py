@@ -164,13 +164,24 @@ def tiny_detr() -> tuple[Any, Any]:
 
     from attention.models.ours import with_random_weights
 
-    backbone = ResNetConfig(
-        embedding_size=8, hidden_sizes=[8, 16, 24, 32], depths=[1] * 4, layer_type="basic", out_features=["stage4"]
-    )
+    of_backbone: dict[str, Any] = {
+        "embedding_size": 8,
+        "hidden_sizes": [8, 16, 24, 32],
+        "depths": [1] * 4,
+        "layer_type": "basic",
+        "out_features": ["stage4"],
+    }
+    backbone = ResNetConfig(**of_backbone)
     names = dict(enumerate(("circle", "square")))
-    sizes: dict[str, Any] = {"encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    sizes: dict[str, Any] = {
+        "use_timm_backbone": False,
+        "encoder_ffn_dim": 64,
+        "decoder_ffn_dim": 64,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+    }
     config = DetrConfig(
-        backbone_config=backbone, use_timm_backbone=False, d_model=32, encoder_layers=2, decoder_layers=2, num_queries=12, id2label=names,
+        backbone_config=backbone, d_model=32, encoder_layers=2, decoder_layers=2, num_queries=12, id2label=names,
         label2id={name: index for index, name in names.items()}, **sizes,
     )  # fmt: skip
     size = {"shortest_edge": 192, "longest_edge": 256}

@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from test_pages import opened
 from tiny_models import SENTENCES, byte_level
+from tiny_sounds import encoded
 from torch import Tensor
 
+from attention import Cell
 from attention.base.errors import ConfigError, MissingError, ModelError
+from attention.export.program import python
 from attention.models.library import LIBRARY
 from attention.patching.intervention import Intervention
 from attention.sound import SoundPlace, alignment_heads, word_times
@@ -204,6 +208,8 @@ def test_wrong_inputs_are_refused_by_a_sentence() -> None:
         Model.of(model, processor, "the owl", sound=ODD).trace()
     with pytest.raises(ConfigError, match=r"reads a sound: give it as sound= \(a WAV"):
         Model.of(model, processor, "the owl").trace()
+    with pytest.raises(ConfigError, match=r"give the sound as sound=, and the text as text2="):
+        Model.of(model, processor, inputs={"decoder_input_ids": [[1]], "input_features": torch.zeros(1, 40, 400)})
     with pytest.raises(ModelError, match=r"needs the feature extractor"):
         Model.of(model, processor.tokenizer, sound=ODD)
 
@@ -306,6 +312,46 @@ def test_hostile_feature_extractor_is_refused(name: str, value: Any, words: str,
         Model(str(tmp_path), sound=ODD).load()
 
 
+def test_word_is_heard_on_explore_when_it_was_said() -> None:
+    trace = Model("tiny-whisper", sound=ODD).trace()
+    names = [layer.name for layer in trace]
+    link = {"source": "model", "model": "tiny-whisper", "sound": "example:odd-tone", "q": "6", "k": "5"}
+    for layer, words in (("cross 1", ("query", "key")), ("decoder 0", ("query",)), ("encoder 0", ())):
+        app = opened("app.py", **link, layer=str(names.index(layer)))
+        captions = [caption.value for caption in app.caption]
+        heard = [caption for caption in captions if caption.startswith("Hear ")]
+        if layer == "encoder 0":
+            assert heard == ["Hear the query, 0.02–0.24 s", "Hear the key, 0.00–0.22 s"]
+            continue
+        place = word_times(trace)[6]
+        assert place is not None
+        start, stop = max(0.0, place.start - 0.1), min(place.stop + 0.1, ODD.seconds)
+        assert f"Hear “{trace.input_tokens[6].strip('·')}”, {start:.2f}–{stop:.2f} s" in heard
+        assert any("in heads 0.1, 1.0, 1.3 (layer.head)" in caption for caption in captions)
+        assert len(heard) == len(words) or layer == "decoder 0"
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_copied_program_reads_the_sound_and_the_words(
+    changed: bool, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(folder).parent)
+    path = tmp_path / "odd.wav"
+    path.write_bytes(encoded(ODD.samples(), ODD.rate, subtype="FLOAT"))
+    changes = (Intervention(0, 1, ablate="zero"),) if changed else ()
+    source = Model(folder, text2="the owl asked", sound=path, interventions=changes)
+    trace = source.trace()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny-whisper").symlink_to(folder)
+    for index in (0, 2, 5):
+        program = python(source, trace, Cell(index, "weights", 1, 2, 1))
+        assert "import attention" not in program
+        found: dict[str, Any] = {}
+        exec(compile(program.replace(str(path), path.name), "<program>", "exec"), found)
+        for step in ("query", "key", "value", "weights", "head_output"):
+            torch.testing.assert_close(found[step], trace[index][step], rtol=1e-5, atol=1e-5)
+
+
 # -- the time of each word -----------------------------------------------------------------------------
 
 
@@ -318,7 +364,8 @@ class _Outputs(dict[str, Any]):
 def _own_times(trace: Trace, heads: Any, n_frames: int | None, n_before: int) -> Tensor:
     """The times of transformers for the cross-attention of a trace: of each token, when it ends."""
     model, _ = tiny_whisper()
-    cross = [layer["weights"][None] for layer in trace if layer.name.startswith("cross")]
+    n_rows = len(trace.input_tokens) - (trace.input_tokens[-1] == "<|endoftext|>")  # it has none of the last token
+    cross = [layer["weights"][None, :, :n_rows] for layer in trace if layer.name.startswith("cross")]
     outputs = _Outputs(cross_attentions=[cross], sequences=torch.tensor([_ids(trace)]))
     times: Tensor = model._extract_token_timestamps(outputs, heads, num_frames=n_frames, num_input_ids=n_before)[0]
     return times
@@ -337,7 +384,8 @@ def test_word_times_are_those_of_transformers(text: str, sound: Any, heads: Any)
     ends = _own_times(trace, heads or ALIGNMENT_HEADS, n_frames, 3)[4:-1]
     assert times[:4] == (None,) * 4
     places = [place for place in times if place]
-    assert len(places) == len(times) - 4 == len(ends)
+    assert [place is None for place in times[4:]] == [token == "<|endoftext|>" for token in trace.input_tokens[4:]]
+    assert len(places) == len(ends)
     assert [place.stop for place in places] == pytest.approx(ends.tolist(), abs=0.0200001)
     assert [place.start for place in places] == [0.0, *(place.stop for place in places[:-1])]
 

@@ -60,7 +60,8 @@ export function movedPlace({ grid: { positions } }, [row, column], [down, across
   }
   for (let i = row + down; i >= 0 && i < positions.length; i += down) {
     const places = Array.from(positions[i].keys()).filter((k) => positions[i][k] !== NO_TOKEN);
-    if (places.length) return [i, places.reduce((best, k) => (Math.abs(k - column) < Math.abs(best - column) ? k : best))];
+    const nearest = places.length ? places.reduce((best, k) => (Math.abs(k - column) < Math.abs(best - column) ? k : best)) : -1;
+    if (nearest >= 0 && positions[i][nearest] !== positions[row][column]) return [i, nearest]; // a large patch has several lines
   }
   return [row, column];
 }

@@ -52,7 +52,8 @@ function picturesOf(over, role, isSelf) {
   if (!over || !(isSelf || (over.meta.grid.reads === "query") === (role === "keys"))) return [];
   const { images = [], meta: { grid: { positions, top, boxes = [] } } } = over;
   const whole = { x: -0.5, y: top - 0.5, sizex: positions[0].length, sizey: positions.length - top };
-  return (images.length ? images : [whole]).map(({ x, y, sizex, sizey, source }) => {
+  const small = images.filter(({ name }) => name !== "large"); // a large frame of a film is there once more
+  return (small.length ? small : [whole]).map(({ x, y, sizex, sizey, source }) => {
     const at = new Map();
     for (let row = 0; row < sizey; row += 1) for (let column = 0; column < sizex; column += 1) at.set(positions[row + y + 0.5][column + x + 0.5], [row, column]);
     const found = [...at].filter(([i]) => i >= 0).sort(([i], [j]) => i - j);
@@ -90,7 +91,7 @@ export class FirstScreen {
     root.addEventListener("keydown", (event) => this.key(event));
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
     let timer;
-    const resized = () => { clearTimeout(timer); timer = setTimeout(() => { if (this.sent) this.layout(); }, 60); };
+    const resized = () => { clearTimeout(timer); timer = setTimeout(() => { this.part(".headline").fitted = null; if (this.sent) this.layout(); }, 60); };
     new ResizeObserver(resized).observe(root);
     addEventListener("resize", resized);
   }
@@ -316,7 +317,11 @@ export class FirstScreen {
         const token = create("span", { className: picture ? "token patch" : "token" }, chip, share);
         if (!picture) box.append(token);
         else if (picture.at.keys().next().value === i) box.append(this.drawPicture(picture));
-        if (picture) picture.element.append(Object.assign(token, { place: picture.at.get(i), words: word.replace(/^patch(\d*) (\d+),/, "patch$1 row $2, column ") }));
+        if (picture) {
+          const place = picture.at.get(i);
+          token.style.gridArea = place.map((at) => at + 1).join(" / "); // tokens may stand window by window
+          picture.element.append(Object.assign(token, { place, words: word.replace(/^patch(\d*) (\d+),/, "patch$1 row $2, column ") }));
+        }
         return token;
       });
       return box;

@@ -8,7 +8,7 @@ import streamlit as st
 
 from attention import Model
 from attention.base.errors import MissingError
-from attention.base.tokens import isolated, label
+from attention.base.tokens import isolated
 from attention.pictures.view import KEY, QUERY
 from attention.sound import SoundPlace, alignment_heads, word_times
 from attention.sound.sound_file import Sound
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pages.ui.page.start import Page
 
 _WIDTH = 260  # pixels
+_LONGEST = 40  # characters of a word
 
 
 def players(page: Page) -> None:
@@ -33,7 +34,7 @@ def players(page: Page) -> None:
         if isinstance(place, SoundPlace):
             chosen.setdefault(place, []).append(f"the {side}")
         elif len(tokens) == len(times) and (time := times[at]) is not None:
-            chosen.setdefault(time, []).append(f"“{isolated(label(tokens[at], 40, escape=False)).strip('·')}”")
+            chosen.setdefault(time, []).append(f"“{isolated(str(tokens[at]).strip('·')[:_LONGEST])}”")
     with st.container(horizontal=True, vertical_alignment="center", key="sound_players"):
         for place, sides in chosen.items():
             _player(sound, place, " and ".join(dict.fromkeys(sides)))
