@@ -158,7 +158,7 @@ def _random(model: Any) -> tuple[Any, Any]:
 
 
 def tiny_detr() -> tuple[Any, Any]:
-    """A DETR of 8 × 10 cells and 12 object queries that has learned nothing, and its processor."""
+    """A DETR of 6 × 8 cells and 12 object queries that has learned nothing, and its processor."""
     from transformers import DetrConfig, DetrForObjectDetection, ResNetConfig
     from transformers.models.detr.image_processing_pil_detr import DetrImageProcessorPil
 
@@ -184,7 +184,7 @@ def tiny_detr() -> tuple[Any, Any]:
         backbone_config=backbone, d_model=32, encoder_layers=2, decoder_layers=2, num_queries=12, id2label=names,
         label2id={name: index for index, name in names.items()}, **sizes,
     )  # fmt: skip
-    size = {"shortest_edge": _HEIGHT, "longest_edge": _WIDTH}
+    size = {"shortest_edge": 192, "longest_edge": 256}
     model = with_random_weights(DetrForObjectDetection(config), seed=11)
     # Larger, since all queries would ask, and predict, almost the same.
     factors = {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from attention.export.states import State
 from attention.features import Feature
+from attention.formula.names import HEAD_OUTPUT, OUTPUT
 from attention.metrics.find_rule import NEAR
 from attention.metrics.metric import CellWeights, Metric
 from attention.metrics.patterns import CLS, PATCH, REGISTER, WORD
@@ -53,4 +55,14 @@ _MODELS = {
     ),
 }
 
-FEATURE = Feature(name="vision", metrics=_METRICS, media=(Pictures(),), models=_MODELS)
+# fmt: off
+_STATES = (
+    State(
+        "detector", "What an object query looks at",
+        "A tiny DETR with random weights. Each query predicts a box, drawn over the picture, and the weights are where it looks: choose another query.",
+        {"source": "model", "model": "tiny-detr", "image": "example:circle-and-square"},
+        knobs=("temperature",), layer=5, heads=(0, 1), q=7, k=20, skip=(HEAD_OUTPUT, OUTPUT)),  # the page does not add b_O
+)
+# fmt: on
+
+FEATURE = Feature(name="vision", metrics=_METRICS, states=_STATES, media=(Pictures(),), models=_MODELS)

@@ -40,7 +40,7 @@ export function drawOverPicture(figure, cell, numbers, { grids, steps, outline: 
   const text = positions.map((line) => line.map((position) => (position === NO_TOKEN ? "" : `${position} ${tokens[position]}`)));
   figure.data = [{ ...heat, ...colorRange(largestPatch(meta.grid, z) || 1, heat.zmin < 0, heat), z: store(z), text }, ...others];
   const own = meta.grid.same ? tokens[at] : escapeHtml(steps[meta.step].sides[isRow ? 0 : 1].tokens[at]);
-  const name = `${noun} ${at} ${own}`.trim();
+  const name = own.startsWith(`${noun} ${at}`) ? own : `${noun} ${at} ${own}`.trim();
   const shares = (fact) => {
     const total = tokens.reduce((sum, _, position) => sum + numberAt(meta.step, position), 0);
     const share = onPictures.reduce((sum, number) => sum + number, 0);
