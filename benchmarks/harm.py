@@ -18,7 +18,7 @@ from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
-from attention.features import is_here
+from attention.features import NAMES, is_here
 from benchmarks import (
     downloads,
     ending,
@@ -37,9 +37,10 @@ from benchmarks.attack import Attack, Cost, suffer
 from benchmarks.server import ROOT, Server
 
 
-def _of_results() -> tuple[Attack, ...]:
-    """Those with results of many texts; none where the feature corpus was taken away."""
-    return import_module("benchmarks.corpus_attacks").ATTACKS if is_here("attention.corpus") else ()
+def _of_features() -> tuple[Attack, ...]:
+    """Those on the features that are here: `ATTACKS` of benchmarks/<feature>_attacks.py."""
+    modules = (f"benchmarks.{name}_attacks" for name in NAMES if is_here(f"attention.{name}"))
+    return tuple(attack for module in modules if is_here(module) for attack in import_module(module).ATTACKS)
 
 
 ATTACKS: tuple[Attack, ...] = (
@@ -51,7 +52,7 @@ ATTACKS: tuple[Attack, ...] = (
     *visits.ATTACKS,
     *hostile_models.ATTACKS,
     *hostile_pictures.ATTACKS,
-    *_of_results(),
+    *_of_features(),
     *garbage.ATTACKS,
     *ending.ATTACKS,
     *many_trainings.ATTACKS,

@@ -72,7 +72,7 @@ HYBRID: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 NO_TEXT: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ViT": ("ViTConfig", "ViTModel", {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "image_size": 8, "patch_size": 4}),
-    "Whisper": ("WhisperConfig", "WhisperForConditionalGeneration", _BOTH | {"num_mel_bins": 8, "max_source_positions": 16, "max_target_positions": MOST, "decoder_start_token_id": 1}),
+    "Speech2Text": ("Speech2TextConfig", "Speech2TextForConditionalGeneration", _BOTH | {"input_feat_per_channel": 8, "max_source_positions": 16, "max_target_positions": MOST, "decoder_start_token_id": 1}),
 }  # fmt: skip
 """The same for models that read no text."""
 

@@ -277,13 +277,18 @@ def is_large(n_heads: int, n_queries: int, n_keys: int) -> bool:
     return n_heads * n_queries * n_keys * _BYTES_PER_NUMBER > _MAX_WEIGHT_BYTES
 
 
+EAGER_NAMES = ("eager_attention_forward", "simple_eager_attention_forward")
+"""What the families of transformers call the function of their eager attention."""
+
+
 def _eager_attention(module: Module) -> _EagerAttention:
     """The eager attention function of the module's model family; Llama's if the family has none."""
     # A user's subclass of an attention stands in a module of its own, without this function.
     for cls in type(module).__mro__:
-        function = getattr(sys.modules.get(cls.__module__), "eager_attention_forward", None)
-        if function is not None:
-            return cast(_EagerAttention, function)
+        for name in EAGER_NAMES:
+            function = getattr(sys.modules.get(cls.__module__), name, None)
+            if function is not None:
+                return cast(_EagerAttention, function)
     from transformers.models.llama.modeling_llama import eager_attention_forward
 
     return cast(_EagerAttention, eager_attention_forward)
@@ -334,6 +339,8 @@ class MaskCache:
                 visible, bias = cells, None
             else:
                 visible = cells > max(_HIDDEN_BELOW, torch.finfo(cells.dtype).min)  # the smallest half is −65504
+                # A query that sees no key, such as padding: the smallest number, added to all its scores, makes them equal.
+                visible |= ~visible.any(-1, keepdim=True) & ~cells.isneginf()
                 bias = torch.where(visible, cells, 0)
                 bias = bias.expand(-1, n_queries, n_keys) if bool(bias.any()) else None
             if bool((visible != visible[:1]).any()):  # heads have different masks: a bias of −∞

@@ -365,7 +365,8 @@ def layer_names(loaded: LoadedModel, visits: Visits, places: Sequence[Place]) ->
     The number counts the layers that are entered, so that a layer that runs twice has two numbers. A second call within a layer is "again".
     """
     lists = _lists_of_layers(loaded.model)
-    kinds = [_kind(loaded, place) for place in places]
+    across = "" if loaded.reader is None else loaded.reader.across
+    kinds = [(place in places[:at] and across) or _kind(loaded, place) for at, place in enumerate(places)]
     names: list[str] = []
     numbers, without = dict[str, dict[int, int]](), dict[str, str]()
     for kind in dict.fromkeys(kinds if not loaded.is_encoder_decoder else ["encoder", "decoder", *kinds]):

@@ -50,7 +50,7 @@ class ModelHandle:
     Attributes:
         model: a transformers model, without the wrappers of compilation, adapters or parallelism.
         tokenizer: its transformers tokenizer; None for a model that reads no text.
-        processor: the tokenizer, or the processor of a model that reads another medium.
+        processor: the tokenizer, or the processor of a model that reads another medium; the config of a model without one.
         reader: how it reads that medium; None for a model of texts.
     """
 
@@ -161,7 +161,7 @@ def handle_of(model: Any, tokenizer: Any, field: str = "") -> ModelHandle:
         key = id(model), id(text_tokenizer), id(part)  # of living objects, which the handle holds
         handle = _HANDLES.get(key)
         if handle is None:
-            processor = text_tokenizer if medium is None else tokenizer
+            processor = text_tokenizer if medium is None else tokenizer or model.config  # numbers need no processor
             handle = _HANDLES[key] = ModelHandle(model, text_tokenizer, processor, reader)
         return handle
 

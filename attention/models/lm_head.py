@@ -238,7 +238,7 @@ def no_prediction_reason(loaded: LoadedModel, logit_positions: Sequence[int]) ->
     mask = loaded.tokenizer.mask_token
     if mask is None:
         return f"{loaded.name} fills masks, but its tokenizer has no mask token: choose a position to read a prediction at."
-    return f"{loaded.name} fills masks: write {mask} in the text where it should predict a word."
+    return f"{loaded.name} fills masks: write {mask} in the text where it should predict a token."
 
 
 def logit_factor(config: Any) -> Callable[[Tensor], Tensor]:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from attention.media import InputReader
 
 
-_KINDS = ("vision", "qformer", "text", "layer", "encoder", "decoder", "cross")  # the order of the layers of a trace
+_KINDS = ("vision", "qformer", "text", "layer", "channels", "encoder", "decoder", "cross")
+"""The kinds of layers, in the order of a trace."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -115,10 +115,20 @@ def run(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], *, gradients: b
     """
     check_ids(loaded, model_inputs)
     sequences: AbstractContextManager[None] = nullcontext()
+    during: AbstractContextManager[None] = nullcontext()
     if isinstance(model_inputs, MediumInputs):
-        sequences = packed(loaded.model, len(next(iter(model_inputs.values()))))
+        n_texts = len(next(iter(model_inputs.values())))
+        sequences = packed(loaded.model, n_texts, bool(model_inputs.reader.across))
+        during = model_inputs.reader.during(loaded.model)
     few_logits = with_few_logits(loaded, len(predicted_text_ids(model_inputs)))
-    with torch.set_grad_enabled(gradients), loaded.session(), _frozen_weights(loaded.model), sequences, few_logits:
+    with (
+        torch.set_grad_enabled(gradients),
+        loaded.session(),
+        _frozen_weights(loaded.model),
+        sequences,
+        during,
+        few_logits,
+    ):
         silence_warnings()
         if hasattr(loaded.model.config, "use_cache"):
             kwargs["use_cache"] = False

@@ -421,7 +421,7 @@ class TokenGrid:
 
 @dataclass(frozen=True)
 class _PlacedPicture:
-    """The place of a picture in a grid: its upper left corner, and its rows and columns of patches, whose height and width are in pixels that the model saw."""
+    """The place of a picture in a grid: its upper left corner, and its rows and columns of patches; from one to the next are `patch_size` pixels that the model saw."""
 
     picture: int
     x: int
@@ -451,11 +451,17 @@ def _placed_pictures(patches: Sequence[Patch]) -> tuple[_PlacedPicture, ...]:
     for picture in sorted({patch.picture for patch in patches}):
         own = [patch for patch in patches if patch.picture == picture]
         rows, columns = max(patch.row for patch in own) + 1, max(patch.column for patch in own) + 1
-        # At the edges of a picture, a patch may be smaller than the others.
-        size = max(patch.box[3] - patch.box[1] for patch in own), max(patch.box[2] - patch.box[0] for patch in own)
-        placed.append(_PlacedPicture(picture, x, 0, rows, columns, size))
+        cell = _pitch(own, "row", 1), _pitch(own, "column", 0)
+        placed.append(_PlacedPicture(picture, x, 0, rows, columns, cell))
         x += columns + _GUTTER
     return tuple(placed)
+
+
+def _pitch(patches: Sequence[Patch], name: str, side: int) -> int:
+    """The pixels from one row or column of patches to the next, which is less than their size where they overlap."""
+    first, last = (each(patches, key=lambda patch: getattr(patch, name)) for each in (min, max))
+    n_steps: int = getattr(last, name) - getattr(first, name)
+    return (last.box[side] - first.box[side]) // n_steps if n_steps else first.box[side + 2] - first.box[side]
 
 
 def _placed_others(names: Sequence[tuple[int, str]], width: int) -> tuple[_PlacedToken, ...]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -79,17 +80,24 @@ def model(source: _State, trace: Trace, index: int) -> Snippet:
             "The Lab writes programs with interventions for one picture in one grid of patches, and this input has several pictures, tiles or windows: "
             "remove the interventions, or save the trace as a file, and copy the program of that."
         )
+    if loaded.reader is not None and loaded.reader.across:
+        raise ConfigError(
+            f"The Lab writes no programs of models that also attend across {loaded.reader.across}: save the trace as a file, and copy the program of that."
+        )
     own_module = {model_class.__module__}
     modules = {type(loaded.model.get_submodule(site.path)).__module__ for site in loaded.sites}
     # T5 has an argument for its bias; other families add it to their mask.
     adds_mask = layer.has("bias") and read is not None
-    eager = "eager_attention_forward" if modules == own_module else _EAGER_OF_PART
+    from attention.models.attention_call import EAGER_NAMES
+
+    own_eager = next((name for name in EAGER_NAMES if hasattr(sys.modules[model_class.__module__], name)), "")
+    eager = own_eager if modules == own_module else _EAGER_OF_PART
     lines = [
         "from pathlib import Path",
         "",
         *_imports(source, "AttentionInterface", "AttentionMaskInterface", model_class.__name__),
         "from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS",
-        *([f"from {model_class.__module__} import eager_attention_forward"] if modules == own_module else []),
+        *([f"from {model_class.__module__} import {own_eager}"] if modules == own_module else []),
         "",
         "calls = []",
         *_patched_header(patches),

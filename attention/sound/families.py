@@ -30,6 +30,7 @@ def _convolutions(config: Any) -> Frames:
 
 
 def _frames(kernels: tuple[int, ...], strides: tuple[int, ...]) -> Frames:
+    """Those of convolutions of these sizes and steps."""
     *hops, hop = accumulate(strides, mul, initial=1)
     return Frames(hop, 1 + sum((kernel - 1) * before for kernel, before in zip(kernels, hops, strict=True)))
 
@@ -49,7 +50,7 @@ CONVOLVED: dict[str, Callable[[Any], Frames]] = {
     "unispeech": _convolutions,
     "unispeech-sat": _convolutions,
     "sew": _squeezed,
-    "moonshine": lambda _: _frames((127, 7, 3), (64, 3, 2)),
+    "moonshine": lambda _: _frames((127, 7, 3), (64, 3, 2)),  # which its config does not say
 }
 """By `model_type` of a model that reads samples: its tokens, from its config."""
 PATCHED: dict[str, tuple[str, ...]] = {"audio-spectrogram-transformer": ("[CLS]", "[distillation]")}

@@ -33,7 +33,8 @@ def place_of(seen: SeenPicture, patch: Patch) -> SoundPlace:
     first, end = seen.x.start, seen.x.stop
 
     def seconds(column: float) -> float:
-        return round(first + column * (end - first) / n_columns, 6)
+        value = float(first + column * (end - first) / n_columns)
+        return round(value, 6) + 0.0  # no −0
 
     middle = (left + right) / 2
     start, stop = seconds(middle - width / 2), seconds(middle + width / 2)
@@ -52,7 +53,7 @@ def patches_of(seen: SeenPicture, cell: tuple[int, int], picture: int = 0) -> li
     """The tokens of a drawn sound, row by row from the top, whose cells have this height and width in pixels.
 
     The text of one is from when it begins to when the next does, such as "0.52–0.54 s"; of one with a part of the frequencies, when it begins and
-    their middle, such as "0.5 s 3886 Hz".
+    their middle, such as "0.5s 3886Hz".
     """
     (height, width), x, patches = cell, seen.x, list[Patch]()
     assert x is not None  # as every drawn sound has
@@ -63,7 +64,7 @@ def patches_of(seen: SeenPicture, cell: tuple[int, int], picture: int = 0) -> li
             place = place_of(seen, Patch(picture, row, column, box))
             text = f"{place.start:.2f}–{place.start + step:.2f} s"
             if seen.y is not None:
-                text = f"{place.start:g} s {seen.y.names[row].replace(',', '')} {seen.y.unit}"
+                text = f"{place.start:g}s {seen.y.names[row].replace(',', '')}{seen.y.unit}"
             patches.append(Patch(picture, row, column, box, text, place))
     return patches
 

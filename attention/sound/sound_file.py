@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 2**25  # the largest sound file
 _MAX_SECONDS = 600
-_MAX_SAMPLES = (
-    2**25
-)  # of all channels; a minute in stereo at 44.1 kHz has a sixth of it, and takes a twentieth of a second
+_MAX_SAMPLES = 2**24  # of all channels; a minute of stereo at 44.1 kHz has a third of it
 _MAX_CHANNELS = 8
 _RATES = (4_000, 192_000)  # samples in a second, the lowest and the highest
 BLOCK = 2**16
 """Samples of each channel that are decoded, or resampled, at a time."""
+_AROUND = 0.1  # seconds that are heard before and after a stretch
 _KINDS = {"WAV": b"RIFF", "FLAC": b"fLaC", "MP3": b"ID3"}  # how each kind of file begins; an MP3 may begin with a frame
 _FORMATS = {"WAV": "WAV", "WAVEX": "WAV", "FLAC": "FLAC", "MP3": "MP3"}
 """The kind of each format that libsndfile names, of those that are read."""
@@ -129,6 +128,13 @@ class Sound:
         """A WAV file of 16 bit of its samples between two times in seconds."""
         first, last = (None if at is None else max(0, round(at * self.rate)) for at in (start, stop))
         return wav(self.samples(last)[first:], self.rate)
+
+    def heard(self, start: float, stop: float) -> tuple[float, float, bytes] | None:
+        """A stretch between two times in seconds with 0.1 s around it, as far as the sound goes: where it begins and ends, and as `wav`; None after its end."""
+        if start >= self.seconds:
+            return None
+        first, last = max(0.0, start - _AROUND), min(self.seconds, stop + _AROUND)
+        return first, last, self.wav(first, last)
 
 
 def bytes_to_decode(content: bytes) -> int:

@@ -13,6 +13,7 @@ _DECIBELS = 80  # below the loudest cell, which are white
 _SILENT = -100  # decibels, the smallest energy
 _WINDOW = 0.025  # seconds that a column is computed from, or as many as it stands for
 _LONGEST = 2**12  # samples that a column is computed from
+_COLUMNS = 2**9  # that are computed at a time
 
 
 def of_samples(samples: NDArray[float32], rate: int, first: float, hop: int, n_columns: int) -> NDArray[uint8]:
@@ -26,20 +27,21 @@ def of_samples(samples: NDArray[float32], rate: int, first: float, hop: int, n_c
         n_columns: how many columns there are.
     """
     import numpy as np
-    from transformers.audio_utils import mel_filter_bank, spectrogram, window_function
+    from transformers.audio_utils import mel_filter_bank, window_function
 
     length = max(round(_WINDOW * rate), min(hop, _LONGEST))
     n_fft = 1 << (length - 1).bit_length()
-    before = round(first + hop / 2 - length / 2)
-    needed = (n_columns - 1) * hop + length
-    cut = samples[max(0, before) : max(0, before + needed)]
-    padded = np.pad(cut, (max(0, -before), max(0, needed - len(cut) - max(0, -before))))
+    window = window_function(length, "hann")
     filters = mel_filter_bank(
         n_fft // 2 + 1, N_MELS, 20, rate / 2, rate, mel_scale="kaldi", triangularize_in_mel_space=True
     )
-    power = spectrogram(
-        padded, window_function(length, "hann"), length, hop, n_fft, power=2.0, center=False, mel_filters=filters
-    )
+    power = np.empty((N_MELS, n_columns))
+    for begin in range(0, n_columns, _COLUMNS):
+        columns = np.arange(begin, min(begin + _COLUMNS, n_columns))
+        places = round(first + hop / 2 - length / 2) + hop * columns[:, None] + np.arange(length)
+        is_in_sound = (places >= 0) & (places < len(samples))
+        cut = np.where(is_in_sound, samples[places.clip(0, len(samples) - 1)], 0) * window
+        power[:, columns] = filters.T @ (np.abs(np.fft.rfft(cut, n_fft)) ** 2).T
     return of_energies(10 * np.log10(np.maximum(power, 10 ** (_SILENT / 10))))
 
 

@@ -107,7 +107,7 @@ class Model(ModelOptions, Intervenable):
     def of(
         cls,
         model: Any,
-        tokenizer: Any,
+        tokenizer: Any = None,
         text: str | None = None,
         text2: str = "",
         *,
@@ -125,7 +125,7 @@ class Model(ModelOptions, Intervenable):
     def of(
         cls,
         model: Any,
-        tokenizer: Any,
+        tokenizer: Any = None,
         text: str | None = None,
         text2: str = "",
         *,
@@ -141,7 +141,7 @@ class Model(ModelOptions, Intervenable):
 
         Args:
             model: of transformers, also inside of torch.compile, an adapter (peft), data parallelism, a pipeline, nnsight or TransformerLens.
-            tokenizer: the tokenizer of the model; of a model that reads pictures, its processor.
+            tokenizer: the tokenizer of the model; of a model that reads pictures, its processor; a model of series has none.
             text: the input.
             text2: the second text: of a pair, for an encoder that tells two texts apart, as in `tokenizer(text, text2)`; or of the decoder.
             texts: several inputs, each in a pass of its own; the result is then one `Model` for each.
@@ -594,15 +594,19 @@ def read(reader: Reader) -> Model:
     given: dict[str, Any] = (
         {} if reads.medium is None else {reads.medium.field: reads.medium.from_link(reader, reads.several)}
     )
-    text = reader.knob(TEXT) if reads.text else ""
-    text2 = reader.knob(TEXT2) if reads.second_text else ""
-    words, special = reader.knob(WORDS) if reads.text else WORDS.default, reader.knob(SPECIAL)
+    residues, text_knob = reads.residues, TEXT
+    if residues is not None:
+        text_knob = replace(TEXT, label=residues.label, help=residues.help, default=residues.example)
+    reads_words = reads.text and residues is None
+    text = reader.knob(text_knob) if reads.text else ""
+    text2 = reader.knob(TEXT2) if reads.second_text and residues is None else ""
+    words, special = reader.knob(WORDS) if reads_words else WORDS.default, reader.knob(SPECIAL)
     other_text = reader.knob(OTHER) if reads.text else ""
     generate, temperature, seed = (
         reader.knob(knob) if reads.continues else knob.default
         for knob in (GENERATE, GENERATE_TEMPERATURE, GENERATE_SEED)
     )
-    spans = reader.knob(SPANS) if reads.text and reads.medium is None else SPANS.default
+    spans = reader.knob(SPANS) if reads_words and reads.medium is None else SPANS.default
     try:
         find_stretches(spans, text)
     except TextError as error:  # a text that is being typed may lose such words, and the rest of the page stays

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tiny_models import SENTENCES, byte_level
 from torch import Tensor
 
 from attention.base.errors import ConfigError, MissingError, ModelError
@@ -240,6 +241,43 @@ def test_classifier_has_an_encoder_alone(tmp_path: Path) -> None:
     with torch.no_grad():
         own = source.load().model(_features(ODD, processor).input_features).logits[0]
     assert torch.equal(trace.predictions[0].all_logits, own)
+
+
+class _Processor:
+    """A feature extractor and a tokenizer, as a processor has them."""
+
+    def __init__(self, feature_extractor: Any, tokenizer: Any) -> None:
+        self.feature_extractor, self.tokenizer = feature_extractor, tokenizer
+
+
+def test_moonshine_is_read_like_whisper() -> None:
+    import transformers
+
+    tokenizer = byte_level(SENTENCES)
+    config = transformers.MoonshineConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, encoder_num_hidden_layers=2, decoder_num_hidden_layers=2,
+        encoder_num_attention_heads=4, decoder_num_attention_heads=4, max_position_embeddings=64, bos_token_id=1, eos_token_id=2,
+        decoder_start_token_id=1, pad_token_id=0, attn_implementation="eager",
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = transformers.MoonshineForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape) * 0.2)
+    processor = _Processor(transformers.Wav2Vec2FeatureExtractor(do_normalize=False), tokenizer)
+    values = torch.tensor(ODD.samples())[None]
+    for options in ({"text2": "the owl asked"}, {"generate": 9}):
+        trace = Model.of(model, processor, sound=ODD, **options).trace()
+        ids = torch.tensor([_ids(trace)])
+        with torch.no_grad():
+            own = model(input_values=values, decoder_input_ids=ids, output_attentions=True)
+        assert torch.equal(trace.predictions[-1].all_logits, own.logits[0, -1])
+        for layer in trace:
+            kind, number = layer.name.split()
+            assert torch.allclose(layer["weights"], own[f"{kind}_attentions"][int(number)][0], atol=3e-7)
+        assert len(trace.tokens) == own.encoder_last_hidden_state.shape[1]
+        assert len([place for place in word_times(trace) if place]) == len(trace.input_tokens) - 1
+    assert torch.equal(ids, model.generate(values, max_new_tokens=9, do_sample=False))
 
 
 def test_page_asks_for_a_sound_and_a_second_text(folder: str) -> None:

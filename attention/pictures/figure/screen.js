@@ -314,8 +314,11 @@ export class FirstScreen {
         const token = create("span", { className: picture ? "token patch" : "token" }, chip, share);
         if (!picture) box.append(token);
         else if (picture.at.keys().next().value === i) box.append(this.drawPicture(picture));
-        if (picture) token.style.gridArea = picture.at.get(i).map((place) => place + 1).join(" / "); // windows have an order of their own
-        if (picture) picture.element.append(Object.assign(token, { place: picture.at.get(i), words: word.replace(/^patch(\d*) (\d+),/, "patch$1 row $2, column ") }));
+        if (picture) {
+          const place = picture.at.get(i);
+          token.style.gridArea = place.map((at) => at + 1).join(" / "); // tokens may stand window by window
+          picture.element.append(Object.assign(token, { place, words: word.replace(/^patch(\d*) (\d+),/, "patch$1 row $2, column ") }));
+        }
         return token;
       });
       return box;
@@ -343,7 +346,7 @@ export class FirstScreen {
   drawPicture(picture) {
     const { at, rows, columns, source, isSquare } = picture;
     const [high, wide] = [126 / rows, (this.root.clientWidth * 0.7) / columns];
-    const cell = isSquare ? Math.max(5, Math.min(40, Math.floor(high), Math.floor(wide))) : Math.min(wide, 40);
+    const cell = isSquare ? Math.max(5, Math.min(40, Math.floor(high), Math.floor(wide))) : Math.min(wide, 80);
     picture.element = create("span", { className: "picture", role: "group", ariaLabel: `Picture of ${rows} rows and ${columns} columns of patches` });
     picture.element.style.cssText = `--cell: ${cell}px; --tall: ${isSquare ? cell : high}px; grid-template: repeat(${rows}, ${isSquare ? cell : high}px) / repeat(${columns}, ${cell}px)`;
     if (source) picture.element.style.backgroundImage = `url("${source}")`;
