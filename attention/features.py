@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from attention.explanation.derived import DerivedView
     from attention.export.states import State
-    from attention.media import Medium
+    from attention.media import Medium, Residues
     from attention.metrics.metric import Metric
     from attention.models.ours import OurModel
     from attention.pictures.marks import Spec
@@ -28,6 +28,7 @@ NAMES = (
     "vision",
     "sound",
     "series",
+    "proteins",
     "spans",
     "corpus",
     "training",
@@ -53,6 +54,7 @@ class Feature:
         answers: functions of a trace that the answer of a lesson may call.
         states: states of the demo, after the trunk's.
         media: what models read besides words.
+        residues: of which models read chains in place of words.
         models: tiny models of ours, by name, so that each medium can be seen without a download.
         figures: the figures of an object of this feature; none for another object.
         html: what a notebook shows for an object; None for one that it shows as plain text.
@@ -65,6 +67,7 @@ class Feature:
     answers: tuple[Callable[..., str], ...] = ()
     states: tuple[State, ...] = ()
     media: tuple[Medium, ...] = ()
+    residues: tuple[Residues, ...] = ()
     models: Mapping[str, OurModel] = field(default_factory=dict)
     figures: Callable[[object], Sequence[Spec]] | None = None
     html: Callable[[object], str | None] | None = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from attention.base.errors import AwaitedError, ConfigError
 from attention.base.knobs import EncodedText, Knob
 from attention.base.tokens import PatchPlace
+from attention.features import features
 from attention.files.archives import quote
 
 if TYPE_CHECKING:
@@ -46,11 +47,31 @@ class DeclaredInputs(NamedTuple):
     medium: Medium | None  # what else it reads
     continues: bool  # whether a text of it may have a continuation that it writes, or a second text
     several: bool = False  # whether it reads several pictures, sounds, …, each at a place in its text
+    residues: Residues | None = None  # of which its text is a chain, if it is one of letters and not of words
 
     @property
     def second_text(self) -> bool:
         """Whether it reads a second text: of a pair, or that of a decoder, whose encoder may read another medium than text."""
         return self.medium is None or (self.continues and not self.text)
+
+
+@dataclass(frozen=True)
+class Residues:
+    """The residues of which some models read a chain, letter by letter, where others read words; a feature declares them.
+
+    Attributes:
+        label: of the field for the chain, as on pages.
+        help: of that field.
+        example: a chain for a page without one.
+        is_alphabet: whether the pieces of a small vocabulary, without special tokens, are their letters.
+        read: what a user gave as the letters of a chain, for a tokenizer, and sentences about what was left out; raises `TextError`.
+    """
+
+    label: str
+    help: str
+    example: str
+    is_alphabet: Callable[[Collection[str]], bool]
+    read: Callable[[str, Any], tuple[list[str], list[str]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,6 +359,11 @@ class InputReader(ABC):
     across: str = ""
 
     @property
+    def computes(self) -> str:
+        """What the model computes, in words, if it predicts no tokens and no class."""
+        return self.medium.vectors
+
+    @property
     @abstractmethod
     def special_tokens(self) -> tuple[str, ...]:
         """The tokens of an input that have no place in it."""
@@ -374,9 +400,18 @@ class InputReader(ABC):
 @cache
 def media() -> tuple[Medium, ...]:
     """The media of the features that are here."""
-    from attention.features import features
-
     return tuple(medium for feature in features() for medium in feature.media)
+
+
+MOST_LETTERS = 256
+"""The size of the largest vocabulary that is looked at for letters of residues."""
+
+
+def residues_among(pieces: Iterable[str]) -> Residues | None:
+    """The residues whose letters are the pieces of a vocabulary, apart from special tokens and the marks of words; None for words."""
+    letters = {piece.lstrip("▁Ġ") for piece in pieces if not (piece[:1] in "<[" and piece[-1:] in ">]")} - {""}
+    declared = (each for feature in features() for each in feature.residues)
+    return next((each for each in declared if each.is_alphabet(letters)), None)
 
 
 def medium_of(field: str) -> Medium:

@@ -118,6 +118,28 @@ class Placed(str):
     place: Any
 
 
+class Residue(NamedTuple):
+    """Where a residue of a chain is, such as an amino acid of a protein: its number, from 1 as biologists count, and its letter."""
+
+    number: int
+    letter: str
+
+
+class Letter(Placed):
+    """A token that is one residue of a chain: its text is the letter, its label also has the number, "K4"."""
+
+    place: Residue
+
+    def __new__(cls, letter: str, number: int) -> Letter:
+        """The token of a letter, or of a mask in its place."""
+        token = super().__new__(cls, letter)
+        token.place = Residue(number, str(letter))
+        return token
+
+    def __getnewargs__(self) -> tuple[str, int]:  # type: ignore[override]  # str's own gives its text alone
+        return str(self), self.place.number
+
+
 class Patch(Placed):
     """A token that is a patch of what a model saw (`SeenPicture`): of a picture, of the spectrogram of a sound, of the lines of a series.
 
@@ -160,10 +182,12 @@ def label(token: str, longest: int = 0, escape: bool = True) -> str:
     """The label of a token in pictures, without invisible characters, and escaped for HTML unless not asked to.
 
     A space is ·, a newline ⏎, a tab ⇥, an empty token ∅; another invisible character is shown as its code point, and a
-    combining mark without a letter on ◌. ▸ precedes a generated token, and "A: " or "B: " a token of a pair. A patch and a class keep their blanks.
+    combining mark without a letter on ◌. ▸ precedes a generated token, and "A: " or "B: " a token of a pair. A patch and a class keep their blanks; a residue has its number, as in K4.
     A label of more than `longest` characters (0: no limit) ends with an ellipsis, and that of a patch is "patch 3,7", or "patch1 3,7" of picture 1.
     """
     text = str(token) if isinstance(token, Patch | ClassName) and token else "".join(map(_visible, token)) or "∅"
+    if isinstance(token, Letter):
+        text += str(token.place.number)
     if unicodedata.category(text[0]) == "Mn":
         text = "◌" + text  # a combining mark without a letter
     elif token.strip() and not any(map(_is_visible, token)):

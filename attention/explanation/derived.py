@@ -38,6 +38,7 @@ class DerivedMap:
         layers: the indices of the layers that the map of one layer depends on.
         warning: a caution about this trace and layer; usually empty.
         per_head: whether each head has its own map.
+        sides: what both axes of a map are that is not of queries and keys, such as "residue"; usually empty.
     """
 
     step: Step
@@ -48,6 +49,7 @@ class DerivedMap:
     layers: Callable[[Trace, int], tuple[int, ...]] = lambda _, layer: (layer,)
     warning: Callable[[Trace, int], str] = lambda _, __: ""
     per_head: bool = False
+    sides: str = ""
 
     @property
     def name(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attention.base.tokens import Patch, label
+from attention.base.tokens import Letter, Patch, label
 from attention.explanation.derived import DerivedMap
 from attention.formula.names import Cell
 from attention.formula.steps import Step, find_step
@@ -151,9 +151,12 @@ def cell_names(layer: Layer, cell: Cell) -> tuple[tuple[str, str], tuple[str, st
 
 
 def _patch_places(tokens: Sequence[str]) -> dict[str, Any]:
-    """The picture, row and column of each token, and its place in another medium, missing for those that are no patches; empty if none is."""
+    """The picture, row and column of each token, and its place in another medium, missing for those that are no patches; of a chain, the number of each residue; empty if none has a place."""
     import pandas as pd
 
+    if any(isinstance(token, Letter) for token in tokens):
+        numbers = [token.place.number if isinstance(token, Letter) else None for token in tokens]
+        return {"residue": pd.array(numbers, dtype="Int64")}
     patches = [token if isinstance(token, Patch) else None for token in tokens]
     first = next(filter(None, patches), None)
     if first is None:

@@ -16,8 +16,9 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from attention.base.pieces import ids_of_words
+from attention.base.tokens import Letter
 from attention.files import saved_pictures
-from attention.files.stored_names import PAIRS, WORD_IDS
+from attention.files.stored_names import PAIRS, RESIDUES, WORD_IDS
 from attention.formula.formula import to_json
 from attention.formula.steps import DECLARED, find_step, is_step
 from attention.trace.trace import Trace
@@ -146,7 +147,7 @@ def _about(trace: Trace, layers: Collection[int] | None) -> dict[str, Any]:
 
 
 def _described_tokens(source: Trace | Layer) -> dict[str, Any]:
-    """The tokens of queries and keys, the numbers of their words, the places of those that are patches, and the texts of those that are of a pair."""
+    """The tokens of queries and keys, the numbers of their words, the places of those that are patches, the texts of those that are of a pair, and the numbers of residues."""
     described: dict[str, Any] = {"tokens": source.tokens, "key_tokens": source.key_tokens}
     for name, key in WORD_IDS.items():
         if word_ids := ids_of_words(described[name]):
@@ -157,4 +158,7 @@ def _described_tokens(source: Trace | Layer) -> dict[str, Any]:
     for name, key in PAIRS.items():
         if any(marks := [getattr(token, "of", "") for token in described[name]]):
             described[key] = marks
+    for name, key in RESIDUES.items():
+        if any(numbers := [token.place.number if isinstance(token, Letter) else 0 for token in described[name]]):
+            described[key] = numbers
     return described

@@ -22,6 +22,7 @@ from attention.files.stored_names import (
     LAYER,
     PAIRS,
     REQUIRED,
+    RESIDUES,
     UNKNOWN,
     WORD_IDS,
     AxisTokens,
@@ -453,7 +454,7 @@ _EXPORTED_KEY = re.compile(r"L(\d{1,4})\.(?:H(\d{1,4})\.)?(\w{1,40})", re.ASCII)
 """The name of an array in an export."""
 _MAX_NUMBER = 10**4  # of a layer, by the pattern above
 _NAME, _MIXER = re.compile(r"[\w ,.:()-]{1,60}"), re.compile(r"[a-z0-9 ]{1,30}")
-_TOKEN_KEYS = (*PATCHES, *PATCHES.values(), *WORD_IDS.values(), *PAIRS.values())
+_TOKEN_KEYS = (*PATCHES, *PATCHES.values(), *WORD_IDS.values(), *PAIRS.values(), *RESIDUES.values())
 _SLICED_BY_HEAD = ("w_q", "w_k", "w_v", "b_q", "b_k", "b_v", "w_s", "bias", "dropout_mask")  # one head has a slice of these  # fmt: skip
 
 

@@ -34,6 +34,8 @@ WORD_IDS = {"tokens": "word_ids", "key_tokens": "key_word_ids"}
 """The name of the words beside each list of tokens in an export: the number of the word of each token, as a tokenizer's `word_ids()`."""
 PAIRS = {"tokens": "pair", "key_tokens": "key_pair"}
 """The name of the texts of a pair there, "A" or "B" for each token; "" stands for neither."""
+RESIDUES = {"tokens": "residues", "key_tokens": "key_residues"}
+"""The name of the numbers of residues there, where a text is a chain of them; 0 for a token that is none."""
 LAYER, BATCH, HEAD, GENERATED, UNKNOWN = "layer", "batch", "head", "step", ""
 _LONGEST = 300  # characters of a name that are looked at
 _MOST_NUMBERS = 6

@@ -402,6 +402,14 @@ EXAMPLES = (
     "from any to special",
 )
 """Rules to begin with."""
+RESIDUE_EXAMPLES = (
+    "from [K, R] to [D, E]",
+    'from "C" to "C"',
+    "from any to same word",
+    "from any to offset -4",
+    "from any to special",
+)
+"""Rules to begin with where a model reads a chain of amino acids: opposite charges, cysteines, equal residues, a turn of a helix."""
 PAIR_EXAMPLES = ("from text A to text B", "from text B to text A")
 """Rules to begin with where a model reads a pair of texts."""
 PICTURE_EXAMPLES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -14,7 +14,7 @@ from stat import S_ISREG
 from typing import Any
 
 from attention.base.errors import ModelError
-from attention.media import DeclaredInputs, media
+from attention.media import MOST_LETTERS, DeclaredInputs, Residues, media, residues_among
 
 _LARGEST_CONFIG = 2**20  # bytes of config.json
 _TEMPLATES = "additional_chat_templates/*"
@@ -171,7 +171,7 @@ def declared_inputs(folder: Path) -> DeclaredInputs:
         stat = file.stat()
         is_read = S_ISREG(stat.st_mode) and stat.st_size <= _LARGEST_CONFIG  # a pipe of this name would be waited for
         return _read(file, stat.st_mtime_ns) if is_read else TEXT_ALONE
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return TEXT_ALONE
 
 
@@ -186,4 +186,26 @@ def _read(file: Path, _changed: int) -> DeclaredInputs:
         return TEXT_ALONE
     class_name = str(next(iter(names), "")) if isinstance(names, list) else ""
     found = (medium.declared(model_type, class_name) for medium in media())
-    return next(filter(None, found), TEXT_ALONE)
+    return next(filter(None, found), None) or of_text(residues_among(_small_vocabulary(file.parent, config)))
+
+
+def of_text(residues: Residues | None) -> DeclaredInputs:
+    """What a model of texts reads: words, or a chain of residues."""
+    return (
+        TEXT_ALONE if residues is None else DeclaredInputs(text=True, medium=None, continues=False, residues=residues)
+    )
+
+
+def _small_vocabulary(folder: Path, config: Mapping[str, Any]) -> Collection[str]:
+    """The pieces of the vocabulary of a folder, if it is small enough for one of letters and is kept as text."""
+    size = config.get("vocab_size")
+    if not isinstance(size, int) or size > MOST_LETTERS:
+        return ()
+    for file in (folder / "vocab.txt", folder / "tokenizer.json"):
+        if file.is_file() and file.stat().st_size <= _LARGEST_CONFIG:
+            text = file.read_text(encoding="utf-8")
+            if file.suffix == ".txt":
+                return text.split()
+            vocabulary = json.loads(text)["model"]["vocab"]
+            return [each if isinstance(each, str) else str(each[0]) for each in vocabulary]  # with a score, or without
+    return ()

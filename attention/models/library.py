@@ -26,7 +26,7 @@ from attention.base import jobs
 from attention.base.cache import CACHE
 from attention.base.errors import ModelError
 from attention.media import DeclaredInputs
-from attention.models.folder import TEXT_ALONE, Folder, check_folder, declared_inputs, too_large
+from attention.models.folder import TEXT_ALONE, Folder, check_folder, declared_inputs, of_text, too_large
 from attention.models.ours import ABOUT_FILE, our_folder, our_models
 from attention.trace.trace import Trace
 
@@ -266,7 +266,9 @@ class Library:
 def _inputs_of(loaded: LoadedModel) -> DeclaredInputs:
     reader = loaded.reader
     if reader is None:
-        return TEXT_ALONE
+        from attention.models.token_pieces import residues_of
+
+        return of_text(residues_of(loaded.tokenizer))
     in_text, decodes = reader.token_id is not None, loaded.is_encoder_decoder
     return DeclaredInputs(reader.reads_text and not decodes, reader.medium, in_text or decodes, in_text)
 

@@ -231,14 +231,14 @@ def no_prediction_reason(loaded: LoadedModel, logit_positions: Sequence[int]) ->
         return ""
     if not vocabulary_size(loaded):
         if loaded.reader is not None:
-            return f"{loaded.name} predicts no tokens: it computes {loaded.reader.medium.vectors}."
+            return f"{loaded.name} predicts no tokens: it computes {loaded.reader.computes}."
         if "Classification" in type(loaded.model).__name__:
             return f"{loaded.name} predicts a class of the whole input, and no token."
         return f"{loaded.name} has no language-model head: it computes a vector for every token, and predicts none."
     mask = loaded.tokenizer.mask_token
     if mask is None:
         return f"{loaded.name} fills masks, but its tokenizer has no mask token: choose a position to read a prediction at."
-    return f"{loaded.name} fills masks: write {mask} in the text where it should predict a word."
+    return f"{loaded.name} fills masks: write {mask} in the text where it should predict a token."
 
 
 def logit_factor(config: Any) -> Callable[[Tensor], Tensor]:

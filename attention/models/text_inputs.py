@@ -12,7 +12,7 @@ from torch import Tensor
 from attention.base.spans import Span
 from attention.base.tokens import PairToken
 from attention.models.loaded import inputs_of_site
-from attention.models.token_pieces import readable_tokens
+from attention.models.token_pieces import numbered, readable_tokens
 
 if TYPE_CHECKING:
     from attention.models.loaded import LoadedModel
@@ -94,7 +94,7 @@ class TextInputs(dict[str, Tensor]):
         first, *others = (readable_tokens(tokenizer, ids[0].tolist(), self.texts) for ids in self.values())
         of_pair = (*self.pair, *[""] * (len(first) - len(self.pair)))
         named = (PairToken(token, text) if text else token for token, text in zip(first, of_pair, strict=False))
-        return [tuple(named), *others]
+        return [numbered(tokenizer, next(iter(self.values()))[0].tolist(), tuple(named)), *others]
 
     def _like(self, ids: Mapping[str, Tensor], beside: Mapping[str, Tensor]) -> Self:
         return type(self)(ids, beside, self.pair, self.texts)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from attention.base.pieces import CONTINUES, EACH, ENCODED, ENDS, GOES_ON, LATIN, LETTERS, TEXT, WordRule
-from attention.base.tokens import Piece
+from attention.base.tokens import Letter, Piece
+from attention.media import MOST_LETTERS, Residues, residues_among
 
 _RULES: WeakKeyDictionary[Any, WordRule] = WeakKeyDictionary()
 
@@ -24,6 +26,26 @@ def readable_tokens(tokenizer: Any, ids: Sequence[int], texts: Sequence[str] = (
     pieces, is_alone = _raw(tokenizer, ids)
     rule = word_rule(tokenizer)
     return rule.read(pieces, is_alone, _word_ids(tokenizer, ids, texts) if rule.kind == ENCODED else ())
+
+
+def residues_of(tokenizer: Any) -> Residues | None:
+    """The residues whose letters are the vocabulary of a tokenizer; None for one of words."""
+    return residues_among(tokenizer.get_vocab()) if len(tokenizer) <= MOST_LETTERS else None
+
+
+def text_of_letters(tokenizer: Any, letters: Sequence[str]) -> str:
+    """The text of which a tokenizer makes these letters: side by side, or with blanks between them where it reads words otherwise."""
+    pair = tokenizer(letters[0] * 2, add_special_tokens=False)["input_ids"]
+    return ("" if len(pair) == 2 and tokenizer.unk_token_id not in pair else " ").join(letters)
+
+
+def numbered(tokenizer: Any, ids: Sequence[int], tokens: tuple[str, ...]) -> tuple[str, ...]:
+    """The tokens of a text; where it is a chain of residues, these with their numbers. A mask stands for one, and other special tokens do not."""
+    if residues_of(tokenizer) is None:
+        return tokens
+    apart, number = {*tokenizer.all_special_ids} - {tokenizer.mask_token_id, tokenizer.unk_token_id}, count(1)
+    named = zip(ids, tokens, strict=True)
+    return tuple(each if id_ in apart else Letter(each.lstrip("·"), next(number)) for id_, each in named)
 
 
 def vocabulary_names(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:

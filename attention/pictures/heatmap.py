@@ -151,6 +151,8 @@ def derived_map_json(trace: Trace, reading: DerivedMap, cell: Cell, colors: str 
     hidden, outlines = hidden_cells(trace, reading.step, cell.layer), cell_outlines(rows, columns, *position)
     figure = build_map(drawn, matrix.numpy(), hidden, *outlines, numbers=is_readable)
     figure["layout"]["meta"].pop("hidden_trace", None)  # the page does not recompute derived maps
+    for axis in ("xaxis", "yaxis") if reading.sides else ():
+        figure["layout"][axis]["title"]["text"] = reading.sides
     return with_chosen_cell(figure, *position)
 
 

@@ -54,8 +54,14 @@ class SoundReader(InputReader):
     def __init__(self, medium: Medium, model: Any, extractor: Any) -> None:
         self.medium, self.extractor, self.rate = medium, extractor, int(extractor.sampling_rate)
         self._config, self._argument, self.reads_text = model.config, model.main_input_name, has_decoder(model)
+        self._has_letters = type(model).__name__.endswith("ForCTC")
         convolved = CONVOLVED.get(model.config.model_type)
         self._frames = None if convolved is None else convolved(model.config)
+
+    @property
+    def computes(self) -> str:
+        """As `InputReader.computes`; of a model of letters (CTC), that they are not shown."""
+        return "a letter for every stretch of time (CTC), which is not shown" if self._has_letters else super().computes
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
@@ -81,7 +87,7 @@ class SoundReader(InputReader):
                 raise ConfigError(
                     f"A sound for {loaded.name} lasts at least {self._frames.field / self.rate:.3f} seconds, which one token reads; got {sound.seconds:.3f}: give a longer one."
                 )
-            truncated += [(NOUN, self._frames.count(n_samples))] if n_samples > most else []
+            truncated += [(NOUN, count)] if (count := self._frames.count(n_samples)) > max_tokens else []
         elif n_samples > most:
             notes.append(
                 f"The sound lasts {sound.seconds:,.2f} s, and the model reads its first {most / self.rate:,.2f} s."

@@ -187,7 +187,9 @@ def resampled(samples: NDArray[float32], rate: int, new_rate: int) -> NDArray[fl
 def _in_memory(value: Any, name: str) -> Sound:
     import numpy as np
 
-    is_dict = isinstance(value, Mapping) and {"array", "sampling_rate"} <= value.keys()  # as `datasets` has them
+    is_dict = (
+        isinstance(value, Mapping) and {"array", "sampling_rate"} <= value.keys()
+    )  # as an item of a data set has them
     samples, rate = (value["array"], value["sampling_rate"]) if is_dict else _pair(value)
     try:
         array = np.asarray(samples.detach().cpu() if hasattr(samples, "detach") else samples)

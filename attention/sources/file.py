@@ -18,13 +18,13 @@ from attention.base.cache import CACHE
 from attention.base.errors import AttentionError, AwaitedError, FileError
 from attention.base.knobs import Choice, Knob, Text
 from attention.base.pieces import joins_of_ids
-from attention.base.tokens import PairToken, Patch, Piece
+from attention.base.tokens import Letter, PairToken, Patch, Piece
 from attention.files import labelled, saved_pictures
 from attention.files.archives import Archive, is_torch_file, quote
 from attention.files.given_mask import MEANINGS, GivenMask, MaskSizes
 from attention.files.plan import MAX_CHARACTERS, MAX_LAYERS, Plan, metadata_by_number, read_plan, saved_spans
 from attention.files.saved_pictures import PATCHES
-from attention.files.stored_names import PAIRS, WORD_IDS, AxisTokens, are_tokens, clean, length_error
+from attention.files.stored_names import PAIRS, RESIDUES, WORD_IDS, AxisTokens, are_tokens, clean, length_error
 from attention.formula.formula import Formula
 from attention.formula.names import WEIGHTS
 from attention.formula.override import Override
@@ -340,7 +340,10 @@ def _exported_tokens(
     described = layer if "tokens" in layer else archive.metadata
     texts = {**archive.metadata, **{key: layer[key] for key in layer.keys() & PATCHES}}
     # Layers share the tokens that they have from the same lists: a thousand copies of thousands of patches would take gigabytes.
-    lists = (*map(texts.get, PATCHES), *map(described.get, (*PATCHES.values(), *WORD_IDS.values(), *PAIRS.values())))
+    lists = (
+        *map(texts.get, PATCHES),
+        *map(described.get, (*PATCHES.values(), *WORD_IDS.values(), *PAIRS.values(), *RESIDUES.values())),
+    )
     same = *map(id, lists), *map(sizes.get, _SIDES)
     if same in known:
         return known[same]
@@ -361,7 +364,7 @@ def _exported_tokens(
 
 
 def _with_marks(name: str, tokens: tuple[str, ...], described: Mapping[str, Any], side: str) -> tuple[str, ...]:
-    """The tokens of an axis as pieces of words, and as those of a pair of texts, where the export says so.
+    """The tokens of an axis as pieces of words, as those of a pair of texts, and as residues, where the export says so.
 
     Raises:
         FileError: it says something else, or not of each token.
@@ -380,6 +383,8 @@ def _with_marks(name: str, tokens: tuple[str, ...], described: Mapping[str, Any]
         tokens = tuple(each if isinstance(each, Patch) else Piece(each, joins, "the word_ids of the file") for each, joins in joined)  # fmt: skip
     if texts := marks(PAIRS[side], "A, B or an empty text", lambda text: text in ("", "A", "B")):
         tokens = tuple(PairToken(each, text) if text else each for each, text in zip(tokens, texts, strict=True))
+    if numbers := marks(RESIDUES[side], "a number from 0", lambda number: type(number) is int and number >= 0):
+        tokens = tuple(Letter(each, number) if number else each for each, number in zip(tokens, numbers, strict=True))
     return tokens
 
 

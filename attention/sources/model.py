@@ -594,15 +594,19 @@ def read(reader: Reader) -> Model:
     given: dict[str, Any] = (
         {} if reads.medium is None else {reads.medium.field: reads.medium.from_link(reader, reads.several)}
     )
-    text = reader.knob(TEXT) if reads.text else ""
-    text2 = reader.knob(TEXT2) if reads.second_text else ""
-    words, special = reader.knob(WORDS) if reads.text else WORDS.default, reader.knob(SPECIAL)
+    residues, text_knob = reads.residues, TEXT
+    if residues is not None:
+        text_knob = replace(TEXT, label=residues.label, help=residues.help, default=residues.example)
+    reads_words = reads.text and residues is None
+    text = reader.knob(text_knob) if reads.text else ""
+    text2 = reader.knob(TEXT2) if reads.second_text and residues is None else ""
+    words, special = reader.knob(WORDS) if reads_words else WORDS.default, reader.knob(SPECIAL)
     other_text = reader.knob(OTHER) if reads.text else ""
     generate, temperature, seed = (
         reader.knob(knob) if reads.continues else knob.default
         for knob in (GENERATE, GENERATE_TEMPERATURE, GENERATE_SEED)
     )
-    spans = reader.knob(SPANS) if reads.text and reads.medium is None else SPANS.default
+    spans = reader.knob(SPANS) if reads_words and reads.medium is None else SPANS.default
     try:
         find_stretches(spans, text)
     except TextError as error:  # a text that is being typed may lose such words, and the rest of the page stays

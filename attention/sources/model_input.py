@@ -143,8 +143,17 @@ def _read_text(
 ) -> tuple[TextInputs, list[tuple[str, int]]]:
     """The token ids of a text or a chat, with the spans that are asked for."""
     from attention.models import chat_template, running
+    from attention.models.token_pieces import residues_of, text_of_letters
 
     chat, text, stretches = model.messages, model.text, tuple[spans.Stretch, ...]()
+    if residues := residues_of(loaded.tokenizer):
+        if chat or model.text2.strip():
+            raise ConfigError(
+                f"{loaded.name} reads one chain of residues; got {'messages' if chat else 'a second text'}: give one sequence as text=."
+            )
+        letters, of_text = residues.read(text, loaded.tokenizer)
+        notes += of_text
+        text = text_of_letters(loaded.tokenizer, letters)
     if model.spans == spans.CHAT:
         messages = spans.read_chat(text)
         if not messages:

@@ -188,6 +188,18 @@ def test_long_sound_is_cut_as_a_text_is(models: TinySoundModels) -> None:
         Model(models("wav2vec2"), sound=SOUND, max_bytes=1000).trace()
 
 
+def test_sound_that_fits_with_some_samples_left_is_not_cut(models: TinySoundModels) -> None:
+    trace = Model(models("wav2vec2"), sound=(noise(1)[: 400 + 19 * 320 + 100], 16_000), max_tokens=20).trace()
+    assert len(trace.tokens) == 20
+    assert trace.notes == ()
+
+
+def test_letters_are_not_shown_and_this_is_said(models: TinySoundModels) -> None:
+    trace = Model(models("wav2vec2 letters"), sound=SOUND).trace()
+    assert not trace.predictions
+    assert "a letter for every stretch of time (CTC), which is not shown" in trace.no_prediction_reason
+
+
 def test_other_rate_is_resampled_with_a_note(models: TinySoundModels) -> None:
     time = np.arange(44_100) / 44_100
     trace = Model(models("wav2vec2"), sound=(np.sin(2 * np.pi * 440 * time), 44_100)).trace()

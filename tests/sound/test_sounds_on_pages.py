@@ -72,7 +72,7 @@ def test_seconds_of_query_and_key_are_heard() -> None:
         "Hear the query, 0.70–0.92 s",
         "Hear the key, 0.00–0.18 s",
     ]
-    assert heard(opened("app.py", **link, q="40", k="40")) == ["Hear the query and key, 0.70–0.92 s"]
+    assert heard(opened("app.py", **link, q="40", k="40")) == ["Hear the query and the key, 0.70–0.92 s"]
     # Of an AST: [CLS] is nowhere.
     patches = {"source": "model", "model": "tiny-ast", "sound": "example:rising-tones"}
     assert heard(opened("app.py", **patches, q="0", k="10")) == ["Hear the key, 0.70–1.06 s"]

@@ -140,7 +140,13 @@ def test_unknown_picture_in_a_link_is_replaced_and_said(models: NamedModels) -> 
 
 
 def test_newer_knobs_follow_that_of_the_picture_in_links() -> None:
-    order = ["image", "attn_mask", "mask_means", "axes", "table_means"]  # knobs of other media and features stand among them
+    order = [
+        "image",
+        "attn_mask",
+        "mask_means",
+        "axes",
+        "table_means",
+    ]  # knobs of other media and features stand among them
     assert [knob.key for knob in all_knobs() if knob.key in order] == order
 
 

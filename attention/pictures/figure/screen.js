@@ -314,7 +314,11 @@ export class FirstScreen {
         const token = create("span", { className: picture ? "token patch" : "token" }, chip, share);
         if (!picture) box.append(token);
         else if (picture.at.keys().next().value === i) box.append(this.drawPicture(picture));
-        if (picture) picture.element.append(Object.assign(token, { place: picture.at.get(i), words: word.replace(/^patch(\d*) (\d+),/, "patch$1 row $2, column ") }));
+        if (picture) {
+          const place = picture.at.get(i);
+          token.style.gridArea = place.map((at) => at + 1).join(" / "); // tokens may stand window by window
+          picture.element.append(Object.assign(token, { place, words: word.replace(/^patch(\d*) (\d+),/, "patch$1 row $2, column ") }));
+        }
         return token;
       });
       return box;

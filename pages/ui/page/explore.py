@@ -49,7 +49,7 @@ def screen(
     locked, ours = knob_state.is_locked(), session()
     fields = fields or {key: field for key, field in ours.fields.items() if key in ours.read}
     reads_text = SOURCE.key in _typed("", state.texts) or kind.text in fields
-    sentence = _sentence(trace, state, source) if reads_text and not locked else None
+    sentence = _sentence(trace, state, source, fields) if reads_text and not locked else None
     pair = pair or (int(knob_state.current_value(QUERY.key)), int(knob_state.current_value(KEY.key)))
     computable = live["computable"] if live else ()
     shown = screen_of(trace, cell, state.texts, pair, show if show >= 0 else None, sentence, computable)
@@ -92,11 +92,14 @@ def change(label: str, before: Any, after: Any) -> Change:
     return {"label": label, "before": to_text(before), "after": to_text(after)}
 
 
-def _sentence(trace: Trace, state: State, source: str) -> Sentence:
+def _sentence(trace: Trace, state: State, source: str, fields: Mapping[str, Field]) -> Sentence:
     goes_to = _typed("", state.texts)
     kind = source_kinds()[goes_to.get(SOURCE.key, knob_state.current_value(SOURCE.key, state))]
     stays = SOURCE.key not in goes_to
-    text = knob_state.current_value(kind.text, state) if stays else " ".join(trace.tokens).replace("·", "")
+    # Without a text in the link, some models read another example than the knob's.
+    known = kind.text in fields and kind.text not in state.texts
+    own = fields[kind.text].value if known else knob_state.current_value(kind.text, state) if stays else ""
+    text = own if stays else " ".join(trace.tokens).replace("·", "")
     reads = (
         kind.model(goes_to)["model"] if kind.model else "random weights" if kind.name == SOURCE.default else kind.label
     )

@@ -12,6 +12,7 @@ import streamlit as st
 from attention import Trace, metrics
 from attention.base.errors import AttentionError
 from attention.base.knobs import Choice, Knob, Range, Text
+from attention.base.tokens import Letter
 from attention.explanation import tables
 from attention.explanation.derived import DerivedMap
 from attention.explanation.subwords import words_rule
@@ -22,6 +23,7 @@ from attention.metrics.find_rule import (
     MAX_RULE,
     PAIR_EXAMPLES,
     PICTURE_EXAMPLES,
+    RESIDUE_EXAMPLES,
     FindRule,
     FoundHead,
     estimated_seconds_to_find,
@@ -203,7 +205,9 @@ def find_section(page: Page, knobs: Knobs, open_cell: Callable[[Cell], None]) ->
         with st.container(horizontal=True, gap="small", key="heads_find_examples"):
             has_patches = any(view.has_patches(layer) for layer in page.trace.layers)
             of_pair = PAIR_EXAMPLES if view.has_pair(page.layer) else ()
-            of_tokens = (*PICTURE_EXAMPLES, EXAMPLES[-1]) if has_patches else EXAMPLES
+            is_chain = any(isinstance(token, Letter) for token in page.layer.tokens)
+            of_text = RESIDUE_EXAMPLES if is_chain else EXAMPLES
+            of_tokens = (*PICTURE_EXAMPLES, EXAMPLES[-1]) if has_patches else of_text
             for i, example in enumerate((*of_pair, *of_tokens)):
                 change = ({_FIND.key: example},)
                 st.button(plain(example), key=f"heads_find_{i}", type="tertiary", on_click=knob_state.hold, args=change)
