@@ -12,6 +12,7 @@ from pathlib import Path
 from attention import __version__
 
 _APP_PACKAGES = (
+    "av",
     "matplotlib",
     "pandas",
     "pillow",

@@ -26,6 +26,7 @@ NAMES = (
     "comparison",
     "circuits",
     "vision",
+    "video",
     "sound",
     "series",
     "proteins",

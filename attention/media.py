@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from attention.base.tokens import Patch
     from attention.models.folder import Folder
     from attention.models.loaded import LoadedModel
-    from attention.models.medium_inputs import MediumInputs
+    from attention.models.medium_inputs import MediumInputs, ReadInput
     from attention.sources.reader import Reader
     from attention.trace.trace import SeenPicture
 
@@ -47,6 +47,7 @@ class DeclaredInputs(NamedTuple):
     medium: Medium | None  # what else it reads
     continues: bool  # whether a text of it may have a continuation that it writes, or a second text
     several: bool = False  # whether it reads several pictures, sounds, …, each at a place in its text
+    instead: tuple[Medium, ...] = ()  # what it reads instead of the medium, such as videos instead of pictures
     residues: Residues | None = None  # of which its text is a chain, if it is one of letters and not of words
 
     @property
@@ -346,6 +347,7 @@ class InputReader(ABC):
         reads_text: whether the model also reads a text: beside the input, or in its decoder.
         token_id: the id in the text that stands for a token of the input; None if the input does not stand in the text.
         types_argument: the argument of a model that must know which tokens of its text are those of the input; empty without one.
+        token_type: the number of such a token there; that of a word is 0.
         in_turn: whether the model may call its attention for one sequence after the other.
         across: what its layers are called in which the sequences of an input see each other, such as "channels", if every second attention of a
             layer is one; empty if none is.
@@ -355,6 +357,7 @@ class InputReader(ABC):
     reads_text: bool
     token_id: int | None
     types_argument: str
+    token_type: int = 1
     in_turn: bool
     across: str = ""
 
@@ -382,6 +385,10 @@ class InputReader(ABC):
             TextError: the text is empty, or has another number of places for inputs.
             ModelError: the processor of the model does not read them.
         """
+
+    def names_after(self, read: ReadInput, output: Any) -> Mapping[str, str]:
+        """Other names for tokens, by those that they had before the model ran, from what it predicts at them; a model of boxes has some."""
+        return {}
 
     def during(self, model: Any) -> AbstractContextManager[None]:
         """A context for each pass of the model."""
@@ -426,9 +433,9 @@ def medium_of(field: str) -> Medium:
     raise ConfigError(f"{field}= is of a feature that is not installed here: leave it out, or install all of the Lab.")
 
 
-def read_by(model: Any) -> Medium | None:
-    """The medium that a model of transformers reads; None for a model of texts, and of families that are not read."""
-    return next((medium for medium in media() if medium.is_read_by(model)), None)
+def read_by(model: Any) -> tuple[Medium, ...]:
+    """The media that a model of transformers reads, one of them at a time; none for a model of texts, and of families that are not read."""
+    return tuple(medium for medium in media() if medium.is_read_by(model))
 
 
 def reads_text(model: Any) -> bool:
@@ -438,6 +445,5 @@ def reads_text(model: Any) -> bool:
 
 def has_decoder(model: Any) -> bool:
     """Whether a model of transformers has an encoder and a decoder; a classifier may have the encoder alone."""
-    return (
-        bool(getattr(model.config, "is_encoder_decoder", False)) and DECODER_TEXT in signature(model.forward).parameters
-    )
+    has_module = any(path.rpartition(".")[2] == "decoder" for path, _ in model.named_modules())
+    return bool(getattr(model.config, "is_encoder_decoder", False)) and has_module

@@ -60,6 +60,7 @@ from pages.ui.server import assets
 if TYPE_CHECKING:
     from tiny_models import TinyModels
     from tiny_pictures import TinyPictureModels
+    from tiny_videos import TinyVideoModels
 
 # Tests of one room use helpers of another's, also where only one file is run.
 sys.path += [str(folder) for folder in Path(__file__).parent.glob("**/") if "__pycache__" not in folder.parts]
@@ -752,3 +753,11 @@ def picture_models(tmp_path_factory: pytest.TempPathFactory) -> TinyPictureModel
     from tiny_pictures import TinyPictureModels  # imports torch, which the distributing process does not need
 
     return TinyPictureModels(tmp_path_factory.mktemp("picture models"))
+
+
+@pytest.fixture(scope="session")
+def video_models(tmp_path_factory: pytest.TempPathFactory) -> TinyVideoModels:
+    """Tiny models that read videos, each made once for all tests."""
+    from tiny_videos import TinyVideoModels  # beside the tests of videos
+
+    return TinyVideoModels(tmp_path_factory.mktemp("video models"))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from tiny_models import SENTENCES, byte_level
 
-from attention.base.tokens import Patch
+from attention.base.tokens import BoxPlace, BoxToken, Patch
 from attention.trace.layer import Layer
 from attention.trace.trace import SeenPicture, Trace
 
@@ -270,6 +270,16 @@ def png_header(width: int, height: int) -> bytes:
     data = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     idat = struct.pack(">I", 4) + b"IDAT" + bytes(8)
     return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + data + struct.pack(">I", zlib.crc32(data)) + idat
+
+
+def boxes_on_a_picture() -> Trace:
+    """Three object queries, of which two see an object, over a picture of 2 × 3 patches."""
+    patches = tuple(Patch(0, r, c, (c * 4, r * 4, c * 4 + 4, r * 4 + 4)) for r in range(2) for c in range(3))
+    places = ((0.5, 1.0, 6.0, 7.5), 0.9), ((2.0, 0.0, 3.0, 8.0), 0.2), ((-1.0, 2.0, 13.0, 4.0), 0.6)
+    queries = tuple(BoxToken(f"query {index}", BoxPlace(0, *place)) for index, place in enumerate(places))
+    weights = torch.softmax(torch.from_numpy(np.random.default_rng(0).normal(size=(2, 3, 6))), -1)
+    layer = Layer(recorded={"weights": weights}, tokens=queries, key_tokens=patches)
+    return Trace(queries, (layer,), patches, pictures=(SeenPicture(noise(12, 8), 2, 3, (4, 4), "words", "00"),))
 
 
 def two_pictures() -> Trace:

@@ -147,7 +147,7 @@ class Patch(Placed):
     "patch row 3, column 7 of picture 1".
 
     Attributes:
-        place: in the units of its medium; of a picture, the four below as one value.
+        place: in the units of its medium, which may have a `short` name of it; of a picture, the four below as one value.
         picture: the index of the picture in `Trace.pictures`.
         row: of the grid of patches, from zero at the top.
         column: of the grid of patches, from zero at the left.
@@ -178,14 +178,45 @@ class Patch(Placed):
         return isinstance(self.place, PatchPlace)
 
 
+_OBJECT_SCORE = 0.5
+
+
+class BoxPlace(NamedTuple):
+    """Where a model sees an object: the index of the picture, the box in pixels that the model saw (left, top, right, bottom), and how likely it is there, from 0 to 1."""
+
+    picture: int
+    box: tuple[float, float, float, float]
+    score: float
+
+
+class BoxToken(Placed):
+    """A token at which a model predicts a box on a picture, with the box as its place: an object query, such as "query 17: cat 0.93", or a detection token."""
+
+    place: BoxPlace
+
+    @property
+    def is_object(self) -> bool:
+        """Whether the model is sure enough of an object: a score above 0.5, as in the post-processing of transformers."""
+        return self.place.score > _OBJECT_SCORE
+
+    def __new__(cls, text: str, place: BoxPlace) -> BoxToken:
+        """The token with this text."""
+        token = super().__new__(cls, text)
+        token.place = place
+        return token
+
+    def __getnewargs__(self) -> tuple[str, BoxPlace]:  # type: ignore[override]  # str's own gives its text alone
+        return str(self), self.place
+
+
 def label(token: str, longest: int = 0, escape: bool = True) -> str:
     """The label of a token in pictures, without invisible characters, and escaped for HTML unless not asked to.
 
     A space is ·, a newline ⏎, a tab ⇥, an empty token ∅; another invisible character is shown as its code point, and a
-    combining mark without a letter on ◌. ▸ precedes a generated token, and "A: " or "B: " a token of a pair. A patch and a class keep their blanks; a residue has its number, as in K4.
+    combining mark without a letter on ◌. ▸ precedes a generated token, and "A: " or "B: " a token of a pair. A token with a place and a class keep their blanks; a residue has its number, as in K4.
     A label of more than `longest` characters (0: no limit) ends with an ellipsis, and that of a patch is "patch 3,7", or "patch1 3,7" of picture 1.
     """
-    text = str(token) if isinstance(token, Patch | ClassName) and token else "".join(map(_visible, token)) or "∅"
+    text = str(token) if isinstance(token, Placed | ClassName) and token else "".join(map(_visible, token)) or "∅"
     if isinstance(token, Letter):
         text += str(token.place.number)
     if unicodedata.category(text[0]) == "Mn":
@@ -196,8 +227,9 @@ def label(token: str, longest: int = 0, escape: bool = True) -> str:
         text = "▸" + text
     elif isinstance(token, PairToken):
         text = f"{token.of}: {text}"
-    if isinstance(token, Patch) and token.is_of_picture and 0 < longest < len(text):
-        text = f"patch{token.picture or ''} {token.row},{token.column}"
+    if isinstance(token, Patch) and 0 < longest < len(text):
+        of_picture = f"patch{token.picture or ''} {token.row},{token.column}"
+        text = of_picture if token.is_of_picture else getattr(token.place, "short", text)
     if longest and len(text) > longest:
         text = text[: longest - 1] + "…"
     return html.escape(text, quote=False) if escape else text

@@ -36,7 +36,7 @@ from attention.pictures.live_inputs import live_inputs
 from attention.pictures.marks import CHOSEN_COLOR, Spec
 from attention.pictures.message import Surroundings, pack
 from attention.pictures.message_contract import Control, Live
-from attention.pictures.over_picture import MapLine, TokenGrid, layout_images, over_picture_json
+from attention.pictures.over_picture import BOX, MapLine, TokenGrid, layout_images, over_picture_json
 from attention.pictures.steps_view import factor_map, factor_spans, step_strip
 from attention.pictures.view import FACTORS, HEAD, LAYER, OVERVIEW, clamp_cell, describe_control, overview_steps
 from attention.sources import Source
@@ -609,8 +609,10 @@ class _PictureFigures:
             (subtitle, "text"),
         ):
             texts[key] = texts[key].replace(name, _OWN, 1)
+        boxes = [shape for shape in layout["shapes"] if shape.get("name") == BOX]
+        layout["shapes"] = [shape for shape in layout["shapes"] if shape not in boxes]
         grid = self._grid(drawn_layer.labels_of(axis) or (), layout)
-        meta["packed"] = {"grid": grid, "noun": axis_noun(own_axis), "head": head}
+        meta["packed"] = {"grid": grid, "noun": axis_noun(own_axis), "head": head} | ({"box_shape": boxes[0]} if boxes else {})
         del heat["z"], heat["text"]
         spec["data"] = [heat, *(trace for trace in others if trace["type"] != "heatmap")]
         layout["height"] = HEIGHT  # level with the maps beside it

@@ -204,7 +204,7 @@ def _kind(content: bytes) -> str:
 
 def _size(content: bytes, kind: str, max_pixels: int) -> tuple[int, int]:
     if kind == "WebP":  # Pillow allocates the pixels when it opens one
-        width, height = _webp_size(content)
+        width, height = webp_size(content)
     else:
         try:
             width, height = _opener(kind)(BytesIO(content)).size
@@ -251,7 +251,12 @@ def _check_size(width: int, height: int, max_pixels: int) -> None:
         )
 
 
-def _webp_size(content: bytes) -> tuple[int, int]:
+def webp_size(content: bytes) -> tuple[int, int]:
+    """The width and height of a WebP file, from its header.
+
+    Raises:
+        FileError: it has none.
+    """
     header = content[:_WEBP_HEADER].ljust(_WEBP_HEADER, b"\0")
     match header[12:16]:
         case b"VP8 ":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from attention.base.errors import FileError
 from attention.base.printed import plural
-from attention.base.tokens import Patch
+from attention.base.tokens import BoxPlace, BoxToken, Patch, Placed
 from attention.files.archives import Archive, format_shape, quote
 from attention.media import media
 from attention.trace.trace import PICTURE, Axis, SeenPicture
@@ -34,12 +34,14 @@ _KEY = re.compile(r"picture(\d{1,4})", re.ASCII)
 _WORDS = re.compile(r"[\w ,.;:×→–/()-]{0,300}")
 _DIGEST = re.compile(r"[0-9a-f]{0,64}")
 _COLORS = 3
-_AXES = ("x", "y")
+_AXES = ("x", "y", "time")
+_MOST_NAMES = 64  # frames of a picture
 _NOUN = re.compile(r"[a-z ]{1,20}")
 _UNIT = re.compile(r"[\w /µ%°]{0,20}")
 _LONGEST_NAME = 60
-_PLACE = "[position, picture, row, column, left, top, right, bottom]"
-_N_NUMBERS = 8  # of a place
+_PLACE = "[position, picture, row, column, left, top, right, bottom] for each patch, and [position, picture, left, top, right, bottom, score] for each predicted box"
+_N_NUMBERS, _N_OF_BOX = 8, 7  # of a place
+_MAX_COORDINATE = 2**20  # pixels; a predicted box may reach beyond its picture
 
 
 def arrays(trace: Trace) -> dict[str, NDArray[uint8]]:
@@ -57,13 +59,19 @@ def descriptions(trace: Trace) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def places(tokens: Sequence[str]) -> list[list[int]]:
-    """The places of the patches among some tokens: position, picture, row, column, and the box."""
-    return [
+def places(tokens: Sequence[str]) -> list[list[float]]:
+    """The places of the patches among some tokens: position, picture, row, column, and the box; of those with a predicted box: position, picture, box and score."""
+    of_patches: list[list[float]] = [
         [position, token.picture, token.row, token.column, *token.box]
         for position, token in enumerate(tokens)
         if isinstance(token, Patch)
     ]
+    of_boxes = [
+        [position, token.place.picture, *token.place.box, token.place.score]
+        for position, token in enumerate(tokens)
+        if isinstance(token, BoxToken)
+    ]
+    return of_patches + of_boxes
 
 
 def entries(archive: Archive) -> dict[str, int]:
@@ -112,7 +120,7 @@ def read_pictures(name: str, archive: Archive) -> tuple[SeenPicture, ...]:
 def with_places(
     name: str, tokens: tuple[str, ...], saved: Any, pictures: Sequence[SeenPicture], key: str
 ) -> tuple[str, ...]:
-    """The tokens of an axis, with those that are patches at their saved places.
+    """The tokens of an axis, with those that are patches or have a predicted box at their saved places.
 
     Args:
         name: of the file.
@@ -129,12 +137,20 @@ def with_places(
     named, taken = list(tokens), set[tuple[int, int, int]]()
     for place in saved if isinstance(saved, list) and len(saved) <= len(tokens) else [saved]:
         problem = _place_problem(place, len(tokens), pictures)
-        if not problem and (isinstance(named[place[0]], Patch) or tuple(place[1:4]) in taken):
+        is_box = isinstance(place, list) and len(place) == _N_OF_BOX
+        if not problem and (isinstance(named[place[0]], Placed) or (not is_box and tuple(place[1:4]) in taken)):
             problem = f"{place}, which is taken twice"
         if problem:
             raise FileError(
-                f"{key} in {quote(name)} needs {_PLACE} for each patch, in a picture of the file; got {problem}: save the trace again."
+                f"{key} in {quote(name)} needs {_PLACE}, in a picture of the file; got {problem}: save the trace again."
             )
+        if is_box:
+            position, picture, left, top, right, bottom, score = place
+            named[position] = BoxToken(
+                tokens[position],
+                BoxPlace(picture, (float(left), float(top), float(right), float(bottom)), float(score)),
+            )
+            continue
         position, picture, row, column, *box = place
         taken.add((picture, row, column))
         named[position] = _patch(
@@ -152,9 +168,9 @@ def _patch(seen: SeenPicture, patch: Patch, text: str) -> Patch:
     return Patch(patch.picture, patch.row, patch.column, patch.box, text, place)
 
 
-def _axis(saved: Any, n_rows: int) -> Axis | None:
+def _axis(saved: Any, most_names: int) -> Axis | None:
     """An axis of a file; None if it is none, as in a picture."""
-    if not isinstance(saved, list) or len(saved) != 4 or not isinstance(saved[3], list) or len(saved[3]) > n_rows:
+    if not isinstance(saved, list) or len(saved) != 4 or not isinstance(saved[3], list) or len(saved[3]) > most_names:
         return None
     unit, start, stop, names = saved
     numbers = [
@@ -196,12 +212,14 @@ def _picture(name: str, archive: Archive, index: int, described: Any) -> SeenPic
         words if isinstance(words, str) and _WORDS.fullmatch(words) else "",
         digest if isinstance(digest, str) and _DIGEST.fullmatch(digest) else "",
         noun if isinstance(noun, str) and _NOUN.fullmatch(noun) else PICTURE,
-        *(_axis(described.get(each), grid[0]) for each in _AXES),
+        *(_axis(described.get(each), _MOST_NAMES if each == "time" else grid[0]) for each in _AXES),
     )  # fmt: skip
 
 
 def _place_problem(place: Any, n_tokens: int, pictures: Sequence[SeenPicture]) -> str:
     """What is wrong with a place; empty if nothing is."""
+    if isinstance(place, list) and len(place) == _N_OF_BOX:
+        return _box_problem(place, n_tokens, pictures)
     is_place = isinstance(place, list) and len(place) == _N_NUMBERS and all(type(number) is int for number in place)
     if not is_place or min(place) < 0:
         return quote(str(place))
@@ -215,3 +233,16 @@ def _place_problem(place: Any, n_tokens: int, pictures: Sequence[SeenPicture]) -
     if not (left < right <= width and top < bottom <= height):
         return f"{place}, where the picture has {width:,} × {height:,} pixels (width × height)"
     return ""
+
+
+def _box_problem(place: list[Any], n_tokens: int, pictures: Sequence[SeenPicture]) -> str:
+    """What is wrong with the place of a predicted box; empty if nothing is."""
+    *positions, left, top, right, bottom, score = place
+    numbers = (left, top, right, bottom, score)
+    are_numbers = all(type(number) in (int, float) and isfinite(number) for number in numbers)
+    if not are_numbers or any(type(position) is not int or position < 0 for position in positions):
+        return quote(str(place))
+    if positions[0] >= n_tokens or positions[1] >= len(pictures):
+        return f"{place}, where there are {n_tokens:,} tokens and {len(pictures)} pictures"
+    is_box = left <= right and top <= bottom and max(map(abs, numbers)) <= _MAX_COORDINATE and 0 <= score <= 1
+    return "" if is_box else quote(str(place))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from attention.base.tokens import NEWLINE, NO_PATCH, Patch, any_patch, patch_places
+from attention.base.tokens import NEWLINE, NO_PATCH, BoxToken, Patch, any_patch, patch_places
 from attention.formula.names import MASKED_SCORES, MEMORY, WEIGHTS
 from attention.trace.layer import Layer
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-PATCH, REGISTER, CLS, SPECIAL, WORD = "patch", "register", "cls", "special", "word"
-"""The kinds of tokens. The end of a row of patches is special; the distillation token of DeiT counts as [CLS], since a classifier reads it as that one."""
+PATCH, REGISTER, CLS, SPECIAL, OBJECT, WORD = "patch", "register", "cls", "special", "object", "word"
+"""The kinds of tokens. An object is a token at which a model predicts a box. The end of a row of patches is special; the distillation token of DeiT counts as [CLS], since a classifier reads it as that one."""
 
 _REGISTER = re.compile(r"\[register \d+\]")
 _CLS = frozenset(("[CLS]", "[distillation]"))
@@ -39,6 +39,8 @@ def kind_of(token: str, special: Collection[str] = ()) -> str:
     """
     if isinstance(token, Patch):
         return PATCH
+    if isinstance(token, BoxToken):
+        return OBJECT
     if _REGISTER.fullmatch(token):
         return REGISTER
     if token in _CLS:

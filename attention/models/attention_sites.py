@@ -371,11 +371,9 @@ def layer_names(loaded: LoadedModel, visits: Visits, places: Sequence[Place]) ->
     numbers, without = dict[str, dict[int, int]](), dict[str, str]()
     for kind in dict.fromkeys(kinds if not loaded.is_encoder_decoder else ["encoder", "decoder", *kinds]):
         of_kind = [place for place, each in zip(places, kinds, strict=True) if each == kind]
-        if loaded.is_encoder_decoder:
-            part = "encoder" if kind == "encoder" else "decoder"
-            used = {lists[path] for path in visits.entries if _part(path) == part}
-        else:
-            used = {lists[visits.entries[place.entry]] for place in of_kind if place.entry is not None}
+        used = {lists[visits.entries[place.entry]] for place in of_kind if place.entry is not None}
+        if not of_kind:  # a part of an encoder-decoder without attention
+            used = {lists[path] for path in visits.entries if re.match(rf"(\w+\.)?{kind}\b", path)}
         entered = [entry for entry, path in enumerate(visits.entries) if lists[path] in used]
         paths = [path for path, of_list in lists.items() if of_list in used]
         if len({visits.entries[entry] for entry in entered}) == len(entered):  # each once

@@ -185,8 +185,9 @@ def _read(file: Path, _changed: int) -> DeclaredInputs:
     if not isinstance(model_type, str):
         return TEXT_ALONE
     class_name = str(next(iter(names), "")) if isinstance(names, list) else ""
-    found = (medium.declared(model_type, class_name) for medium in media())
-    return next(filter(None, found), None) or of_text(residues_among(_small_vocabulary(file.parent, config)))
+    declared = (medium.declared(model_type, class_name) for medium in media())
+    first, *others = [*filter(None, declared)] or [of_text(residues_among(_small_vocabulary(file.parent, config)))]
+    return first._replace(instead=tuple(each.medium for each in others if each.medium))
 
 
 def of_text(residues: Residues | None) -> DeclaredInputs:

@@ -28,7 +28,7 @@ from attention.models.loaded import FairLock, LoadedModel
 from attention.models.loading import max_length
 from attention.models.medium_inputs import no_family_error, no_text_error, unread_medium
 
-_HANDLES: WeakValueDictionary[tuple[int, int, int], ModelHandle] = WeakValueDictionary()
+_HANDLES: WeakValueDictionary[tuple[int, ...], ModelHandle] = WeakValueDictionary()
 _GUARD = Lock()
 
 
@@ -51,11 +51,11 @@ class ModelHandle:
         model: a transformers model, without the wrappers of compilation, adapters or parallelism.
         tokenizer: its transformers tokenizer; None for a model that reads no text.
         processor: the tokenizer, or the processor of a model that reads another medium; the config of a model without one.
-        reader: how it reads that medium; None for a model of texts.
+        readers: how it reads each other medium; none for a model of texts.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, processor: Any, reader: InputReader | None) -> None:
-        self.model, self.tokenizer, self.processor, self.reader = model, tokenizer, processor, reader
+    def __init__(self, model: Any, tokenizer: Any, processor: Any, readers: tuple[InputReader, ...]) -> None:
+        self.model, self.tokenizer, self.processor, self.readers = model, tokenizer, processor, readers
         self._attachment, self._lock = Attachment(model), FairLock()
         self._loaded: tuple[object, LoadedModel] | None = None
 
@@ -83,7 +83,7 @@ class ModelHandle:
                 else:
                     loaded = self._probe()
                     sites = tuple(replace(site, parameters={}) for site in loaded.sites)
-                    bare = loaded.replace(model=None, tokenizer=None, reader=None, attachment=None, sites=sites)
+                    bare = loaded.replace(model=None, tokenizer=None, readers=(), attachment=None, sites=sites)
                     _FOUND[self.model] = _Found(state, bare, tuple(tuple(site.parameters) for site in loaded.sites))
                     self._loaded = state, loaded
             return self._loaded[1]
@@ -94,7 +94,7 @@ class ModelHandle:
         attachment.mode = "recorded" if sites else "eager"
         attachment.modules = [model.get_submodule(path) for path in dict.fromkeys(site.path for site in sites)]
         return found.loaded.replace(
-            model=model, tokenizer=self.tokenizer, reader=self.reader, attachment=attachment, sites=sites,
+            model=model, tokenizer=self.tokenizer, readers=self.readers, attachment=attachment, sites=sites,
             lock=self._lock, uid=cache.new_uid(),
         )  # fmt: skip
 
@@ -107,7 +107,7 @@ class ModelHandle:
             self.name, model, self.tokenizer, (), has_decoder(model),
             None if self.tokenizer is None else max_length(model, self.tokenizer),
             sum(parameter.numel() for parameter in model.parameters()) * 4,
-            lock=self._lock, attachment=attachment, reader=self.reader,
+            lock=self._lock, attachment=attachment, readers=self.readers,
         )  # fmt: skip
         where = f"{self.name}, in memory: {dtype} on {model.device}"
         sites, left_out = find_sites(loaded)
@@ -135,7 +135,7 @@ class ModelHandle:
         first, second = (each[name][-1] if isinstance(each[name], tuple) else each[name] for each in (recorded, own))
         difference = float((first.float() - second.float()).abs().max())
         return (
-            f", recorded with an output that differs by {difference:.1e} on a short {'text' if self.reader is None else 'trial'}"
+            f", recorded with an output that differs by {difference:.1e} on a short {'trial' if self.readers else 'text'}"
             if difference
             else ""
         )
@@ -149,20 +149,20 @@ def handle_of(model: Any, tokenizer: Any, field: str = "") -> ModelHandle:
             family is not read.
     """
     model = _unwrapped(model)
-    medium = read_by(model)
-    if medium is None:
+    media = read_by(model)
+    if not media:
         if field and (unread := unread_medium(model, field)):
             raise no_family_error(unread, type(model).__name__, model)
         if other_input := no_text_error(type(model).__name__, model):
             raise other_input
-    reader, part = (None, None) if medium is None else medium.reader_of(model, tokenizer)
-    text_tokenizer = None if medium is not None and not reads_text(model) else _checked_tokenizer(tokenizer, model)
+    readers, parts = zip(*(medium.reader_of(model, tokenizer) for medium in media), strict=True) if media else ((), ())
+    text_tokenizer = None if media and not reads_text(model) else _checked_tokenizer(tokenizer, model)
     with _GUARD:
-        key = id(model), id(text_tokenizer), id(part)  # of living objects, which the handle holds
+        key = id(model), id(text_tokenizer), *map(id, parts)  # of living objects, which the handle holds
         handle = _HANDLES.get(key)
         if handle is None:
-            processor = text_tokenizer if medium is None else tokenizer or model.config  # numbers need no processor
-            handle = _HANDLES[key] = ModelHandle(model, text_tokenizer, processor, reader)
+            processor = tokenizer or model.config if media else text_tokenizer  # numbers need no processor
+            handle = _HANDLES[key] = ModelHandle(model, text_tokenizer, processor, readers)
         return handle
 
 

@@ -269,8 +269,9 @@ def _inputs_of(loaded: LoadedModel) -> DeclaredInputs:
         from attention.models.token_pieces import residues_of
 
         return of_text(residues_of(loaded.tokenizer))
-    in_text, decodes = reader.token_id is not None, loaded.is_encoder_decoder
-    return DeclaredInputs(reader.reads_text and not decodes, reader.medium, in_text or decodes, in_text)
+    in_text, decodes = reader.token_id is not None, loaded.decodes_text
+    instead = tuple(each.medium for each in loaded.readers[1:])
+    return DeclaredInputs(reader.reads_text and not decodes, reader.medium, in_text or decodes, in_text, instead)
 
 
 def _refers_to(uid: int, addresses: set[int], cached: Any) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
-    from attention.media import InputReader
+    from attention.media import InputReader, Medium
 
 
 _KINDS = ("vision", "qformer", "text", "layer", "channels", "encoder", "decoder", "cross")
@@ -131,8 +131,24 @@ class LoadedModel:
     lock: FairLock = field(default_factory=FairLock)  # allows one forward pass at a time; each model has its own
     # Prepares a model that belongs to the user for each pass, and puts it back; None: the model is ours, and prepared.
     attachment: _Preparable | None = None
-    reader: InputReader | None = None  # how it reads another medium than text; None for a model of texts
+    readers: tuple[
+        InputReader, ...
+    ] = ()  # how it reads each other medium than text, such as pictures or videos; none for a model of texts
     uid: int = field(default_factory=cache.new_uid)  # identifies the model in cache keys, which must not hold it
+
+    @property
+    def reader(self) -> InputReader | None:
+        """How it reads the medium that it is tried with, the first; None for a model of texts."""
+        return self.readers[0] if self.readers else None
+
+    @property
+    def decodes_text(self) -> bool:
+        """Whether it has a decoder that reads a text; that of a detector reads queries of its own."""
+        return self.is_encoder_decoder and self.tokenizer is not None
+
+    def reader_of(self, medium: Medium) -> InputReader | None:
+        """How it reads a medium; None if it does not."""
+        return next((reader for reader in self.readers if reader.medium == medium), None)
 
     def check_text_only(self, what: str) -> None:
         """Check that the model reads nothing but texts, for which alone something is computed.
@@ -186,7 +202,7 @@ class LoadedModel:
     def special_tokens(self) -> tuple[str, ...]:
         """The special tokens of the texts, and the tokens of another input that have no place in it."""
         of_text = () if self.tokenizer is None else tuple(self.tokenizer.all_special_tokens)
-        return of_text if self.reader is None else (*of_text, *self.reader.special_tokens)
+        return (*of_text, *dict.fromkeys(token for reader in self.readers for token in reader.special_tokens))
 
     @cached_property
     def layer_names(self) -> tuple[str, ...]:

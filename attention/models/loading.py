@@ -42,17 +42,17 @@ def load(folder: Folder, name: str, about: str = "", device: str = "", shared: b
     _report_loading()
     silence_warnings()
     empty_model = _check_size(folder, name)
-    medium = read_by(empty_model)
-    if medium is None and (no_text := no_text_error(name, empty_model)):
+    found = read_by(empty_model)
+    if not found and (no_text := no_text_error(name, empty_model)):
         raise no_text
-    reader = None if medium is None else medium.load_reader(folder, name, empty_model)
-    tokenizer = None if medium is not None and not reads_text(empty_model) else _tokenizer(folder, name)
+    readers = tuple(medium.load_reader(folder, name, empty_model) for medium in found)
+    tokenizer = None if found and not reads_text(empty_model) else _tokenizer(folder, name)
     model = _on_device(_model(folder, name, IMPLEMENTATION) or _model(folder, name, "eager"), device)
     if shared:
         _share(model)
     limit = None if tokenizer is None else max_length(model, tokenizer)
     loaded = LoadedModel(
-        name, model, tokenizer, (), has_decoder(model), limit, folder.nbytes, about=about, reader=reader
+        name, model, tokenizer, (), has_decoder(model), limit, folder.nbytes, about=about, readers=readers
     )
     sites, left_out = find_sites(loaded)
     if sites:
@@ -133,6 +133,9 @@ def _check_size(folder: Folder, name: str) -> Any:
 
 
 def _load_error(name: str, error: Exception) -> str:
+    if isinstance(error, ImportError):  # such as timm, for the backbone of a detector
+        message = " ".join(str(error).split()).partition(". ")[0]
+        return f"{name} needs a library that is not installed here (“{message[:150]}”): install it, and open the model again."
     message = " ".join(str(error).split())[:150]
     return f"{name} should load with transformers, which fails with “{message}”: check that the folder is complete."
 

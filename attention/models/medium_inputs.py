@@ -75,7 +75,8 @@ class MediumInputs(TextInputs):
         types = {}
         if self.reader.token_id is not None and self.reader.types_argument:
             is_input = torch.isin(self[_TEXT], self.reader.token_id)
-            types = {self.reader.types_argument: (is_input & (is_input.cumsum(-1) <= len(self.read.in_text))).long()}
+            is_input &= is_input.cumsum(-1) <= len(self.read.in_text)
+            types = {self.reader.types_argument: is_input.long() * self.reader.token_type}
         return {**self, **of_input, **types}
 
     @property
@@ -101,6 +102,10 @@ class MediumInputs(TextInputs):
             texts.append(tuple(next(of_input, name) if is_input else name for is_input, name in named))
         return texts
 
+    def names_after(self, output: Any) -> Mapping[str, str]:
+        """As `InputReader.names_after`."""
+        return self.reader.names_after(self.read, output)
+
 
 def no_text_error(name: str, model: Any) -> ModelError | None:
     """The error for a model whose main input is no text; None for a model of texts."""
@@ -111,6 +116,10 @@ def no_text_error(name: str, model: Any) -> ModelError | None:
     if argument == _TEXT or not isinstance(argument, str):
         return None
     what = _WORDS.get(argument, f"{argument} instead of tokens")
+    if what == "pictures" and getattr(
+        model.config, "num_frames", None
+    ):  # as TimeSformer, whose argument has the name of pictures
+        what = "videos"
     for medium in media():
         if what == medium.name:
             return no_family_error(medium, name, model)

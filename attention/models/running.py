@@ -140,9 +140,9 @@ def run(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], *, gradients: b
             if loaded.reader is None and (no_text := no_text_error(loaded.name, loaded.model)):
                 raise no_text from error
             message = " ".join(str(error).split())[:150]
-            if loaded.reader is not None:
+            if isinstance(model_inputs, MediumInputs):
                 raise ModelError(
-                    f"{loaded.name} should read what its own processor makes of {loaded.reader.medium.one}, and fails with “{message}”: check its preprocessor_config.json."
+                    f"{loaded.name} should read what its own processor makes of {model_inputs.reader.medium.one}, and fails with “{message}”: check its preprocessor_config.json."
                 ) from error
             if medium := unread_medium(loaded.model):
                 raise no_family_error(medium, loaded.name, loaded.model) from error

@@ -96,6 +96,10 @@ class TextInputs(dict[str, Tensor]):
         named = (PairToken(token, text) if text else token for token, text in zip(first, of_pair, strict=False))
         return [numbered(tokenizer, next(iter(self.values()))[0].tolist(), tuple(named)), *others]
 
+    def names_after(self, output: Any) -> Mapping[str, str]:
+        """Other names for tokens, by those of `tokens`, from what the model predicts at them."""
+        return {}
+
     def _like(self, ids: Mapping[str, Tensor], beside: Mapping[str, Tensor]) -> Self:
         return type(self)(ids, beside, self.pair, self.texts)
 

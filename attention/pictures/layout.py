@@ -147,7 +147,10 @@ def axis_noun(axis: str) -> str:
 def position_name(axis: str, position: int, tokens: Sequence[str] | None) -> str:
     """Returns a position of an axis in words, with its token if the axis has `tokens`: "query 3 dog"; a patch of several pictures is named with its own."""
     name = f"{axis_noun(axis)} {position}"
-    return f"{name} {place_label(tokens[position], shows_several_pictures(tokens))}" if tokens else name
+    words = place_label(tokens[position], shows_several_pictures(tokens)) if tokens else ""
+    return (
+        words if words.startswith(name) else f"{name} {words}".strip()
+    )  # an object query has the position in its name
 
 
 def short_axis_name(axis: str) -> str:

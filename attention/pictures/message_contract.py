@@ -40,6 +40,7 @@ class Grid(TypedDict):
         reads: "query" where the figure has the row of one query, "key" where it has the column of one key or feature.
         at: that query, key or feature.
         same: whether the tokens of both axes are the same, so that a token of the picture can be chosen on either.
+        boxes: the boxes that tokens of the other axis predict: position, left, top, right, bottom, in cells, and 1 if it is an object.
     """
 
     positions: NDArray[Any]
@@ -47,6 +48,7 @@ class Grid(TypedDict):
     reads: str
     at: int
     same: bool
+    boxes: NotRequired[list[list[float]]]
 
 
 class PanelGrid(TypedDict):

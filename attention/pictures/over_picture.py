@@ -5,6 +5,7 @@ What a model saw of a sound or a series is a picture with axes, in seconds and h
 
 from __future__ import annotations
 
+import math
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attention.base.errors import MissingError, check_index
-from attention.base.tokens import NEWLINE, Patch, any_patch, label, place_label, shows_several_pictures
+from attention.base.tokens import NEWLINE, BoxToken, Patch, any_patch, label, place_label, shows_several_pictures
 from attention.formula.names import KEY, QUERY
 from attention.formula.steps import Step, find_step
 from attention.metrics.patterns import CLS, kind_of
 from attention.pictures import scales
 from attention.pictures.drawing import hidden_cells, hidden_ground, layer_label
 from attention.pictures.layout import AXIS_TITLES, axis_noun, base_layout, position_name, short_axis_name
-from attention.pictures.look import TYPE
+from attention.pictures.look import LIGHT, TYPE
 from attention.pictures.marks import Mark, Spec, cells, draw, image, note, outline, rule
 from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import NO_TOKEN, Meta
@@ -53,7 +54,15 @@ _BAND = 6  # columns for each row of a band, such as a sound
 _MIN_ROWS = 6  # of a grid that is no band
 _MAX_EDGES = 256  # lines between patches; more would hide what is below them
 _TICKS = 8  # of an axis, about
+BOX = "predicted box"
+"""The name of the outlines of `box_marks`."""
+_BOX_COLOR = LIGHT["yes"]
 _GUTTER = 1  # cells between pictures, and between the lines and the pictures
+_MAX_COLUMNS = 200  # cells side by side; more pictures stand in further lines
+_FILM = 1.5  # about the width of a strip of frames with a large one, relative to its height
+_CAPTION = 16  # pixels of height, below the frames of a strip
+LARGE = "large"
+"""The name of the image of a large frame, which stands in the strip too."""
 
 
 def over_picture_json(
@@ -79,11 +88,12 @@ def over_picture_json(
         MissingError: the layer has no such step or head.
         ConfigError: `colors` is not one of `COLORS`.
     """
-    trace, step, layer, grid, tokens = line.trace, line.step, line.layer, line.grid, line.tokens
+    trace, step, layer, tokens = line.trace, line.step, line.layer, line.tokens
     matrix, span = line.matrix()
     numbers, mask = line.along(matrix.numpy()), hidden_cells(trace, step, layer, line.head or 0)
     hidden = np.zeros(len(tokens), bool) if mask is None else line.along(mask)
     shown = np.where(np.isfinite(numbers) & ~hidden, numbers, np.nan)
+    grid = _film(line, shown, chosen)
     color_keys, extra_traces = fitted_colors(step, colors, span, shown[grid.patches])
     where = f" H{line.head or 0}" if step.per_head else ""
     hover = f"{step.name} L{layer}{where}<br>{line.name}<br>{axis_noun(line.axis)} %{{text}}<br>"
@@ -111,16 +121,18 @@ def over_picture_json(
     layout["xaxis"] |= {"showticklabels": False, "constrain": "domain"}
     layout["yaxis"] |= {"showticklabels": False, "scaleanchor": "x", "constrain": "domain"}  # square cells
     _draw_axes(layout, line)
-    own_box, chosen_box = grid.box(line.at) if line.is_same else None, None if chosen is None else grid.box(chosen)
-    meta["chosen"] = None if chosen_box is None else [chosen_box[1], chosen_box[0]]
+    if boxes := _boxes(line):
+        meta["grid"]["boxes"] = boxes
+    own_boxes, chosen_boxes = grid.boxes(line.at) if line.is_same else [], [] if chosen is None else grid.boxes(chosen)
+    meta["chosen"] = [chosen_boxes[0][1], chosen_boxes[0][0]] if chosen_boxes else None
     return draw(
         layout,
         cells(grid.fill(shown), f"{hover}<b>%{{z:.9g}}</b>", color_keys, text=texts, opacity=opacity),
         hidden_ground(step, hover, np.isfinite(grid.fill(np.where(hidden, 1, np.nan))), text=texts, opacity=opacity) if hidden.any() else None,
-        *extra_traces, *layout_images(grid, trace, exact), *_edges(grid),
-        outline(*own_box, 3, dash="dot") if own_box else None,
-        outline(*chosen_box, 3) if chosen_box else None,
-        *(_token_label(token) for token in grid.others),
+        *extra_traces, *layout_images(grid, trace, exact), *_edges(grid), *box_marks(boxes, line.at),
+        *(outline(*box, 3, dash="dot") for box in own_boxes),
+        *(outline(*box, 3) for box in chosen_boxes),
+        *(_token_label(token) for token in grid.others), *_captions(grid, line),
     )  # fmt: skip
 
 
@@ -218,22 +230,50 @@ class MapLine:
 
 
 def default_query(tokens: Sequence[str]) -> int:
-    """Returns the query whose rows are drawn unless another is chosen: [CLS] if there is one, otherwise the last word, otherwise the first patch."""
+    """Returns the query whose rows are drawn unless another is chosen: that of the surest object, or [CLS] if there is one, otherwise the last word, otherwise the first patch."""
+    if objects := [position for position, token in enumerate(tokens) if isinstance(token, BoxToken)]:
+        return max(objects, key=lambda position: tokens[position].place.score)  # type: ignore[attr-defined]  # a box
     names = [position for position, token in enumerate(tokens) if not isinstance(token, Patch)]
     return next((at for at in names if kind_of(tokens[at]) == CLS), names[-1] if names else 0)
+
+
+def _film(line: MapLine, numbers: NDArray[Any], chosen: int | None) -> TokenGrid:
+    """The grid of a line; of a film with the frame of the chosen token, or with that on which most weight lies, once more and large."""
+    grid, frames = line.grid, [each for each in line.seen if each.time is not None]
+    if len(frames) < 2 or len(frames) < len(grid.pictures):
+        return grid
+    token = None if chosen is None else line.tokens[chosen]
+    weight = {each.picture: float(np.nansum(abs(grid.fill(numbers)[each.area]))) for each in grid.pictures}
+    return grid.with_large(token.picture if isinstance(token, Patch) else max(weight, key=lambda each: weight[each]))
+
+
+def _captions(grid: TokenGrid, line: MapLine) -> list[Mark]:
+    """The frames and the seconds below each picture of a strip, and beside the large one."""
+    if grid.large is None:
+        return []
+    words = {}
+    for placed in grid.pictures:
+        time = line.trace.pictures[placed.picture].time
+        assert time is not None  # `_film` has asked
+        frames = "–".join(dict.fromkeys((time.names[0], time.names[-1]))) if time.names else ""
+        words[placed.picture] = f"{frames} · {time.start:.3g} s" if time.unit == "s" else frames
+    below = (note(words[each.picture], x=each.x + (each.columns - 1) / 2, y=each.y + each.rows - 0.5, yanchor="top", yshift=1) for each in grid.pictures)  # fmt: skip
+    beside = note(words[grid.large.picture], x=grid.large.columns - 0.5, y=grid.large.y - 0.5, xanchor="left", yanchor="top", xshift=6)  # fmt: skip
+    return [*below, beside]
 
 
 def layout_images(grid: TokenGrid, trace: Trace, exact: bool = True, max_side: int = _MAX_SIDE) -> list[Mark]:
     """Returns what the model saw of each picture of a grid, at the place of its patches, as the ``images`` of a Plotly layout."""
     images = []
-    for placed in grid.pictures:
+    for placed in (*grid.pictures, *([grid.large] if grid.large else ())):
         if placed.picture >= len(trace.pictures):  # a layer alone has its tokens, and not the pixels
             continue
         seen, (height, width) = trace.pictures[placed.picture], placed.patch_size
         # The pixels that fill no whole patch are cut, so that the patches lie on the pixels that they were made of.
         sides = round(placed.rows * height), round(placed.columns * width)
         source = image_source(seen, *sides, exact, max_side)
-        images.append(image(source, placed.x, placed.y, placed.columns, placed.rows))
+        of_large = {"name": LARGE} if placed is grid.large else {}
+        images.append(image(source, placed.x, placed.y, placed.columns, placed.rows) | of_large)
     return images
 
 
@@ -244,7 +284,8 @@ def image_source(seen: SeenPicture, height: int, width: int, exact: bool = True,
     """
     from PIL import Image
 
-    image, file = Image.fromarray(np.ascontiguousarray(seen.rgb[:height, :width])), BytesIO()
+    # Black where merged patches reach beyond the picture.
+    image, file = Image.fromarray(np.ascontiguousarray(seen.rgb)).crop((0, 0, width, height)), BytesIO()
     image.thumbnail((max_side, max_side))
     if (factor := min(_SMALL_SIDE, max_side) // max(image.size)) > 1:
         image = image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
@@ -278,14 +319,38 @@ def _token_label(token: _PlacedToken) -> Mark:
 def _edges(grid: TokenGrid) -> list[Mark]:
     """Returns the edges between patches as lines, and those of the boxes of other tokens, which lines do not cross."""
     lines = []
-    for placed in grid.pictures:
+    for placed in (*grid.pictures, *([grid.large] if grid.large else ())):
         left, top = placed.x - 0.5, placed.y - 0.5
         right, bottom = left + placed.columns, top + placed.rows
         if placed.columns + placed.rows > _MAX_EDGES:
             continue
-        lines += [rule((left + i, left + i), (top, bottom), **EDGE) for i in range(placed.columns + 1)]
-        lines += [rule((left, right), (top + i, top + i), **EDGE) for i in range(placed.rows + 1)]
+        step = grid.factor if placed is grid.large else 1
+        lines += [rule((left + i, left + i), (top, bottom), **EDGE) for i in range(0, placed.columns + 1, step)]
+        lines += [rule((left, right), (top + i, top + i), **EDGE) for i in range(0, placed.rows + 1, step)]
     return lines + [outline(token.x, token.y, token.columns, 1, **EDGE) for token in grid.others]
+
+
+def _boxes(line: MapLine) -> list[list[float]]:
+    """Returns the boxes that tokens of its own axis predict: position, left, top, right, bottom, in cells, and whether it is an object."""
+    placed_pictures = {placed.picture: placed for placed in line.grid.pictures}
+    boxes = list[list[float]]()
+    for position, token in enumerate(line.own_tokens or ()):
+        if isinstance(token, BoxToken) and (placed := placed_pictures.get(token.place.picture)):
+            sides = zip(token.place.box, (placed.x, placed.y) * 2, placed.patch_size[::-1] * 2, strict=True)
+            ends = (round(first - 0.5 + side / size, 3) for side, first, size in sides)
+            boxes.append([position, *ends, int(token.is_object)])
+    return boxes
+
+
+def box_marks(boxes: Sequence[Sequence[float]], at: int) -> list[Mark]:
+    """Returns the boxes of objects as thin outlines, and the box of the token at a position, whatever it is, as a strong one; `boxOutlines` of picture_grid.js draws the same."""
+    drawn = sorted((box for box in boxes if box[-1] or box[0] == at), key=lambda box: box[0] == at)
+    return [
+        {"type": "rect", "x0": x0, "y0": y0, "x1": x1, "y1": y1, "name": BOX, "line": {"color": _BOX_COLOR, "width": 4}}
+        if position == at else
+        {"type": "rect", "x0": x0, "y0": y0, "x1": x1, "y1": y1, "name": BOX, "opacity": 0.6, "line": {"color": _BOX_COLOR, "width": 1.5}}
+        for position, x0, y0, x1, y1, _ in drawn
+    ]  # fmt: skip
 
 
 def _draw_axes(layout: dict[str, Any], line: MapLine) -> None:
@@ -351,12 +416,15 @@ class TokenGrid:
         pictures: the places of the pictures, side by side.
         others: the places of the other tokens, in the order of the axis; the ends of rows of patches come last.
         n_left_out: how many other tokens have no place.
+        large: the place of a picture that stands there once more; each of its patches has `factor` × `factor` cells.
     """
 
     positions: NDArray[int64]
     pictures: tuple[_PlacedPicture, ...]
     others: tuple[_PlacedToken, ...]
     n_left_out: int = 0
+    large: _PlacedPicture | None = None
+    factor: int = 1
 
     @classmethod
     def of(cls, tokens: Sequence[str], with_others: bool = True) -> TokenGrid | None:
@@ -370,7 +438,7 @@ class TokenGrid:
         names.sort(key=lambda named: named[1] == NEWLINE)  # a page of tiles has dozens of them, and words come first
         others = _placed_others(names if with_others else [], width)
         top = max((token.y + 1 + _GUTTER for token in others), default=0)
-        pictures = tuple(replace(placed, y=top) for placed in pictures)
+        pictures = tuple(replace(placed, y=top + placed.y) for placed in pictures)
         positions = np.full((max(placed.y + placed.rows for placed in pictures), width), NO_TOKEN)
         corners = {placed.picture: placed for placed in pictures}
         for position, patch in patches:
@@ -411,11 +479,36 @@ class TokenGrid:
 
     def box(self, position: int) -> tuple[int, int, int, int] | None:
         """The cells of the token at a position: x, y, columns, rows; None if it has no place."""
-        rows, columns = np.nonzero(self.positions == position)
+        rows, columns = np.nonzero(self.positions[: self.large.y if self.large else None] == position)
         if not len(rows):
             return None
         x, y = int(columns.min()), int(rows.min())
         return x, y, int(columns.max()) - x + 1, int(rows.max()) - y + 1
+
+    def boxes(self, position: int) -> list[tuple[int, int, int, int]]:
+        """`box`, and the place in the large picture."""
+        found = [box] if (box := self.box(position)) else []
+        if self.large is not None:
+            rows, columns = np.nonzero(self.positions[self.large.area] == position)
+            if len(rows):
+                found.append(
+                    (self.large.x + int(columns.min()), self.large.y + int(rows.min()), self.factor, self.factor)
+                )
+        return found
+
+    def with_large(self, picture: int) -> TokenGrid:
+        """The grid with one of its pictures once more, large, below a strip of all of them."""
+        own = next(each for each in self.pictures if each.picture == picture)
+        n_rows, width = self.positions.shape
+        factor = min(max(2, round(width / _FILM / own.rows) - 1), max(1, width // own.columns))
+        rows = own.rows * factor
+        top = n_rows + max(_GUTTER, math.ceil((n_rows + rows) * _CAPTION / _HEIGHTS[1]))
+        height, width_of_patch = own.patch_size
+        large = _PlacedPicture(picture, 0, top, rows, own.columns * factor, (height / factor, width_of_patch / factor))
+        positions = np.full((top + rows, width), NO_TOKEN)
+        positions[:n_rows] = self.positions
+        positions[large.area] = self.positions[own.area].repeat(factor, axis=0).repeat(factor, axis=1)
+        return replace(self, positions=positions, large=large, factor=factor)
 
 
 @dataclass(frozen=True)
@@ -446,12 +539,14 @@ class _PlacedToken:
 
 
 def _placed_pictures(patches: Sequence[Patch]) -> tuple[_PlacedPicture, ...]:
-    placed, x = list[_PlacedPicture](), 0
+    placed, x, y = list[_PlacedPicture](), 0, 0
     for picture in sorted({patch.picture for patch in patches}):
         own = [patch for patch in patches if patch.picture == picture]
         rows, columns = max(patch.row for patch in own) + 1, max(patch.column for patch in own) + 1
         cell = _pitch(own, "row", 1), _pitch(own, "column", 0)
-        placed.append(_PlacedPicture(picture, x, 0, rows, columns, cell))
+        if x and x + columns > _MAX_COLUMNS:
+            x, y = 0, max(each.y + each.rows for each in placed) + _GUTTER
+        placed.append(_PlacedPicture(picture, x, y, rows, columns, cell))
         x += columns + _GUTTER
     return tuple(placed)
 

@@ -73,8 +73,8 @@ def model(source: _State, trace: Trace, index: int) -> Snippet:
         lambda position: f"patching and len(calls) == {layer_order.index(position)}",
         lambda run, position, step: f"{run}[{layer_order.index(position)}]{_RECORDED[step]}",
     )
-    read = getattr(inputs, "read", None)  # of another medium than text
-    is_joined = read is not None and (len(read.lengths) > 1 or bool(loaded.reader and loaded.reader.in_turn))
+    read, reader = (getattr(inputs, name, None) for name in ("read", "reader"))  # of another medium than text
+    is_joined = read is not None and (len(read.lengths) > 1 or bool(reader and reader.in_turn))
     if is_joined and patches:
         raise ConfigError(
             "The Lab writes programs with interventions for one picture in one grid of patches, and this input has several pictures, tiles or windows: "
@@ -147,7 +147,7 @@ def _medium_lines(source: _State | None, before: str = "") -> list[str]:
     """The lines that make the input of a model of another medium than text; none for a model of texts."""
     if source is None or source.medium is None:
         return []
-    reader = source.load_inputs()[0].reader
+    reader = source.load_inputs()[0].reader_of(source.medium)
     assert reader is not None  # it reads the medium
     return source.medium.program_lines(reader, source.given, f"{before}{source.medium.field}")
 

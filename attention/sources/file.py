@@ -18,7 +18,7 @@ from attention.base.cache import CACHE
 from attention.base.errors import AttentionError, AwaitedError, FileError
 from attention.base.knobs import Choice, Knob, Text
 from attention.base.pieces import joins_of_ids
-from attention.base.tokens import Letter, PairToken, Patch, Piece
+from attention.base.tokens import Letter, PairToken, Piece, Placed
 from attention.files import labelled, saved_pictures
 from attention.files.archives import Archive, is_torch_file, quote
 from attention.files.given_mask import MEANINGS, GivenMask, MaskSizes
@@ -380,7 +380,7 @@ def _with_marks(name: str, tokens: tuple[str, ...], described: Mapping[str, Any]
 
     if word_ids := marks(WORD_IDS[side], "the number of a word", lambda number: number is None or type(number) is int):
         joined = zip(tokens, joins_of_ids(word_ids), strict=True)
-        tokens = tuple(each if isinstance(each, Patch) else Piece(each, joins, "the word_ids of the file") for each, joins in joined)  # fmt: skip
+        tokens = tuple(each if isinstance(each, Placed) else Piece(each, joins, "the word_ids of the file") for each, joins in joined)  # fmt: skip
     if texts := marks(PAIRS[side], "A, B or an empty text", lambda text: text in ("", "A", "B")):
         tokens = tuple(PairToken(each, text) if text else each for each, text in zip(tokens, texts, strict=True))
     if numbers := marks(RESIDUES[side], "a number from 0", lambda number: type(number) is int and number >= 0):

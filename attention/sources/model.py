@@ -8,7 +8,7 @@ from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 from attention.base.errors import ConfigError, TextError
-from attention.base.knobs import Choice, Integer, Knob, NameOrText, PositionList, Real, Switch
+from attention.base.knobs import Choice, Integer, Knob, NameOrText, PositionList, Real, Switch, Text
 from attention.base.spans import ANSWER, CHAT, MARKS, WAYS, Span, Spans, find_stretches, numbered, parse_spans
 from attention.base.tokens import Generated
 from attention.explanation.subwords import SPECIAL_TOKEN_MODES, merge_tokens, merged_spans, words_rule
@@ -256,6 +256,11 @@ class Model(ModelOptions, Intervenable):
         inputs, prefix_len = texts.inputs, texts.prefix_len
         positions = lm_head.prediction_positions(loaded, inputs, self.predict, prefix_len if self.generate else 0)
         layers, outputs, error = forward_pass.run_recorded(loaded, inputs, forward, positions, prefix_len)
+        if names := inputs.names_after(outputs):
+            layers = [
+                replace(layer, tokens=_renamed(layer.tokens, names), key_tokens=_renamed(layer.key_tokens, names))
+                for layer in layers
+            ]
         if any(layer.formula is None and layer.has(QUERY) for layer in layers):
             notes.append("The formula of some layers is unknown: their weights are shown as the model computed them.")
         alone = [layer.name for layer in layers if layer.has_attention and not layer.has(QUERY)]
@@ -283,7 +288,7 @@ class Model(ModelOptions, Intervenable):
         return replace(
             merged,
             predictions=lm_head.read_predictions(loaded, inputs, outputs, positions),
-            input_tokens=forward_pass.ReadableTexts(loaded, inputs, prefix_len).texts[-1],
+            input_tokens=_renamed(forward_pass.ReadableTexts(loaded, inputs, prefix_len).texts[-1], names),
             continuation=tuple(map(Generated, readable_tokens(loaded.tokenizer, texts.continuation)))
             if texts.continuation
             else (),
@@ -528,6 +533,10 @@ class Model(ModelOptions, Intervenable):
         return loaded
 
 
+def _renamed(tokens: tuple[str, ...], names: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(names.get(token, token) for token in tokens) if names else tokens
+
+
 @dataclass(frozen=True)
 class _SpanCode(NameOrText):
     """What a source should name in its text, as `attention.base.spans.parse_spans` reads it."""
@@ -552,6 +561,8 @@ _NAMES = NameOrText(300)
 MODEL = Knob(
     "model", "all-MiniLM-L6-v2", _NAMES, "Model",
     "A model on this server; or, if its operator allows it, a folder with config.json and *.safetensors.", (NAME,))
+READS = Knob(
+    "reads", "", Text(20), "It reads", "Some language models read pictures or a video beside their text: which of them.", (NAME,))
 WORDS = Knob(
     "words", False, Switch(), "Pieces as words",
     "Merge the subword tokens of a word into one row and one column: weights are summed over keys and averaged over queries, so rows still sum to 1.",
@@ -591,9 +602,12 @@ def read(reader: Reader) -> Model:
     name = reader.knob(MODEL, replace(_NAMES, options=(*LIBRARY.names(), *our_models())))
     LIBRARY.allow(name)
     reads = LIBRARY.inputs(name)
-    given: dict[str, Any] = (
-        {} if reads.medium is None else {reads.medium.field: reads.medium.from_link(reader, reads.several)}
-    )
+    medium = reads.medium
+    if medium is not None and reads.instead:
+        among = {each.field: each for each in (medium, *reads.instead)}
+        medium = among[reader.knob(READS, Choice((*among,), tuple(each.noun for each in among.values())))]
+    several = reads.several and medium == reads.medium
+    given: dict[str, Any] = {} if medium is None else {medium.field: medium.from_link(reader, several)}
     residues, text_knob = reads.residues, TEXT
     if residues is not None:
         text_knob = replace(TEXT, label=residues.label, help=residues.help, default=residues.example)

@@ -196,10 +196,11 @@ def _outside() -> int:
 def _read_medium(
     model: ModelOptions, loaded: LoadedModel, limit: int, notes: list[str]
 ) -> tuple[TextInputs, list[tuple[str, int]]]:
-    reader = loaded.reader
+    assert model.medium is not None
+    reader = loaded.reader_of(model.medium)
     assert reader is not None  # `check_inputs` has asked
-    text = model.text2 if loaded.is_encoder_decoder else model.text
-    limit = model.max_tokens if loaded.is_encoder_decoder else limit  # a decoder has another than the encoder
+    text = model.text2 if loaded.decodes_text else model.text
+    limit = model.max_tokens if loaded.decodes_text else limit  # a decoder has another than the encoder
 
     def read() -> _ReadInput:
         with _DECODING:
@@ -270,8 +271,8 @@ def _patches_of_passes(model: ModelOptions) -> list[PassInterventions]:
 
 
 def _decodes_alone(model: ModelOptions, loaded: LoadedModel) -> bool:
-    """Whether the decoder reads only what the model generates."""
-    return loaded.is_encoder_decoder and not model.text2.strip() and "decoder_input_ids" not in dict(model.input_ids)
+    """Whether the decoder reads only what the model generates; that of a model without text reads its own queries."""
+    return loaded.decodes_text and not model.text2.strip() and "decoder_input_ids" not in dict(model.input_ids)
 
 
 def _count_generated(model: ModelOptions, loaded: LoadedModel, inputs: dict[str, Tensor]) -> int:
@@ -360,7 +361,8 @@ class ModelOptions:
             of Pillow; kept as a `Picture`, which is compared by its digest. Several for a language model that reads pictures in its text:
             a list of these, kept as a tuple.
         sound: a sound for a model that reads one: the path or the bytes of a WAV, FLAC or MP3 file, or samples and how many of them a second has.
-        video: a video for a model that reads one: the path or the bytes of a file, or its frames as pictures.
+        video: a video for a model that reads one, also beside a text: the path or the bytes of an MP4, MOV, WebM, GIF or WebP file, a list of
+            pictures, or an array [frame row column 3] from 0 to 255; kept as a `Video`, which is compared by its digest.
         series: a time series for a model that reads one: the path or the bytes of a CSV file, a data frame, or an array [step column].
         messages: a chat instead of a text, by the template of the tokenizer: messages such as {"role": "user", "content": "…"}, or a dict of "messages"
             and of "tools" that the model may call. Each message is a span of its role; what the template adds is in none. Kept as JSON.
@@ -446,16 +448,17 @@ def check_inputs(model: ModelOptions, loaded: LoadedModel) -> None:
     """
     from attention.models.medium_inputs import no_family_error, unread_medium
 
-    reader, given, text, name = loaded.reader, model.medium, model.text, loaded.name
-    if given is not None and (reader is None or reader.medium != given):
-        if reader is None and unread_medium(loaded.model, given.field):
+    given, text, name = model.medium, model.text, loaded.name
+    reader = loaded.reader if given is None else loaded.reader_of(given)
+    if given is not None and reader is None:
+        if not loaded.readers and unread_medium(loaded.model, given.field):
             raise no_family_error(given, name, loaded.model)
         raise ConfigError(
             f"{name} reads no {given.name}: leave {given.field}= out, or choose a model that reads them, such as {given.such_as}."
         )
     if reader is None:
         return
-    medium, decodes = reader.medium, loaded.is_encoder_decoder
+    medium, decodes = reader.medium, loaded.decodes_text
     if given is None:
         both = f"{medium.one} and a text: give both, as text= and {medium.field}="
         what = both if reader.reads_text and not decodes else f"{medium.one}: give it as {medium.field}="
@@ -527,10 +530,10 @@ def tensor_options(handle: ModelHandle, inputs: Mapping[str, Any]) -> dict[str, 
 
     from attention.models.text_inputs import BESIDE, MASK
 
-    text = "text2=" if handle.reader is not None and has_decoder(handle.model) else "text="
+    text = "text2=" if handle.readers and has_decoder(handle.model) else "text="
     of_media = {each.argument: f"give the {each.noun} as {each.field}=, and the text as {text}" for each in media()}
-    if handle.reader is not None:
-        medium = handle.reader.medium
+    if handle.readers:
+        medium = handle.readers[0].medium
         raise ConfigError(
             f"inputs has token ids, and {handle.name} reads {medium.one}: {of_media[medium.argument]} if it reads one."
         )

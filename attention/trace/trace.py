@@ -493,6 +493,7 @@ class SeenPicture:
         noun: what it is, the `noun` of its medium.
         x: what the columns of pixels stand for; None in a picture.
         y: what the rows of pixels stand for; None in a picture.
+        time: when it is seen, from the first of its frames until the next picture: the names are the numbers of its frames; None for one without frames.
     """
 
     rgb: NDArray[uint8]
@@ -504,6 +505,7 @@ class SeenPicture:
     noun: str = PICTURE
     x: Axis | None = None
     y: Axis | None = None
+    time: Axis | None = None
 
     @property
     def sentence(self) -> str:

@@ -1,4 +1,4 @@
-"""Three pictures and a tiny model of ours, made by code: a link that names them opens without an upload, and nobody needs a licence."""
+"""Three pictures and two tiny models of ours, made by code: a link that names them opens without an upload, and nobody needs a licence."""
 
 from __future__ import annotations
 
@@ -155,3 +155,48 @@ def _random(model: Any) -> tuple[Any, Any]:
     from attention.models.ours import with_random_weights
 
     return with_random_weights(model), ViTImageProcessorPil(size={"height": _SIDE, "width": _SIDE})
+
+
+def tiny_detr() -> tuple[Any, Any]:
+    """A DETR of 6 × 8 cells and 12 object queries that has learned nothing, and its processor."""
+    from transformers import DetrConfig, DetrForObjectDetection, ResNetConfig
+    from transformers.models.detr.image_processing_pil_detr import DetrImageProcessorPil
+
+    from attention.models.ours import with_random_weights
+
+    of_backbone: dict[str, Any] = {
+        "embedding_size": 8,
+        "hidden_sizes": [8, 16, 24, 32],
+        "depths": [1] * 4,
+        "layer_type": "basic",
+        "out_features": ["stage4"],
+    }
+    backbone = ResNetConfig(**of_backbone)
+    names = dict(enumerate(("circle", "square")))
+    sizes: dict[str, Any] = {
+        "use_timm_backbone": False,
+        "encoder_ffn_dim": 64,
+        "decoder_ffn_dim": 64,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+    }
+    config = DetrConfig(
+        backbone_config=backbone, d_model=32, encoder_layers=2, decoder_layers=2, num_queries=12, id2label=names,
+        label2id={name: index for index, name in names.items()}, **sizes,
+    )  # fmt: skip
+    size = {"shortest_edge": 192, "longest_edge": 256}
+    model = with_random_weights(DetrForObjectDetection(config), seed=11)
+    # Larger, since all queries would ask, and predict, almost the same.
+    factors = {
+        "query_position": 16,
+        "_proj.weight": 2,
+        "v_proj": 0.5,
+        "o_proj": 0.5,
+        "class_labels": 4,
+        "bbox_predictor": 1.5,
+    }
+    for name, parameter in model.named_parameters():
+        for part, factor in factors.items():
+            if parameter.ndim == 2 and part in name:
+                parameter.data.mul_(factor)
+    return model, DetrImageProcessorPil(size=size)

@@ -11,14 +11,25 @@ from attention.media import reads_text
 CLS, _DISTILLATION = "[CLS]", "[distillation]"
 PICTURES = "pixel_values"
 """The argument of a model for its pictures."""
-TOKEN_TYPES = "mm_token_type_ids"
-"""The argument of a model that must know which tokens of its text are those of a picture."""
 
 
 def _registers(config: Any) -> tuple[str, ...]:
     return (CLS, *(f"[register {index}]" for index in range(config.num_register_tokens)))
 
 
+CELLS = (
+    "conditional_detr",
+    "d_fine",
+    "dab-detr",
+    "deformable_detr",
+    "detr",
+    "rt_detr",
+    "rt_detr_v2",
+    "table-transformer",
+)
+"""Detectors with a decoder, by `model_type`: their encoder reads the cells of a feature map of a backbone, their decoder object queries."""
+DETECTORS = ("yolos", *CELLS)
+"""Models that predict a box and a class with each of their queries, by `model_type`."""
 FIRST_TOKENS: dict[str, Callable[[Any], tuple[str, ...]]] = {
     "vit": lambda _: (CLS,),
     "vit_msn": lambda _: (CLS,),
@@ -39,6 +50,8 @@ FIRST_TOKENS: dict[str, Callable[[Any], tuple[str, ...]]] = {
     "qwen2_vl_vision": lambda _: (),
     "qwen2_5_vl_vision": lambda _: (),
     "qwen3_vl_vision": lambda _: (),
+    "yolos": lambda _: (CLS,),
+    **dict.fromkeys(CELLS, lambda _: ()),
 }
 """By `model_type` of a vision transformer: the names of its tokens before the patches, which follow row by row, from its config."""
 GRID, TILES, VIEWS, MERGED, QUERIES, MASKED, WINDOWS = (
@@ -82,7 +95,7 @@ def vision_config(model: Any) -> Any | None:
 
 
 def patch_size(config: Any) -> tuple[int, int]:
-    """The height and width of a patch in pixels."""
-    size = config.patch_size
+    """The height and width of a patch in pixels; 1 × 1 where a backbone decides it."""
+    size = getattr(config, "patch_size", 1)
     height, width = size if isinstance(size, list | tuple) else (size, size)
     return int(height), int(width)

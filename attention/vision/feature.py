@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from attention.export.states import State
 from attention.features import Feature
+from attention.formula.names import HEAD_OUTPUT, OUTPUT
 from attention.metrics.find_rule import NEAR
 from attention.metrics.metric import CellWeights, Metric
 from attention.metrics.patterns import CLS, PATCH, REGISTER, WORD
 from attention.models.ours import OurModel
 from attention.vision import places
-from attention.vision.examples import tiny_mae, tiny_swin, tiny_vit
+from attention.vision.examples import tiny_detr, tiny_mae, tiny_swin, tiny_vit
 from attention.vision.medium import Pictures
 
 _VIT = "Dosovitskiy et al. 2021, An Image is Worth 16x16 Words"
@@ -48,6 +50,19 @@ _MODELS = {
         "A tiny ViT-MAE with random weights, whose encoder reads a quarter of the patches: it has learned nothing.",
         tiny_mae,
     ),
+    "tiny-detr": OurModel(
+        "A tiny DETR with random weights: it has learned nothing, so that no box means an object.", tiny_detr
+    ),
 }
 
-FEATURE = Feature(name="vision", metrics=_METRICS, media=(Pictures(),), models=_MODELS)
+# fmt: off
+_STATES = (
+    State(
+        "detector", "What an object query looks at",
+        "A tiny DETR with random weights. Each query predicts a box, drawn over the picture, and the weights are where it looks: choose another query.",
+        {"source": "model", "model": "tiny-detr", "image": "example:circle-and-square"},
+        knobs=("temperature",), layer=5, heads=(0, 1), q=7, k=20, skip=(HEAD_OUTPUT, OUTPUT)),  # the page does not add b_O
+)
+# fmt: on
+
+FEATURE = Feature(name="vision", metrics=_METRICS, states=_STATES, media=(Pictures(),), models=_MODELS)

@@ -44,15 +44,17 @@ class Pictures(Medium):
 
     def reader_of(self, model: Any, processor: Any) -> tuple[PictureReader, Any]:
         """As `attention.vision.reader.reader_of`."""
+        from attention.vision.detection import reader_class
         from attention.vision.reader import reader_of
 
-        return reader_of(self, model, processor)
+        return reader_of(reader_class(model), self, model, processor)
 
     def load_reader(self, folder: Folder, name: str, model: Any) -> PictureReader:
         """As `attention.vision.reader.load_reader`."""
+        from attention.vision.detection import reader_class
         from attention.vision.reader import load_reader
 
-        return load_reader(self, folder, name, model)
+        return load_reader(reader_class(model), self, folder, name, model)
 
     def example(self, name: str) -> Picture:
         """As `attention.vision.examples.example_picture`."""

@@ -6,20 +6,32 @@ The tokens of a picture lie in one grid, in a grid of tiles, or are patches merg
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from attention.base.errors import AttentionError, ConfigError, ModelError, TextError
+from attention.base.errors import AttentionError, ConfigError, ModelError
 from attention.base.tokens import NEWLINE, Patch
 from attention.files.picture import Picture
 from attention.media import InputReader, Medium, reads_text
 from attention.models.in_memory import kind_of
 from attention.models.medium_inputs import MediumInputs, ReadInput
+from attention.models.seen_pixels import (
+    TOKEN_TYPES,
+    RawPicture,
+    area,
+    read_input,
+    read_merged,
+    seen_picture,
+    too_many_tokens,
+    unknown_pixels,
+    with_places,
+    words_of,
+)  # fmt: skip
 from attention.trace.trace import SeenPicture
 from attention.vision.families import (
     ALONE,
@@ -32,7 +44,6 @@ from attention.vision.families import (
     PICTURES,
     QUERIES,
     TILES,
-    TOKEN_TYPES,
     VIEWS,
     WINDOWS,
     patch_size,
@@ -41,34 +52,18 @@ from attention.vision.families import (
 from attention.vision.own_layers import DECODER, ENCODER, OWN_LAYERS, PADDING, Q_FORMER
 
 if TYPE_CHECKING:
-    from numpy import uint8
-    from numpy.typing import NDArray
-
     from attention.models.folder import Folder
     from attention.models.loaded import LoadedModel
 
 _PROBE_SIDE = 64  # pixels
-_MAX_SIDE = 1024  # pixels that a processor may ask for; the longer side may be longer
+_MAX_SIDE = 1344  # pixels that a processor may ask for; the longer side may be longer
 _BY_HAND = (MERGED, VIEWS)
 """Layouts of families whose processor of texts needs torchvision, for videos: their image tokens are repeated here."""
 _MAX_PIXELS = 2**24
 """Of all tiles of a picture, or of one that keeps its sides, whose number of tokens is checked before it is resized."""
 _SIZES, _GRIDS = "image_sizes", "image_grid_thw"
-_RAW = {"do_rescale": False, "do_normalize": False}  # a processor with these returns the pixels from 0 to 255
 _COUNTS = "num_patches"
 """The number of tiles of each picture, which the model does not read."""
-
-
-class RawPicture(NamedTuple):
-    """A picture before a model reads it.
-
-    Attributes:
-        rgb: red, green and blue from 0 to 255, [row column 3].
-        digest: of its file.
-    """
-
-    rgb: NDArray[uint8]
-    digest: str
 
 
 class PictureReader(InputReader):
@@ -199,8 +194,8 @@ class PictureReader(InputReader):
         return int(self.image_processor.get_number_of_image_patches(*picture.rgb.shape[:2]))
 
 
-def load_reader(medium: Medium, folder: Folder, name: str, model: Any) -> PictureReader:
-    """The reader of a model of a declared family, from the files of its folder.
+def load_reader(cls: type[PictureReader], medium: Medium, folder: Folder, name: str, model: Any) -> PictureReader:
+    """The reader of a model of a declared family, of this class, from the files of its folder.
 
     Raises:
         ModelError: a file is missing or broken, or asks for pictures that are too large.
@@ -217,7 +212,7 @@ def load_reader(medium: Medium, folder: Folder, name: str, model: Any) -> Pictur
         if has_processor:
             processor = AutoProcessor.from_pretrained(folder.path, backend="pil", **options)
             processor.image_processor = image_processor
-        reader = PictureReader(medium, model, image_processor, processor)
+        reader = cls(medium, model, image_processor, processor)
         _check_size(image_processor, name)
     except ModelError:
         raise
@@ -229,8 +224,8 @@ def load_reader(medium: Medium, folder: Folder, name: str, model: Any) -> Pictur
     return reader
 
 
-def reader_of(medium: Medium, model: Any, processor: Any) -> tuple[PictureReader, Any]:
-    """The reader of a model in memory, and the processor of pictures in that of its user, which may have one of texts beside it.
+def reader_of(cls: type[PictureReader], medium: Medium, model: Any, processor: Any) -> tuple[PictureReader, Any]:
+    """The reader of a model in memory, of this class, and the processor of pictures in that of its user, which may have one of texts beside it.
 
     Raises:
         ModelError: it has none, or asks for pictures that are too large.
@@ -240,7 +235,7 @@ def reader_of(medium: Medium, model: Any, processor: Any) -> tuple[PictureReader
     for candidate in (processor, getattr(processor, "image_processor", None)):
         if isinstance(candidate, BaseImageProcessor):
             _check_size(candidate, type(model).__name__)
-            return PictureReader(medium, model, candidate, processor), candidate
+            return cls(medium, model, candidate, processor), candidate
     loader = "AutoProcessor" if reads_text(model) else "AutoImageProcessor"
     raise ModelError(
         f"Model.of needs the processor of a model that reads pictures, such as {type(model).__name__}; got {kind_of(processor)}: "
@@ -276,15 +271,15 @@ def _one_grid(reader: PictureReader, processed: Mapping[str, Any], pictures: Seq
     """Patches row by row, after the first tokens of the vision transformer."""
     pixels = processed[PICTURES]
     if not isinstance(pixels, Tensor) or pixels.ndim != 4 or pixels.shape[:2] != (len(pictures), 3):
-        raise _unknown()
+        raise unknown_pixels()
     whole = pixels
     if reader.layout == WINDOWS:  # Swin fills the last patches with zeros, where others leave the rest out
         missing = [-length % size for length, size in zip(pixels.shape[-2:], reader.patch_size, strict=True)]
         whole = torch.nn.functional.pad(pixels, (0, missing[1], 0, missing[0]))
     seen = [_seen(reader, own, picture) for own, picture in zip(whole, pictures, strict=True)]
-    sequences = [(*reader.first_tokens, *_area(index, 0, 0, one.rows, one.columns, one.patch_size)) for index, one in enumerate(seen)]  # fmt: skip
+    sequences = [(*reader.first_tokens, *area(index, 0, 0, one.rows, one.columns, one.patch_size)) for index, one in enumerate(seen)]  # fmt: skip
     in_text = [tokens[reader.n_left_out :] for tokens in sequences]
-    return _read({PICTURES: pixels}, seen, sequences, in_text)
+    return read_input({PICTURES: pixels}, seen, sequences, in_text)
 
 
 def _tiles(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequence[RawPicture]) -> ReadInput:
@@ -297,7 +292,7 @@ def _tiles(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequen
 
     pixels, sizes = processed.get(PICTURES), processed.get(_SIZES)
     if not isinstance(pixels, Tensor) or pixels.ndim != 5 or pixels.shape[2] != 3 or not isinstance(sizes, Tensor):
-        raise _unknown()
+        raise unknown_pixels()
     side = pixels.shape[-1]
     seen: list[SeenPicture] = []
     sequences: list[tuple[str, ...]] = []
@@ -309,8 +304,8 @@ def _tiles(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequen
         words = f"fitted into {n_columns * side} × {n_rows * side} with black beside it, cut into {n_rows} × {n_columns} tiles (rows × columns)"
         tiled = _seen(reader, joined.reshape(3, n_rows * side, n_columns * side), picture, words)
         seen += whole, tiled
-        base = (*reader.first_tokens, *_area(2 * index, 0, 0, whole.rows, whole.columns, whole.patch_size))
-        grid = list(_area(2 * index + 1, 0, 0, tiled.rows, tiled.columns, tiled.patch_size))
+        base = (*reader.first_tokens, *area(2 * index, 0, 0, whole.rows, whole.columns, whole.patch_size))
+        grid = list(area(2 * index + 1, 0, 0, tiled.rows, tiled.columns, tiled.patch_size))
         places = torch.arange(len(grid)).view(tiled.rows, tiled.columns)
         sequences.append(base)
         for tile in (tile for rows in places.chunk(n_rows) for tile in rows.chunk(n_columns, dim=1)):
@@ -318,7 +313,7 @@ def _tiles(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequen
         kept = unpad_image(places[None], size)[0]
         rows = ((*(grid[place] for place in row), NEWLINE) for row in kept.tolist())
         in_text.append((*base[reader.n_left_out :], *chain.from_iterable(rows)))
-    return _read({PICTURES: pixels, _SIZES: sizes}, seen, sequences, in_text)
+    return read_input({PICTURES: pixels, _SIZES: sizes}, seen, sequences, in_text)
 
 
 def _views(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequence[RawPicture]) -> ReadInput:
@@ -330,7 +325,7 @@ def _views(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequen
 
     pixels, counts, processor = processed.get(PICTURES), processed.get(_COUNTS), reader.image_processor
     if not isinstance(pixels, Tensor) or pixels.ndim != 4 or pixels.shape[1] != 3 or counts is None:
-        raise _unknown()
+        raise unknown_pixels()
     height, width = pixels.shape[-2:]
     size = tuple(length * reader.n_merged for length in reader.patch_size)
     seen, sequences, in_text, first = list[SeenPicture](), list[tuple[str, ...]](), list[list[Patch]](), 0
@@ -342,116 +337,39 @@ def _views(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequen
             cut = f", cut into {n_rows} × {n_columns} tiles (rows × columns)"
         joined = own[: n_rows * n_columns].reshape(n_rows, n_columns, 3, height, width).permute(2, 0, 3, 1, 4)
         stretched = joined.reshape(3, n_rows * height, n_columns * width)
-        grids = [(_seen(reader, stretched, picture, _words(processor, picture, stretched) + cut), n_rows, n_columns)]
+        grids = [
+            (_seen(reader, stretched, picture, words_of(processor, picture.rgb, stretched) + cut), n_rows, n_columns)
+        ]
         if count > 1:
             grids.append((_seen(reader, own[-1], picture), 1, 1))
         of_picture: list[Patch] = []
         for one, down, across in grids:
             rows, columns = one.rows // down, one.columns // across
             for top, left in ((row * rows, column * columns) for row in range(down) for column in range(across)):
-                sequences.append((*reader.first_tokens, *_area(len(seen), top, left, rows, columns, reader.patch_size)))
+                sequences.append((*reader.first_tokens, *area(len(seen), top, left, rows, columns, reader.patch_size)))
                 corner = top // reader.n_merged, left // reader.n_merged
-                of_picture += _area(len(seen), *corner, rows // reader.n_merged, columns // reader.n_merged, size)
+                of_picture += area(len(seen), *corner, rows // reader.n_merged, columns // reader.n_merged, size)
             seen.append(one)
         in_text.append(of_picture)
         first += count
-    return _read({PICTURES: pixels}, seen, sequences, in_text)
+    return read_input({PICTURES: pixels}, seen, sequences, in_text)
 
 
 def _merged(reader: PictureReader, processed: Mapping[str, Any], pictures: Sequence[RawPicture]) -> ReadInput:
-    """Patches in squares, each of which becomes one token of the text. Where layers attend in windows, the squares of a window follow each other."""
-    from transformers.vision_utils import get_vision_window_index
+    """Patches in squares, each of which becomes one token of the text; a picture stands for all frames of its patches."""
 
-    pixels, grids = processed.get(PICTURES), processed.get(_GRIDS)
-    if not isinstance(pixels, Tensor) or pixels.ndim != 2 or not isinstance(grids, Tensor):
-        raise _unknown()
-    side, n_merged, n_frames = (getattr(reader.image_processor, name) for name in ("patch_size", "merge_size", "temporal_patch_size"))  # fmt: skip
-    seen, squares, in_text, first = list[SeenPicture](), list[list[Patch]](), list[list[Patch]](), 0
-    inside = [divmod(place, n_merged) for place in range(n_merged**2)]
-    for index, ((_, rows, columns), picture) in enumerate(zip(grids.tolist(), pictures, strict=True)):
-        down, across = rows // n_merged, columns // n_merged
-        own = pixels[first : first + rows * columns].view(down, across, n_merged, n_merged, 3, n_frames, side, side)
-        joined = own[:, :, :, :, :, 0].permute(4, 0, 2, 5, 1, 3, 6).reshape(3, rows * side, columns * side)
-        seen.append(_seen(reader, joined, picture))
-        places = [divmod(place, across) for place in range(down * across)]
-        in_text.append([_patch(index, y, x, (side * n_merged, side * n_merged)) for y, x in places])
-        squares += ([_patch(index, y * n_merged + dy, x * n_merged + dx, (side, side)) for dy, dx in inside] for y, x in places)  # fmt: skip
-        first += rows * columns
-    if reader.window_size:
-        order, _ = get_vision_window_index(grids, n_merged, reader.window_size, side)
-        squares = [squares[place] for place in order.tolist()]
-    lengths = tuple(rows * columns for _, rows, columns in grids.tolist())
-    return _read({PICTURES: pixels, _GRIDS: grids}, seen, squares, in_text)._replace(lengths=lengths)
+    def see(index: int, _: int, frames: Tensor) -> SeenPicture:
+        return _seen(reader, frames[0], pictures[index])
+
+    return read_merged((PICTURES, _GRIDS), processed, reader.image_processor, reader.window_size, see)
+
+
+def _seen(reader: PictureReader, pixels: Tensor, picture: RawPicture, words: str = "") -> SeenPicture:
+    return seen_picture(reader.image_processor, reader.patch_size, pixels, picture, words)
 
 
 _LAYOUTS: Mapping[str, _Layout] = {TILES: _tiles, VIEWS: _views, MERGED: _merged}
 """The layouts, by the names in `families.IN_TEXT`; all others are made from a grid."""
-
-
-def _read(
-    arguments: dict[str, Tensor],
-    seen: Sequence[SeenPicture],
-    sequences: Sequence[Sequence[str]],
-    in_text: Sequence[Sequence[str]],
-) -> ReadInput:
-    """The pictures from the tokens of each sequence, and those that each picture has in the text."""
-    tokens, of_text = (tuple(chain.from_iterable(parts)) for parts in (sequences, in_text))
-    return ReadInput(arguments, tuple(seen), tokens, of_text, tuple(map(len, sequences)), tuple(map(len, in_text)))
-
-
-def _patch(picture: int, row: int, column: int, size: tuple[int, ...]) -> Patch:
-    height, width = size
-    return Patch(picture, row, column, (column * width, row * height, (column + 1) * width, (row + 1) * height))
-
-
-def _area(picture: int, top: int, left: int, rows: int, columns: int, size: tuple[int, ...]) -> Iterator[Patch]:
-    """The patches of a part of a grid, row by row."""
-    return (_patch(picture, top + row, left + column, size) for row in range(rows) for column in range(columns))
-
-
-def _seen(reader: PictureReader, pixels: Tensor, picture: RawPicture, words: str = "") -> SeenPicture:
-    """What a model saw, from its normalized pixels [3 row column]; by default in the words of `_words`."""
-    processor, rgb = reader.image_processor, pixels.double()
-    if processor.do_normalize:
-        mean, std = (
-            torch.tensor(numbers, dtype=torch.float64).expand(3)[:, None, None]
-            for numbers in (processor.image_mean, processor.image_std)
-        )
-        rgb = rgb * std + mean
-    if processor.do_rescale:
-        rgb = rgb / processor.rescale_factor
-    # A convolution without padding leaves the rest out.
-    rows, columns = (length // size for length, size in zip(pixels.shape[-2:], reader.patch_size, strict=True))
-    rgb8 = rgb.round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
-    words = words or _words(processor, picture, pixels)
-    return SeenPicture(rgb8, rows, columns, reader.patch_size, words, picture.digest)
-
-
-def _words(processor: Any, picture: RawPicture, pixels: Tensor) -> str:
-    """What a processor did to a picture; its size before the crop is measured, and not computed again."""
-    from PIL import Image
-
-    makes_tiles = hasattr(processor, "image_grid_pinpoints")
-    before = pixels
-    if getattr(processor, "do_center_crop", False) and not makes_tiles:
-        image = Image.fromarray(picture.rgb)
-        before = processor(images=image, return_tensors="pt", do_center_crop=False, **_RAW)[PICTURES]
-    resized, final = (tuple(tensor.shape[:-3:-1]) for tensor in (before, pixels))
-    steps = ["padded to a square"] if getattr(processor, "do_pad", False) and not makes_tiles else []
-    is_same = resized == picture.rgb.shape[1::-1]
-    steps.append("not resized" if is_same else f"resized to {resized[0]} × {resized[1]}")
-    if final != resized:
-        is_larger = final[0] > resized[0] or final[1] > resized[1]
-        steps.append(
-            f"cropped to {final[0]} × {final[1]} at the centre" + is_larger * ", with black where it is smaller"
-        )
-    return ", ".join(steps)
-
-
-def _unknown() -> ModelError:
-    return ModelError(
-        "The processor of a model gives pictures of three colours as its family reads them, and this one gives something else: choose another model."
-    )
 
 
 def _picture_inputs(
@@ -460,7 +378,8 @@ def _picture_inputs(
     """As `InputReader.inputs`."""
     notes: list[str] = []
     if reader.token_id is not None and reader.layout != QUERIES:
-        text, notes = _with_image_tokens(loaded, reader, text, len(pictures))
+        token, place = reader.image_token(loaded.tokenizer), reader.place_of_picture(loaded.tokenizer)
+        text, notes = with_places(loaded.name, reader.medium, token, place, text, len(pictures))
     elif len(pictures) > 1:
         raise ConfigError(
             f"{loaded.name} reads one picture at a time; got {len(pictures)}: make a Model for each, or choose a language model that reads pictures."
@@ -471,11 +390,11 @@ def _picture_inputs(
     ids = {PICTURES: torch.arange(len(read.tokens))[None]}
     truncated: list[tuple[str, int]] = []
     if not reader.reads_text and (n_tokens := _counted(read)) > max_tokens:
-        raise _too_many(loaded, n_tokens, max_tokens)
+        raise too_many_tokens(loaded, reader, n_tokens, max_tokens)
     if text_ids is not None:
         ids["input_ids"] = text_ids
         if (length := text_ids.shape[1]) > max_tokens:
-            raise _too_many(loaded, length, max_tokens)
+            raise too_many_tokens(loaded, reader, length, max_tokens)
         if (count := text_ids.tolist()[0].count(reader.token_id)) != len(read.in_text):
             raise ConfigError(
                 f"The text of {loaded.name} should have {len(read.in_text)} image tokens, and its processor makes {count}: "
@@ -505,7 +424,7 @@ def _processed(
     try:
         n_at_least = sum(map(reader.count_in_advance, pictures)) // reader.n_merged**2
         if n_at_least > max_tokens:
-            raise _too_many(loaded, n_at_least, max_tokens)
+            raise too_many_tokens(loaded, reader, n_at_least, max_tokens)
         return reader.read(loaded, pictures, text)
     except AttentionError:
         raise
@@ -514,27 +433,3 @@ def _processed(
         raise ModelError(
             f"The processor of {loaded.name} should read this picture, and fails with “{message}”: check its preprocessor_config.json."
         ) from error
-
-
-def _with_image_tokens(loaded: LoadedModel, reader: PictureReader, text: str, n_pictures: int) -> tuple[str, list[str]]:
-    """The text with an image token for each picture, and a sentence if they were not there."""
-    token, place = reader.image_token(loaded.tokenizer), reader.place_of_picture(loaded.tokenizer)
-    count = text.count(token)
-    if count == n_pictures:
-        return text, []
-    if count:
-        raise TextError(
-            f"The text for {loaded.name} has {count} {'place' if count == 1 else 'places'} for a picture ({token}), "
-            f"and {n_pictures} {'is' if n_pictures == 1 else 'are'} given: write {place} once for each picture, or nowhere."
-        )
-    stands, it = ("picture stands", "it") if n_pictures == 1 else ("pictures stand", "each of them")
-    note = f"The {stands} before the text, which has no {place} in it: write {place} where {it} should stand."
-    return f"{place}\n" * n_pictures + text, [note]
-
-
-def _too_many(loaded: LoadedModel, length: int, max_tokens: int) -> ConfigError:
-    return ConfigError(
-        f"At most {max_tokens:,} tokens are read here; {loaded.name} makes {length:,} of this picture"
-        f"{' and its text' if loaded.reader and loaded.reader.reads_text else ''}, and a picture cannot be cut: "
-        "choose a model with larger patches, or raise max_tokens."
-    )

@@ -321,10 +321,6 @@ def test_what_is_no_model_is_named_with_a_way(bert: tuple[Any, Any]) -> None:
 
 _PICTURE = {**_SIZES, "image_size": 32, "patch_size": 8}
 OF_PICTURES: dict[str, dict[str, Any]] = {
-    "ViTMAEModel": _PICTURE,
-    "BeitModel": _PICTURE,
-    "YolosModel": {**_PICTURE, "image_size": [32, 32]},
-    "SwinModel": {"image_size": 32, "patch_size": 4, "embed_dim": 8, "depths": [1], "num_heads": [1], "window_size": 2},
     "ResNetModel": {"embedding_size": 8, "hidden_sizes": [8], "depths": [1]},
     "OwlViTModel": {"text_config": {"vocab_size": 400, "bos_token_id": 1, "eos_token_id": 2, **_SIZES}, "vision_config": _PICTURE},
 }  # fmt: skip
@@ -340,9 +336,7 @@ def test_picture_models_that_are_not_read_name_the_families(name: str, bert: tup
     cls = getattr(transformers, name)
     network = cls(cls.config_class(**OF_PICTURES[name]))
     for processor in (transformers.ViTImageProcessor(size={"height": 32, "width": 32}), bert[1]):
-        with pytest.raises(
-            ModelError, match=rf"families clip, .*, vit_msn; {name} is a {cls.config_class.model_type}: choose"
-        ):
+        with pytest.raises(ModelError, match=rf"families .*; {name} is a {cls.config_class.model_type}: choose"):
             Model.of(network, processor, image="any.png")
 
 

@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT, unpack_message
 from PIL import Image
 from streamlit.testing.v1 import AppTest
-from tiny_pictures import TinyPictureModels, noise
+from tiny_pictures import TinyPictureModels, boxes_on_a_picture, noise
 
 from attention import AttentionConfig, Cell, Model, TypedText, metrics
 from attention.pictures import charts, heatmap, message_contract, mosaic, steps_view
@@ -79,6 +79,7 @@ def test_every_figure_has_the_declared_meta_data(picture_models: TinyPictureMode
         pool_for_screen(heatmap.heatmap_json(long, "weights"), [0, 100, 0, 100]),
         charts.head_scatter_json(metrics.of(short), charts.LAYER, "entropy"),
         over_picture_json(MapLine.of(picture, "weights", query=0)),
+        over_picture_json(MapLine.of(boxes_on_a_picture(), "weights", query=0)),
         heads_over_picture_json(MapLine.of(picture, "weights")),
     ]
     metas = [figure["layout"]["meta"] for figure in figures]

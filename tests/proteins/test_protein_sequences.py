@@ -42,7 +42,7 @@ def tokenizer(folder: Path) -> Any:
 
 
 def test_tokens_are_those_of_transformers_own_test(folder: Path, tokenizer: Any) -> None:
-    # tests/models/esm/test_tokenization_esm.py of transformers
+    # as the test of the tokenizer in transformers has them
     assert tokenizer("LAGVS")["input_ids"] == [0, 4, 5, 6, 7, 8, 2]
     assert tokenizer("WCB")["input_ids"] == [0, 22, 23, 25, 2]
     trace = Model(folder, "LAGVS").trace()

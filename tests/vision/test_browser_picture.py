@@ -338,3 +338,17 @@ def test_first_screen_draws_patches_over_their_picture(models: TinyPictureModels
     expect(patches.nth(5)).to_be_focused()
     act_and_settle(page, lambda: patches.nth(1).click(modifiers=["Shift"]))
     assert (query(page)["q"], query(page)["k"]) == ("6", "2")
+
+
+@pytest.mark.parametrize(("model", "layer"), [("tiny-swin", 1), ("tiny-mae", 1)])
+def test_patches_of_the_first_screen_stand_where_they_are(open_page: Open, lab: str, model: str, layer: int) -> None:
+    """In windows, and without those that are hidden, patches come in another order than row by row."""
+    page = open_page(link(lab, model, layer=layer))
+    tokens = [token for token in source(model).trace().layers[layer].tokens if isinstance(token, Patch)]
+    shown = page.locator("#root .screen .picture > .token")
+    expect(shown).to_have_count(len(tokens))
+    areas = shown.evaluate_all("all => all.map(each => [each.style.gridRowStart, each.style.gridColumnStart])")
+    assert areas == [[f"{token.row + 1}", f"{token.column + 1}"] for token in tokens]
+    boxes = shown.evaluate_all("all => all.map(each => [each.offsetTop, each.offsetLeft])")
+    by_place = sorted(zip(boxes, [(token.row, token.column) for token in tokens], strict=True))
+    assert [place for _, place in by_place] == sorted(place for _, place in by_place)

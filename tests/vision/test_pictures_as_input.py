@@ -274,7 +274,7 @@ def test_processor_of_too_large_pictures_is_refused(picture_models: TinyPictureM
     shutil.copytree(picture_models("ViT"), path)
     file = path / "preprocessor_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"size": {"height": 10**6, "width": 10**6}}))
-    with pytest.raises(ModelError, match="resizes each picture to at most 1024 pixels"):
+    with pytest.raises(ModelError, match="resizes each picture to at most 1344 pixels"):
         LIBRARY.get(str(path))
 
 

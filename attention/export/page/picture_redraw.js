@@ -2,7 +2,7 @@
 // (attention/export/packing.py); the rest is drawn as attention.pictures.over_picture draws it.
 
 import { colorRange } from "./live_layer.js";
-import { NO_TOKEN, SHARES, largestPatch, placeOf, sharesLike } from "./picture_grid.js";
+import { NO_TOKEN, SHARES, boxOutlines, largestPatch, placeOf, sharesLike } from "./picture_grid.js";
 
 const OWN = "{own}"; // stands for the name of the query or key
 const MASKED = ["masked_scores", "weights"]; // the steps in which hidden cells are gray
@@ -24,7 +24,7 @@ function outline(meta, position, color, dash = {}) {
 export function drawOverPicture(figure, cell, numbers, { grids, steps, outline: color }, { store, sources }) {
   const { layout, data: [heat, ...others] } = figure;
   const { meta } = layout;
-  const { grid: index, noun, head } = meta.packed;
+  const { grid: index, noun, head, box_shape } = meta.packed;
   delete meta.packed;
   const { positions, shapes, annotations, images, tokens } = grids[index];
   const isRow = meta.grid.reads === "query";
@@ -40,7 +40,7 @@ export function drawOverPicture(figure, cell, numbers, { grids, steps, outline: 
   const text = positions.map((line) => line.map((position) => (position === NO_TOKEN ? "" : `${position} ${tokens[position]}`)));
   figure.data = [{ ...heat, ...colorRange(largestPatch(meta.grid, z) || 1, heat.zmin < 0, heat), z: store(z), text }, ...others];
   const own = meta.grid.same ? tokens[at] : escapeHtml(steps[meta.step].sides[isRow ? 0 : 1].tokens[at]);
-  const name = `${noun} ${at} ${own}`.trim();
+  const name = own.startsWith(`${noun} ${at}`) ? own : `${noun} ${at} ${own}`.trim();
   const shares = (fact) => {
     const total = tokens.reduce((sum, _, position) => sum + numberAt(meta.step, position), 0);
     const share = onPictures.reduce((sum, number) => sum + number, 0);
@@ -58,6 +58,7 @@ export function drawOverPicture(figure, cell, numbers, { grids, steps, outline: 
   const box = placeOf(meta, chosen);
   meta.chosen = box && [box[1], box[0]];
   const dotted = meta.grid.same ? outline(meta, at, color, { dash: "dot" }) : [];
-  layout.shapes = [...shapes, ...dotted, ...outline(meta, chosen, color)];
+  const boxes = box_shape ? boxOutlines(meta, at, box_shape) : [];
+  layout.shapes = [...shapes, ...boxes, ...dotted, ...outline(meta, chosen, color)];
   Object.assign(layout, { annotations, images: images.map((image) => ({ ...image, source: sources.push(image.source) - 1 })) });
 }

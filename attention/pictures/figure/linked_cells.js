@@ -2,7 +2,7 @@
 
 import { cellUnder } from "./hover.js";
 import { create } from "./elements.js";
-import { placeOf, positionAt, stepCell } from "./picture_grid.js";
+import { boxAt, placeOf, positionAt, stepCell } from "./picture_grid.js";
 
 // Moves a frame around a place of a figure: left, top, columns, rows; null hides it.
 export function placeFrame(element, frame, place) {
@@ -88,5 +88,7 @@ export function chosenCell(state, picture, point, swap = false) {
   if (!meta.grid) return cellUnder(state, picture, point);
   const position = positionAt(meta, point.y, point.x);
   if (position === undefined) return null;
+  const query = swap ? boxAt(meta, point) : undefined;
+  if (query !== undefined) return { x: position, y: query };
   return swap && meta.grid.same ? { x: position, y: position } : stepCell(meta, position);
 }

@@ -58,6 +58,7 @@
  * @property {string} reads "query" for the row of one query, "key" for the column of one key or feature
  * @property {number} at that query, key or feature
  * @property {boolean} same whether the tokens of both axes are the same
+ * @property {number[][]} [boxes] the boxes that tokens of the other axis predict: position, left, top, right, bottom, in cells, and 1 if it is an object
  */
 
 /**

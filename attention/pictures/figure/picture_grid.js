@@ -26,6 +26,23 @@ export function placeOf({ grid: { positions } }, position) {
   return [left, top, positions[top].lastIndexOf(position) - left + 1, 1];
 }
 
+// The token whose predicted box, of those of objects, is the smallest around a place; undefined where there is none.
+export function boxAt({ grid: { boxes = [], reads } }, { x, y }) {
+  const around = boxes.filter(([, x0, y0, x1, y1, isObject]) => isObject && x0 <= x && x <= x1 && y0 <= y && y <= y1);
+  const area = ([, x0, y0, x1, y1]) => (x1 - x0) * (y1 - y0);
+  if (reads !== "query" || !around.length) return undefined;
+  return around.reduce((best, box) => (area(box) < area(best) ? box : best))[0];
+}
+
+// The outlines of predicted boxes, as attention.pictures.over_picture.box_marks draws them.
+export function boxOutlines({ grid: { boxes = [] } }, at, shape) {
+  const drawn = boxes.filter(([position, , , , , isObject]) => isObject || position === at).sort((a, b) => (a[0] === at) - (b[0] === at));
+  return drawn.map(([position, x0, y0, x1, y1]) => {
+    const line = { ...shape.line, width: position === at ? 4 : 1.5 };
+    return { ...shape, x0, y0, x1, y1, opacity: position === at ? 1 : 0.6, line };
+  });
+}
+
 // The label of a token as a screen reader says it: "row 3, column 7" for a patch.
 export function spokenLabel({ data: [{ text }] }, [row, column]) {
   return text[row][column].replace(/^\d+ (patch )?(?=.)/, "");
@@ -43,7 +60,8 @@ export function movedPlace({ grid: { positions } }, [row, column], [down, across
   }
   for (let i = row + down; i >= 0 && i < positions.length; i += down) {
     const places = Array.from(positions[i].keys()).filter((k) => positions[i][k] !== NO_TOKEN);
-    if (places.length) return [i, places.reduce((best, k) => (Math.abs(k - column) < Math.abs(best - column) ? k : best))];
+    const nearest = places.length ? places.reduce((best, k) => (Math.abs(k - column) < Math.abs(best - column) ? k : best)) : -1;
+    if (nearest >= 0 && positions[i][nearest] !== positions[row][column]) return [i, nearest]; // a large patch has several lines
   }
   return [row, column];
 }

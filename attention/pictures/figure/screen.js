@@ -50,13 +50,16 @@ const turned = ({ label, before, after }) => [`${label} `, create("bdi", { textC
 // What has an axis, such as a sound in seconds, need not have square cells.
 function picturesOf(over, role, isSelf) {
   if (!over || !(isSelf || (over.meta.grid.reads === "query") === (role === "keys"))) return [];
-  const { images = [], meta: { grid: { positions, top } } } = over;
+  const { images = [], meta: { grid: { positions, top, boxes = [] } } } = over;
   const whole = { x: -0.5, y: top - 0.5, sizex: positions[0].length, sizey: positions.length - top };
-  return (images.length ? images : [whole]).map(({ x, y, sizex, sizey, source }) => {
+  const small = images.filter(({ name }) => name !== "large"); // a large frame of a film is there once more
+  return (small.length ? small : [whole]).map(({ x, y, sizex, sizey, source }) => {
     const at = new Map();
     for (let row = 0; row < sizey; row += 1) for (let column = 0; column < sizex; column += 1) at.set(positions[row + y + 0.5][column + x + 0.5], [row, column]);
     const found = [...at].filter(([i]) => i >= 0).sort(([i], [j]) => i - j);
-    return { at: new Map(found), rows: sizey, columns: sizex, source, isSquare: Boolean(over.yaxis.scaleanchor) };
+    // Predicted boxes, as shares of the picture: of which query, left, top, width, height, and whether it is an object.
+    const predicted = boxes.map(([i, x0, y0, x1, y1, isObject]) => [i, (x0 - x) / sizex, (y0 - y) / sizey, (x1 - x0) / sizex, (y1 - y0) / sizey, isObject]);
+    return { at: new Map(found), rows: sizey, columns: sizex, source, predicted, isSquare: Boolean(over.yaxis.scaleanchor) };
   });
 }
 
@@ -88,7 +91,7 @@ export class FirstScreen {
     root.addEventListener("keydown", (event) => this.key(event));
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
     let timer;
-    const resized = () => { clearTimeout(timer); timer = setTimeout(() => { if (this.sent) this.layout(); }, 60); };
+    const resized = () => { clearTimeout(timer); timer = setTimeout(() => { this.part(".headline").fitted = null; if (this.sent) this.layout(); }, 60); };
     new ResizeObserver(resized).observe(root);
     addEventListener("resize", resized);
   }
@@ -326,7 +329,9 @@ export class FirstScreen {
     const lines = [line(sent.queries, "queries"), ...(numbers.isSelf ? [] : [line(numbers.keys, "keys")])];
     const tokens = this.part(".tokens");
     const focused = [...tokens.querySelectorAll("button")].indexOf(document.activeElement);
-    tokens.classList.toggle("many", lines[0].querySelectorAll(".token:not(.patch)").length > MANY_WORDS);
+    const isBeside = lines.length > 1 && lines.some((each) => each.querySelector(".square")); // a picture stands beside the words of the other line
+    tokens.classList.toggle("beside", isBeside);
+    tokens.classList.toggle("many", !isBeside && lines[0].querySelectorAll(".token:not(.patch)").length > MANY_WORDS);
     tokens.classList.toggle("cross", lines.length > 1);
     tokens.replaceChildren(...lines);
     this.root.classList.toggle("pictures", Boolean(tokens.querySelector(".pictured")));
@@ -344,7 +349,7 @@ export class FirstScreen {
 
   // The patches of a picture at their places, over its pixels; one of them has the keyboard, and arrows move it.
   drawPicture(picture) {
-    const { at, rows, columns, source, isSquare } = picture;
+    const { at, rows, columns, source, predicted, isSquare } = picture;
     const [high, wide] = [126 / rows, (this.root.clientWidth * 0.7) / columns];
     const cell = isSquare ? Math.max(5, Math.min(40, Math.floor(high), Math.floor(wide))) : Math.min(wide, 80);
     picture.element = create("span", { className: "picture", role: "group", ariaLabel: `Picture of ${rows} rows and ${columns} columns of patches` });
@@ -362,7 +367,13 @@ export class FirstScreen {
     });
     const most = create("button", { type: "button", className: "share most" });
     most.addEventListener("click", () => this.choose({ k: most.strongest }));
-    return create("span", { className: "token pictured" }, picture.element, most);
+    const boxes = predicted.map(([i, left, top, width, height, isObject]) => {
+      const box = create("i", { className: isObject ? "box object" : "box", query: i });
+      Object.assign(box.style, Object.fromEntries(Object.entries({ left, top, width, height }).map(([side, share]) => [side, `${100 * share}%`])));
+      return box;
+    });
+    const over = create("span", { className: "boxes", ariaHidden: "true" }, ...boxes);
+    return create("span", { className: `token pictured${isSquare ? " square" : ""}` }, create("span", { className: "framed" }, picture.element, over), most);
   }
 
   // Which of several sequences is shown, such as the lines of a text, and the others.
@@ -477,7 +488,8 @@ export class FirstScreen {
       if (!picture.contains(document.activeElement)) word.tabIndex = chip === hasFocus ? 0 : -1;
       chip.classList.toggle("answers", i >= 0 && i === k);
     }
-    const number = picture.nextSibling;
+    for (const box of picture.nextSibling.children) box.classList.toggle("asks", box.query === q);
+    const number = picture.parentElement.nextSibling;
     number.hidden = !(most * shown > 0);
     number.strongest = keyChips.indexOf(strongest);
     number.textContent = `up to ${inWords(shares.get(strongest) ?? 0)}`;
