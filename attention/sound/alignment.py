@@ -1,6 +1,6 @@
 """When each word was said: the rows of cross-attention, aligned with the time of the sound.
 
-The method is that of the code beside Radford et al. 2023, "Robust Speech Recognition via Large-Scale Weak Supervision": `timing.py` of
+The method is that of the code beside Radford et al. 2023, "Robust Speech Recognition via Large-Scale Weak Supervision": the file for timing of
 https://github.com/openai/whisper; the alignment itself is that of Sakoe and Chiba 1978, "Dynamic programming algorithm optimization for spoken word
 recognition".
 """

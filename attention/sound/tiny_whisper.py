@@ -55,10 +55,10 @@ def tiny_whisper() -> tuple[Any, Any]:
 
 def _tokenizer() -> Any:
     """Bytes, and the words with a blank before them, each put together letter by letter."""
-    from tokenizers import pre_tokenizers
     from transformers import WhisperTokenizer
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-    vocabulary = {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    vocabulary = {letter: number for number, letter in enumerate(sorted(bytes_to_unicode().values()))}
     merges = list[tuple[str, str]]()
     for word in WORDS.split():
         piece = "Ġ"
