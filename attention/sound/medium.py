@@ -31,7 +31,10 @@ class Sounds(Medium):
     """Sounds, of which a model reads stretches of time, or patches of a spectrogram."""
 
     name, noun, field, argument = "sounds", NOUN, "sound", SAMPLES
-    files, such_as = "a WAV, FLAC or MP3 file, or samples with their rate, (samples, 16000)", "a wav2vec2, AST or Whisper"
+    files, such_as = (
+        "a WAV, FLAC or MP3 file, or samples with their rate, (samples, 16000)",
+        "a wav2vec2, AST or Whisper",
+    )
     endings = ("wav", "flac", "mp3")
     families = (*CONVOLVED, *PATCHED, *PADDED)
     classifier = "For(Audio|Sequence)Classification"
