@@ -21,8 +21,6 @@ from attention.features import features
 from attention.files.archives import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from attention.base.knobs import Limits
     from attention.base.tokens import Patch
     from attention.models.folder import Folder

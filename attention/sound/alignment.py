@@ -7,6 +7,7 @@ recognition".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from attention.trace.layer import Layer
     from attention.trace.trace import Trace
 
+_CROSS = re.compile(r"cross (\d{1,4})")  # the names of these layers
 _MEDIAN = 7  # tokens of the sound, an odd number
 
 
@@ -34,12 +36,18 @@ def alignment_heads(trace: Trace) -> tuple[tuple[int, int], ...]:
 
     Raises:
         MissingError: the trace has no cross-attention over a sound.
+        ConfigError: the generation config names something else.
     """
     layers = _cross_layers(trace)
     if trace.model_run is not None:
         config = getattr(trace.model_run.source.load().model, "generation_config", None)
         if named := getattr(config, "alignment_heads", None):
-            return tuple((int(layer), int(head)) for layer, head in named)
+            try:
+                return tuple(dict.fromkeys((int(layer), int(head)) for layer, head in named))
+            except (TypeError, ValueError) as error:
+                raise ConfigError(
+                    f"alignment_heads of a generation config are pairs of a layer and a head; got {str(named)[:60]!r}: give heads, such as [(0, 0)]."
+                ) from error
     later = [layer for layer in layers if 2 * layer >= len(layers)]
     return tuple((layer, head) for layer in later for head in range(layers[layer].n_heads))
 
@@ -130,11 +138,11 @@ def first_frames(gains: NDArray[np.float64]) -> list[int]:
 def _cross_layers(trace: Trace) -> dict[int, Layer]:
     """The layers in which a decoder attends to a sound, by the number of the layer."""
     found = {
-        int(layer.name.split()[1]): layer
+        int(number[1]): layer
         for layer in trace.layers
-        if layer.name.startswith("cross")
+        if (number := _CROSS.fullmatch(layer.name))
         and layer.has(WEIGHTS)
-        and isinstance(_place(layer.key_tokens[-1]), SoundPlace)
+        and all(isinstance(_place(token), SoundPlace) for token in layer.key_tokens)
     }
     if not found:
         raise MissingError(

@@ -31,5 +31,5 @@ def tiny_ast() -> tuple[Any, Any]:
 
     from attention.models.ours import with_random_weights
 
-    sizes: dict[str, Any] = {"max_length": 304, "num_mel_bins": 64}
+    sizes: dict[str, Any] = {"max_length": 324, "num_mel_bins": 64}
     return with_random_weights(ASTModel(ASTConfig(**_WIDE, **sizes))), ASTFeatureExtractor(**sizes)

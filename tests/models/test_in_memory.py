@@ -35,7 +35,7 @@ from attention import (
 from attention.base.tokens import Generated, Patch
 from attention.files.user_tensors import join_steps
 from attention.models import running
-from attention.sources.model_input import ModelOptions
+from attention.sources.model_input import _OF_MEDIA, ModelOptions
 from attention.trace.trace import Prediction
 
 TEXT = "the owl asked the moon and the moon"
@@ -395,4 +395,4 @@ def test_options_of_a_model_are_in_its_signature() -> None:
     options = {field.name for field in fields(ModelOptions)} - {"name", "device", "handle", "input_ids", "note"}
     parameters = inspect.signature(Model.of).parameters
     assert options <= parameters.keys()
-    assert all(parameters[name].annotation != "Any" for name in options - {"image"})
+    assert all(parameters[name].annotation != "Any" for name in options - {*_OF_MEDIA})

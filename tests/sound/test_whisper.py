@@ -445,6 +445,15 @@ def test_words_without_a_sound_have_no_times() -> None:
     for heads, words in (([(2, 0)], r"of 2 layers with 4 heads; got \(2, 0\)"), ([(0, 4)], r"\(0, 4\)"), ([], "none")):
         with pytest.raises(ConfigError, match=words):
             word_times(trace, heads)
+    for named, words in (
+        ("heads", "got 'heads'"),
+        ([[0]], r"got '\[\[0\]\]'"),
+        ([[9, 9]], r"of 2 layers with 4 heads; got \(9, 9\)"),
+    ):
+        wrong = _changed(alignment_heads=named)
+        trace = Model.of(*wrong, text2="the", sound=ODD).trace()
+        with pytest.raises(ConfigError, match=words):
+            word_times(trace)
     alone = Model.of(model, processor, text2=START, sound=ODD).trace()
     assert word_times(alone) == (None,)
 

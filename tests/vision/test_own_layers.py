@@ -352,3 +352,63 @@ def test_rollout_and_residual_of_other_tokens_say_why(models: TinyPictureModels)
     trace = source(models, "Swin").trace()
     with pytest.raises(AttentionError):
         _ = trace.residual[0]
+
+
+_OF_THEIR_TESTS = {"image_size": 32, "patch_size": 2, "embed_dim": 16, "depths": [1, 2, 1], "num_heads": [2, 2, 4], "window_size": 2, "mlp_ratio": 2.0}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "side"),
+    [
+        ("SwinModel", _OF_THEIR_TESTS, 32),
+        ("SwinModel", _OF_THEIR_TESTS | {"patch_size": 3}, 32),  # whose last patches reach beyond the picture
+        ("SwinForMaskedImageModeling", _OF_THEIR_TESTS | {"encoder_stride": 8}, 32),
+        ("Swinv2Model", _OF_THEIR_TESTS, 32),
+        ("BeitForMaskedImageModeling", {"image_size": 30, "patch_size": 2, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37, "vocab_size": 100, "use_mask_token": True, "use_shared_relative_position_bias": True}, 30),
+        ("ViTMAEModel", {"image_size": 30, "patch_size": 2, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37, "mask_ratio": 0.5}, 30),
+    ],
+)  # fmt: skip
+def test_the_sizes_of_transformers_own_tests_are_read(name: str, values: dict[str, Any], side: int) -> None:
+    """What tests/models/swin, swinv2, beit and vit_mae of transformers make, in memory, with the attention that it runs by default too."""
+    from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+
+    cls = getattr(transformers, name)
+    torch.manual_seed(0)
+    network = cls._from_config(cls.config_class(**values), attn_implementation="eager").eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(torch.randn(parameter.shape) * 0.1)
+    processor = ViTImageProcessorPil(size={"height": side, "width": side})
+    inputs = dict(processor(images=picture(), return_tensors="pt"))
+    if "MAE" in name:
+        inputs["noise"] = torch.randperm(225, generator=torch.Generator().manual_seed(0))[None]
+    expected = own_attentions(network, inputs)
+    trace = Model.of(network, processor, image=picture()).trace()
+    assert len(trace.layers) == len(expected)
+    for layer, own in zip(trace.layers, expected, strict=True):
+        weights = blocks(layer, own.shape[-1]) if "Swin" in name else layer.blocks("weights")[0][None]
+        torch.testing.assert_close(weights, own, atol=2e-6, rtol=0)
+        assert len(layer.tokens) == weights.shape[0] * weights.shape[2]
+    if "MAE" in name:
+        assert len(trace.tokens) == 113  # "(num_patches + 1) * (1 - mask_ratio), rounded above"
+
+
+@pytest.mark.parametrize("family", ["Swin", "Swin padded"])
+def test_patches_that_a_shift_brought_together_are_kept_apart(models: TinyPictureModels, family: str) -> None:
+    """The question of github.com/microsoft/Swin-Transformer/issues/38: which pairs a shifted window masks. Those that are no neighbours in the picture."""
+    model, trace = own_model(models, family), source(models, family).trace()
+    layer, block = (
+        trace.layers[1],
+        model.get_submodule("swin" if "padded" in family else "").encoder.layers[0].blocks[1],
+    )
+    own, side = block.attention.relative_position_bias()[0].detach(), int(block.window_size)
+    assert layer.bias is not None
+    for start in range(0, len(layer.tokens), side**2):
+        window = slice(start, start + side**2)
+        added = layer.bias[0, window, window] - own[0]
+        tokens = layer.tokens[window]
+        for i, first in enumerate(tokens):
+            for j, second in enumerate(tokens):
+                if isinstance(first, Patch) and isinstance(second, Patch):
+                    apart = max(abs(first.row - second.row), abs(first.column - second.column)) >= side
+                    assert float(added[i, j]) == pytest.approx(-100 if apart else 0, abs=1e-4)

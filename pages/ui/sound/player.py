@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from attention import Model
-from attention.base.errors import MissingError
+from attention.base.errors import ConfigError, MissingError
 from attention.base.tokens import isolated
 from attention.pictures.view import KEY, QUERY
 from attention.sound import SoundPlace, alignment_heads, word_times
@@ -62,4 +62,7 @@ def _word_times(page: Page) -> tuple[SoundPlace | None, ...]:
     try:
         return word_times(page.trace)
     except MissingError:
+        return ()
+    except ConfigError as error:  # in a file of the model
+        st.caption(str(error))
         return ()
