@@ -612,7 +612,9 @@ class _PictureFigures:
         boxes = [shape for shape in layout["shapes"] if shape.get("name") == BOX]
         layout["shapes"] = [shape for shape in layout["shapes"] if shape not in boxes]
         grid = self._grid(drawn_layer.labels_of(axis) or (), layout)
-        meta["packed"] = {"grid": grid, "noun": axis_noun(own_axis), "head": head} | ({"box_shape": boxes[0]} if boxes else {})
+        meta["packed"] = {"grid": grid, "noun": axis_noun(own_axis), "head": head} | (
+            {"box_shape": boxes[0]} if boxes else {}
+        )
         del heat["z"], heat["text"]
         spec["data"] = [heat, *(trace for trace in others if trace["type"] != "heatmap")]
         layout["height"] = HEIGHT  # level with the maps beside it

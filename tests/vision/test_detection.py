@@ -60,7 +60,7 @@ def test_weights_and_outputs_are_those_of_transformers(name: str) -> None:
             torch.testing.assert_close(layer.weights, weights[0], atol=1e-6, rtol=0)
     # The pass that is recorded computes what the model computes, bit for bit.
     loaded, inputs = source.load_inputs()
-    recorded: list[torch.Tensor] = []
+    recorded: list[Any] = []
     with recording(lambda call: recorded.append(call.weights)):
         actual = running.run(loaded, inputs)
     for field, value in expected.items():
@@ -232,11 +232,13 @@ def test_boxes_are_drawn_over_the_picture(tmp_path: Path) -> None:
         objects = [token for token in layer.tokens if isinstance(token, BoxToken) and token.is_object]
         assert len(boxes) == len({*objects, layer.tokens[query]})
         assert [shape["line"]["width"] for shape in boxes] == [*[1.5] * (len(boxes) - 1), 4]
-        left, top, right, bottom = layer.tokens[query].place.box
+        own = layer.tokens[query]
+        assert isinstance(own, BoxToken)
+        left, top, right, bottom = own.place.box
         ends = [boxes[-1][each] for each in ("x0", "y0", "x1", "y1")]
         assert ends == pytest.approx([left / 32 - 0.5, top / 32 - 0.5, right / 32 - 0.5, bottom / 32 - 0.5], abs=1e-3)
         numbers = np.asarray(spec["data"][0]["z"])[-3:, :3]
-        assert np.allclose(numbers.ravel(), layer.weights[1, query].numpy(), atol=1e-7)
+        assert np.allclose(numbers.ravel(), layer["weights"][1, query].numpy(), atol=1e-7)
     encoder = over_picture_json(MapLine.of(trace, "weights", 0, 0, query=4))
     assert not [shape for shape in encoder["layout"]["shapes"] if shape.get("name") == "predicted box"]
 

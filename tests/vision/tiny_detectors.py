@@ -53,7 +53,7 @@ def detector(name: str, **options: Any) -> tuple[Any, Any]:
     cls = getattr(transformers, class_name)
     if name != "YOLOS":
         stages = [f"stage{i}" for i in range({"DETR of masks": 1}.get(name, 2 if name in DEFORMABLE else 4), 5)]
-        resnet = transformers.RTDetrResNetConfig if "encoder_in_channels" in values else transformers.ResNetConfig
+        resnet: Any = transformers.RTDetrResNetConfig if "encoder_in_channels" in values else transformers.ResNetConfig
         widths = [16, 32, 64, 128] if "masks" in name else [8, 8, 12, 16]
         backbone = resnet(embedding_size=8, hidden_sizes=widths, depths=[1] * 4, out_features=stages, layer_type="basic")  # fmt: skip
         values = values | {"backbone_config": backbone, "use_timm_backbone": False, "backbone": None}
