@@ -97,7 +97,7 @@ class VideoReader(InputReader):
     """How a model of a declared family reads a video.
 
     Attributes:
-        settings: of its processor of videos, by their names in preprocessor_config.json; those of the family where there are none.
+        settings: of its processor of videos, by their names in its file; those of the family where there are none.
         processor: of transformers, which makes numbers of frames.
         first_tokens: the tokens of a video transformer before the patches.
         tubelet: frames, height and width in pixels of a patch.
@@ -193,7 +193,7 @@ class VideoReader(InputReader):
         import numpy as np
 
         total = video.n_frames
-        if self.n_frames:  # as `default_sample_indices_fn` of transformers, also for a video with fewer
+        if self.n_frames:  # as the default of transformers samples them, also of a video with fewer
             indices = [index * total // self.n_frames for index in range(self.n_frames)]
             return Sample(tuple(indices), video.fps or 0)
         group, told = self.tubelet[0], self.settings

@@ -97,7 +97,7 @@ def test_only_the_patch_of_a_changed_pixel_changes(video_models: TinyVideoModels
 
 
 def test_config_of_the_tests_of_transformers_has_25_tokens() -> None:
-    """`VideoMAEModelTester`: frames of 10 × 10 pixels in patches of 2, and two frames in one tubelet."""
+    """The config in the tests of VideoMAE: frames of 10 × 10 pixels in patches of 2, and two frames in one tubelet."""
     model = tiny("VideoMAE", image_size=10, patch_size=2, tubelet_size=2, num_frames=2, intermediate_size=37)
     processor = frame_processor("VideoMAE", size={"shortest_edge": 10}, crop_size={"height": 10, "width": 10})
     trace = Model.of(model, processor, video=noise(2)).trace()
