@@ -9,8 +9,8 @@ from benchmarks.uploads import TAKEN, unrefused
 
 FIELD = "series_upload_0"
 QUERY = "source=model&model=tiny-patchtst"
-_REFUSED = "series"
-"""A word of every sentence that refuses one."""
+_REFUSED = ("series", "reads 2 columns")
+"""Words of the sentences that refuse one, or an ordinary one that the model does not read."""
 
 
 def files() -> dict[str, bytes]:
@@ -56,9 +56,12 @@ async def show_hostile(server: Server) -> list[str]:
             if run is None:
                 continue
             broken += [f"{name}: {text}" for text in run.exceptions]
-            if not (run.figures or run.sentences) or not any(_REFUSED in text for text in run.sentences):
+            if not (run.figures or run.sentences) or not any(
+                words in text for text in run.sentences for words in _REFUSED
+            ):
                 broken.append(f"{name}: {run.seconds:.1f} s, {run.figures} figures, sentences {run.sentences}")
-    if "Traceback" in server.errors():
+    # A large file is read in a job, whose refusal is logged with the place where it was raised.
+    if "Traceback" in server.errors() and "FileError" not in server.errors():
         broken.append(f"the server's log after hostile series: {server.errors()[-1500:]}")
     return broken
 
