@@ -335,8 +335,11 @@ class Medium(ABC):
         """The lines that import what `program_lines` needs, and the names of transformers among it."""
 
     @abstractmethod
-    def program_lines(self, reader: InputReader, inputs: Sequence[Any], variable: str) -> list[str]:
-        """The lines of a copied program that read the inputs, and assign the arguments of the model to the variable with "_inputs" after its name."""
+    def program_lines(self, reader: InputReader, inputs: Sequence[Any], variable: str, max_tokens: int) -> list[str]:
+        """The lines of a copied program that read the inputs, and assign the arguments of the model to the variable with "_inputs" after its name.
+
+        What the Lab cuts, to `max_tokens` or for the model, they cut there as well.
+        """
 
 
 class InputReader(ABC):

@@ -40,6 +40,8 @@ class _State(Protocol):
     @property
     def given(self) -> tuple[Any, ...]: ...
     @property
+    def max_tokens(self) -> int: ...
+    @property
     def other(self) -> _State | None: ...  # from which interventions patch
     def load_inputs(self) -> tuple[LoadedModel, TextInputs]: ...
 
@@ -147,9 +149,11 @@ def _medium_lines(source: _State | None, before: str = "") -> list[str]:
     """The lines that make the input of a model of another medium than text; none for a model of texts."""
     if source is None or source.medium is None:
         return []
-    reader = source.load_inputs()[0].reader_of(source.medium)
+    loaded = source.load_inputs()[0]
+    reader = loaded.reader_of(source.medium)
     assert reader is not None  # it reads the medium
-    return source.medium.program_lines(reader, source.given, f"{before}{source.medium.field}")
+    most = min(source.max_tokens, loaded.max_length or source.max_tokens)
+    return source.medium.program_lines(reader, source.given, f"{before}{source.medium.field}", most)
 
 
 def _arguments(inputs: TextInputs, before: str = "") -> str:

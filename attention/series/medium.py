@@ -93,6 +93,6 @@ class SeriesMedium(Medium):
         """The lines that import what `program_lines` needs, and the names of transformers among it."""
         return ["import pandas as pd"], []
 
-    def program_lines(self, reader: Any, inputs: Sequence[Series], variable: str) -> list[str]:
+    def program_lines(self, reader: Any, inputs: Sequence[Series], variable: str, max_tokens: int) -> list[str]:
         """As `attention.series.series_lines.input_lines`."""
         return series_lines.input_lines(reader, inputs[0], variable)

@@ -101,7 +101,7 @@ class Sounds(Medium):
         """The lines that import what `program_lines` needs, and the names of transformers among it."""
         return ["import soundfile"], ["AutoFeatureExtractor"]
 
-    def program_lines(self, reader: SoundReader, inputs: Sequence[Sound], variable: str) -> list[str]:  # type: ignore[override]  # of this medium
+    def program_lines(self, reader: SoundReader, inputs: Sequence[Sound], variable: str, max_tokens: int) -> list[str]:  # type: ignore[override]  # of this medium
         """The lines of a copied program that read the sound."""
         (sound,) = inputs
         # A link may have any name: the program reads no other folder.
@@ -113,9 +113,15 @@ class Sounds(Medium):
             f'{variable}, rate = soundfile.read(file, dtype="float32", always_2d=True)',
             f"{variable} = {variable}.mean(axis=1)",
             *self._resampling_lines(reader, sound, variable),
+            *self._cutting_lines(reader, sound, variable, max_tokens),
             "extractor = AutoFeatureExtractor.from_pretrained(folder, local_files_only=True)",
             f'{variable}_inputs = extractor({variable}, sampling_rate={reader.rate}, return_tensors="pt")',
         ]
+
+    def _cutting_lines(self, reader: SoundReader, sound: Sound, variable: str, max_tokens: int) -> list[str]:
+        most = reader.most_samples(max_tokens)
+        is_longer = sound.n_samples * reader.rate > most * sound.rate
+        return [f"{variable} = {variable}[:{most}]  # as many as are read"] if is_longer else []
 
     def _resampling_lines(self, reader: SoundReader, sound: Sound, variable: str) -> list[str]:
         from attention.formula.inline import defined

@@ -81,7 +81,7 @@ class SoundReader(InputReader):
                 f"The sound is resampled from {sound.rate:,} to {self.rate:,} samples in a second, which the model reads."
             )
         truncated = list[tuple[str, int]]()
-        most, n_samples = self._most_samples(max_tokens), -(-sound.n_samples * self.rate // sound.rate)
+        most, n_samples = self.most_samples(max_tokens), -(-sound.n_samples * self.rate // sound.rate)
         if self._frames is not None:
             if n_samples < self._frames.field:
                 raise ConfigError(
@@ -125,8 +125,8 @@ class SoundReader(InputReader):
         times = torch.arange(n_samples, dtype=torch.float64) / n_samples
         return Sound.of((torch.sin(times**2 * n_samples / 4).float(), self.rate))
 
-    def _most_samples(self, max_tokens: int) -> int:
-        """How many samples are read at most."""
+    def most_samples(self, max_tokens: int) -> int:
+        """How many samples of a sound are read at most."""
         if self._frames is not None:
             return self._frames.field + (max_tokens - 1) * self._frames.hop
         if self._config.model_type in PADDED:

@@ -94,6 +94,6 @@ class Videos(Medium):
         """The lines that import what `program_lines` needs, and the names of transformers among it."""
         return video_lines.imports(inputs), ["AutoImageProcessor"]
 
-    def program_lines(self, reader: Any, inputs: Sequence[Video], variable: str) -> list[str]:
+    def program_lines(self, reader: Any, inputs: Sequence[Video], variable: str, max_tokens: int) -> list[str]:
         """As `attention.video.video_lines.input_lines`."""
         return video_lines.input_lines(reader, inputs, variable)

@@ -101,6 +101,6 @@ class Pictures(Medium):
         """The lines that import what `program_lines` needs, and the names of transformers among it."""
         return picture_lines.imports(inputs), ["AutoImageProcessor"]
 
-    def program_lines(self, reader: Any, inputs: Sequence[Picture], variable: str) -> list[str]:
+    def program_lines(self, reader: Any, inputs: Sequence[Picture], variable: str, max_tokens: int) -> list[str]:
         """As `attention.vision.picture_lines.input_lines`."""
         return picture_lines.input_lines(reader, inputs, variable)

@@ -137,6 +137,20 @@ def test_copied_program_reads_the_same_sound(
         torch.testing.assert_close(found[step], trace[1][step], rtol=1e-5, atol=1e-5)
 
 
+def test_copied_program_cuts_a_sound_where_the_lab_does(
+    models: TinySoundModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(models.folder)
+    running.silence_warnings()
+    Path("a long sound").write_bytes(encoded(noise(1.0), 16_000, "WAV"))
+    model = Model(models("wav2vec2"), sound="a long sound", max_tokens=20)
+    trace = model.trace()
+    assert len(trace.tokens) == 20
+    found: dict[str, Any] = {}
+    exec(compile(python(model, trace, Cell(1, "weights", 1, 2, 1)), "<program>", "exec"), found)
+    torch.testing.assert_close(found["weights"], trace[1]["weights"], rtol=1e-5, atol=1e-5)
+
+
 def test_program_of_a_sound_without_a_file_names_one(models: TinySoundModels) -> None:
     model = Model(models("wav2vec2"), sound=example_sound("odd-tone"))
     program = python(model, model.trace(), Cell(0, "weights", 0, 0, 0))
