@@ -162,8 +162,8 @@ def test_padding_is_hidden_as_a_key_and_still_asks_as_a_query() -> None:
 
 
 def test_shapes_are_those_of_the_tests_of_transformers() -> None:
-    # Source: transformers, tests/models/detr/test_modeling_detr.py, check of encoder_seq_length = ceil(min_size / 32) × ceil(max_size / 32),
-    # and tests/models/yolos/test_modeling_yolos.py: num_patches + 1 + num_detection_tokens.
+    # Source: transformers, its test of DETR models, encoder_seq_length = ceil(min_size / 32) × ceil(max_size / 32),
+    # and that of YOLOS: num_patches + 1 + num_detection_tokens.
     for width, height in ((200, 200), (193, 65), (64, 33)):
         picture = Picture.of(Image.fromarray(noise(width, height)))
         model, processor = detector("DETR", do_resize=True, size={"height": height, "width": width})
