@@ -38,7 +38,7 @@ from benchmarks.server import ROOT, Server
 
 
 def _of_features() -> tuple[Attack, ...]:
-    """Those on the features that are here: `ATTACKS` of benchmarks/<feature>_attacks.py."""
+    """Those on the features that are here: `ATTACKS` of the module of benchmarks that ends with “_attacks” after the name of the feature."""
     modules = (f"benchmarks.{name}_attacks" for name in NAMES if is_here(f"attention.{name}"))
     return tuple(attack for module in modules if is_here(module) for attack in import_module(module).ATTACKS)
 
