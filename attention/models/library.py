@@ -255,11 +255,12 @@ class Library:
             return ModelError(
                 f"A model is a folder with config.json and *.safetensors; {name[:80]} is a file: give the folder that it is in."
             )
-        available = ", ".join([*self.names(), *our_models()]) or "none; “make models” fetches one"
+        available = ", ".join(self.names()) or "none; “make models” fetches one"
+        ours = f", or of ours ({', '.join(our_models())})" if our_models() else ""
         folder = "a folder of this machine, or " if self.settings.paths else ""
         advice = f"fetch it with `{_FETCH_COMMANDS[name]}`" if name in _FETCH_COMMANDS else "put it there"
         return ModelError(
-            f"A model is {folder}one of those installed here ({available}); there is no {name[:80]}: choose another, or {advice}."
+            f"A model is {folder}one of those installed here ({available}){ours}; there is no {name[:80]}: choose another, or {advice}."
         )
 
 

@@ -247,6 +247,7 @@ def test_table_of_every_map_opens_with_the_same_digits(step: str) -> None:
 
 TYPED = {"text": 'the [CLS] , "x" ; =1+1 2.5 👩‍👩‍👧 אבג the', "mask": "causal", "heads": "2", "head": "1", "compare": "temperature=0.5"}  # fmt: skip
 NAMED = {"source": "model", "model": "GPT-2", "text": "[[bird]] the owl [[night]] the moon", "spans": "marks"}
+CHAIN = {"source": "model", "model": "tiny-esm", "text": "MKTVRQERLKSIVRILERSKEPV"}
 TRAINED = {"source": "trained", "task": "induction", "at": "0", "layer": "1", "q": "20", "k": "7"}
 MAPS_OF_THE_LAB = ("{step}.csv", "{step}-heads.csv", "mask-cells.csv", "mean.csv", "max.csv", "rollout.csv", "norm-weighted.csv")  # fmt: skip
 ALL_STEPS = ("attention.npz", "attention.safetensors")
@@ -280,7 +281,7 @@ def test_every_file_of_the_lab_opens_or_says_why(
         with pytest.raises(FileError, match=r"ends in .npz, .*; got “"):
             opened("x", export.name)
         return
-    for state in (TYPED, TRAINED, NAMED):  # some files need a model, or names for parts of its text
+    for state in (TYPED, TRAINED, NAMED, CHAIN):  # some files need a model, or names for parts of its text
         answer = client.get(f"/export/{export.name.format(step='weights')}", params=state)
         if answer.status_code == 200:
             break

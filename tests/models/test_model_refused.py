@@ -59,7 +59,7 @@ def refused(name: str, text: str = OWL, text2: str = "") -> str:
     sentence = str(caught.value)
     assert sentence.endswith(".")
     assert "Traceback" not in sentence
-    assert len(sentence) < 500
+    assert len(sentence) < 600
     return sentence
 
 

@@ -307,7 +307,7 @@ def test_names_of_pictures_in_links() -> None:
 def test_config_alone_says_what_a_model_reads(models: NamedModels, of_texts: str, tmp_path: Path) -> None:
     for family in FAMILIES:
         path, reads = models(family), LIBRARY.inputs(models(family))
-        assert reads == (family in WITH_TEXT, media()[0], family in IN_TEXT, family in IN_TEXT), family
+        assert reads[:4] == (family in WITH_TEXT, media()[0], family in IN_TEXT, family in IN_TEXT), family
         LIBRARY.get(path)
         assert LIBRARY.inputs(path) == reads, family
     assert LIBRARY.inputs(of_texts) == TEXT_ALONE
@@ -320,7 +320,7 @@ def test_config_alone_says_what_a_model_reads(models: NamedModels, of_texts: str
         assert LIBRARY.inputs(str(folder)).text is ("vit" not in text)
     for architecture, reads_text in (("CLIPModel", True), ("CLIPForImageClassification", False)):
         (folder / "config.json").write_text(f'{{"model_type": "clip", "architectures": ["{architecture}"]}}')
-        assert LIBRARY.inputs(str(folder)) == (reads_text, media()[0], False, False)
+        assert LIBRARY.inputs(str(folder))[:4] == (reads_text, media()[0], False, False)
     assert LIBRARY.inputs("nothing of this name") == LIBRARY.inputs("\0") == TEXT_ALONE
 
 
