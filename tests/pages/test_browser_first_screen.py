@@ -306,9 +306,10 @@ def test_projected_opening_has_the_digits_of_its_row(open_page: Open, server: st
 @pytest.mark.skipif(opening_source() == "typed text", reason="there are no examples")
 def test_bare_address_opens_on_an_example_and_draws_it_before_the_page(open_page: Open, server: str) -> None:
     page = open_page(server, figure=False, sidebar=False)
-    at_once = page.locator("#opening .headline")
-    expect(at_once).to_contain_text("looks at")
-    said, box = at_once.inner_text(), at_once.bounding_box()
+    # Both at once, since the opening may leave at any time.
+    find = "() => { const [at] = document.querySelectorAll('#opening .headline'); return at?.innerText.includes('looks at') && [at.innerText, at.getBoundingClientRect().toJSON()]; }"
+    said, measured = page.wait_for_function(find).json_value()
+    box = {side: measured[side] for side in ("x", "y", "width", "height")}
     wait_until_settled(page)
     expect(page.locator("#opening")).to_have_count(0)
     assert headline(page) == said
