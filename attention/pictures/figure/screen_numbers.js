@@ -288,7 +288,7 @@ function insight(numbers, q, k) {
   if (!isSelf || [q, k].some((i) => place(words[i]) !== words[i])) return []; // patches have no order
   const lower = (i) => words[i]?.toLowerCase();
   if (k !== q && k > 0 && k - 1 < q && lower(k - 1) === lower(q)) return [`Earlier, “${words[k]}” followed “${words[k - 1]}”.`];
-  if (k === q) return ["A word may look at itself."];
+  if (k === q) return ["A token may look at itself."];
   if (k === 0) return ["Many heads rest on the first word when nothing matches."];
   if (k === q - 1) return ["It is the word just before."];
   return k < q ? [`It stands ${q - k} words earlier.`] : [k - q === 1 ? "It comes next." : `It comes ${k - q} words later.`];
