@@ -259,7 +259,7 @@ function named(words, i, role, capital, allows) {
 export function headline(numbers, q, k) {
   const { sent: { queries }, keys, isSelf } = numbers;
   const who = named(queries, q, "query", true);
-  const whom = isSelf && q === k ? [coloured("key", "itself")] : named(keys, k, "key", false, (j) => numbers.sees(q, j) && !(isSelf && j === q));
+  const whom = isSelf && q === k ? [coloured("key whole", "itself")] : named(keys, k, "key", false, (j) => numbers.sees(q, j) && !(isSelf && j === q));
   const [a, b] = ["a", "b"].map((side) => numbers.sharesOf(side, q)?.[k]);
   const share = (w) => coloured("weight", w === 0 && Number.isNaN(numbers.row("hide", q)?.[k]) ? "hidden" : percent(w));
   if (b !== undefined && numbers.sees(q, k)) return [...who, " looks at ", ...whom, ": ", share(a), " in A, ", share(b), " in B"];
