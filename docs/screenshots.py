@@ -28,6 +28,7 @@ SHOTS = {
         900,
         "light",
     ),
+    "sound": ("/?source=model&model=tiny-whisper&layer=5&q=8&k=23", 1360, 900, "light"),
     "phone": ("/", 390, 844, "light"),
 }
 WITHIN = {"model": ".steps", "picture": ".steps", "masks": ".st-key-masks_maps"}
