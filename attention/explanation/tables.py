@@ -161,15 +161,20 @@ def _patch_places(tokens: Sequence[str]) -> dict[str, Any]:
     first = next(filter(None, patches), None)
     if first is None:
         return {}
-    of_medium = () if first.is_of_picture else first.place._fields
-    return {
+    columns: dict[str, Any] = {
         name: pd.array([None if patch is None else getattr(patch, name) for patch in patches], dtype="Int64")
         for name in ("picture", "row", "column")
-    } | {
-        name: pd.array([None if patch is None else getattr(patch.place, name) for patch in patches])
-        for name in of_medium
-        if name not in ("box", "row", "column")
     }
+    for name in () if first.is_of_picture else first.place._fields:
+        parts: list[Any] = [None if patch is None else getattr(patch.place, name) for patch in patches]
+        if name in ("box", *columns) or all(part is None for part in parts):
+            continue
+        if any(isinstance(part, tuple) for part in parts):  # two ends, such as the first and the last frame
+            for end, ending in enumerate(("from", "to")):
+                columns[f"{name}_{ending}"] = pd.array([None if part is None else part[end] for part in parts])
+        else:
+            columns[name] = pd.array(parts)
+    return columns
 
 
 def _names(layer: Layer, axis: str, size: int) -> list[str]:

@@ -11,6 +11,7 @@ from tiny_videos import TinyVideoModels, encoded, moving_bar, noise
 
 from attention import Model
 from attention.base.tokens import Patch
+from attention.explanation import tables
 from attention.pictures.marks import CHOSEN_COLOR, Spec
 from attention.pictures.message_contract import NO_TOKEN
 from attention.pictures.over_picture import LARGE, MapLine, TokenGrid, over_picture_json
@@ -104,3 +105,18 @@ def test_many_frames_stand_in_several_lines() -> None:
     assert {placed.y for placed in grid.pictures} == {0, 9, 18}
     assert grid.positions.shape[1] <= 200
     assert sorted(grid.patches.tolist()) == list(range(40 * 80))
+
+
+def test_table_has_the_frames_and_seconds_of_each_patch(trace: Trace) -> None:
+    frame = tables.frame(trace, "weights")
+    token = trace.tokens[-1]
+    assert frame["frames_from"].tolist()[-1] == token.place.frames[0]
+    assert frame["frames_to"].tolist()[-1] == token.place.frames[1]
+    assert frame["seconds_from"].tolist()[-1] == token.place.seconds[0]
+    assert frame["row"].tolist()[-1] == token.place.row
+    assert next(iter(tables.csv(trace, "weights"))).split(",")[4:8] == [
+        "frames_from",
+        "frames_to",
+        "seconds_from",
+        "seconds_to",
+    ]
