@@ -27,7 +27,7 @@ from attention.base.cache import CACHE
 from attention.base.errors import ModelError
 from attention.media import DeclaredInputs
 from attention.models.folder import TEXT_ALONE, Folder, check_folder, declared_inputs, of_text, too_large
-from attention.models.ours import ABOUT_FILE, our_folder, our_models
+from attention.models.ours import ABOUT_FILE, our_folder, our_models, our_root, use_root
 from attention.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -67,11 +67,12 @@ class Settings:
     most_mb: int = 4096  # bound of the weights of one model
     kept_mb: int = 4096  # bound of the weights of all loaded models; the least recently used is dropped first
     make_room: Callable[[int], int] = _no_shortage  # frees this number of bytes, and returns how many are still missing
+    ours: Path | None = None  # in a job: where the models of ours are written
     shared: bool = False  # whether the weights are in memory that jobs share (`attention.base.jobs`)
 
     def for_jobs(self) -> Settings:
         """The same in a job, whose memory is limited anyway."""
-        return replace(self, make_room=_no_shortage, shared=False)
+        return replace(self, make_room=_no_shortage, ours=our_root(), shared=False)
 
 
 class Library:
@@ -83,6 +84,8 @@ class Library:
 
     def hold(self, settings: Settings, adopted: Mapping[str, bytes] = MappingProxyType({})) -> None:
         """Drop all loaded models, and use these settings from now on; `adopted` are the models that another process shares, as `for_jobs` gives them."""
+        if settings.ours is not None:
+            use_root(settings.ours)
         with self._guard:
             self.settings = settings
             self._loaded: OrderedDict[str, LoadedModel] = OrderedDict()  # by name, and device if one is named

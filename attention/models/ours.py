@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 ABOUT_FILE = "lab.json"
 """A file in a model's folder, {"about": a note that is shown with the model}."""
 _STEPS = 2**15  # into which the interval of a weight is divided
-_MAKING = Lock()
+_ROOT: list[Path] = []  # once it is known
+_STARTING, _MAKING = Lock(), Lock()
 
 
 class OurModel(NamedTuple):
@@ -41,31 +42,49 @@ def our_models() -> dict[str, OurModel]:
     return {name: model for feature in features() for name, model in feature.models.items()}
 
 
+def our_root() -> Path:
+    """The folder of our models: one for a process and its jobs, which end without cleaning up."""
+    with _STARTING:
+        if not _ROOT:
+            _ROOT.append(Path(tempfile.mkdtemp(prefix="attention-lab-")))
+            register(shutil.rmtree, _ROOT[0], ignore_errors=True)
+        return _ROOT[0]
+
+
+def use_root(root: Path) -> None:
+    """Uses the folder of the process that this one works for, unless that is on another machine."""
+    if root.is_dir():
+        _ROOT[:] = [root]
+
+
 def our_folder(name: str) -> Path | None:
-    """The folder of one of our models, made at its first use in this process; None for another name."""
+    """The folder of one of our models, written at its first use; None for another name."""
     if name not in our_models():
         return None
+    folder = our_root() / name
     with _MAKING:
-        return _made(name)
+        if not folder.is_dir():
+            _write(our_models()[name], folder)
+    return folder
 
 
-@cache
-def _made(name: str) -> Path:
+def _write(model: OurModel, folder: Path) -> None:
     from transformers.utils import logging
 
-    ours = our_models()[name]
-    folder = Path(tempfile.mkdtemp(prefix="attention-lab-"))
-    register(shutil.rmtree, folder, ignore_errors=True)
+    unfinished = Path(tempfile.mkdtemp(dir=folder.parent))
     shows_bar = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        for part in ours.make():
-            part.save_pretrained(folder)
+        for part in model.make():
+            part.save_pretrained(unfinished)
     finally:
         if shows_bar:
             logging.enable_progress_bar()
-    (folder / ABOUT_FILE).write_text(json.dumps({"about": ours.about}), encoding="utf-8")
-    return folder
+    (unfinished / ABOUT_FILE).write_text(json.dumps({"about": model.about}), encoding="utf-8")
+    try:
+        unfinished.rename(folder)
+    except OSError:  # another process was faster
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def with_random_weights(model: Any, seed: int = 0) -> Any:

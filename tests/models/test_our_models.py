@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from attention import Model
 from attention.base.knobs import Limits
 from attention.formula.names import WEIGHTS
 from attention.models.library import LIBRARY, Library, Settings
-from attention.models.ours import our_folder, our_models, with_random_weights
+from attention.models.ours import our_folder, our_models, our_root, with_random_weights
 from attention.sources.registry import source_of
 
 LIMITS = Limits(tokens=2048, characters=2000, d_model=64, heads=8, trace_mb=2048)
@@ -68,3 +69,17 @@ def test_python_opens_them_by_name() -> None:
 
         picture = medium_of("image").example("two-cats")
         assert len(Model("tiny-vit", image=picture).trace().tokens) == 65
+
+
+def test_jobs_write_into_the_folder_of_the_process_that_they_work_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They end without cleaning up, so that each would leave a folder behind."""
+    assert Settings().for_jobs().ours == our_root() == Settings().for_jobs().ours
+    monkeypatch.setattr("attention.models.ours._ROOT", [])
+    Library(Settings(ours=tmp_path / "of another machine"))
+    Library(Settings(ours=tmp_path))
+    for name in [*our_models()][:1]:
+        written = our_folder(name)
+        assert written == our_folder(name) == tmp_path / name
+        assert [path.name for path in tmp_path.iterdir()] == [name], "nothing unfinished stays"
