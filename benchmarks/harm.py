@@ -37,7 +37,7 @@ from benchmarks.attack import Attack, Cost, suffer
 from benchmarks.server import ROOT, Server
 
 
-def _of_features() -> tuple[Attack, ...]:
+def of_features() -> tuple[Attack, ...]:
     """Those on the features that are here: `ATTACKS` of the module of benchmarks that ends with “_attacks” after the name of the feature."""
     modules = (f"benchmarks.{name}_attacks" for name in NAMES if is_here(f"attention.{name}"))
     return tuple(attack for module in modules if is_here(module) for attack in import_module(module).ATTACKS)
@@ -52,7 +52,7 @@ ATTACKS: tuple[Attack, ...] = (
     *visits.ATTACKS,
     *hostile_models.ATTACKS,
     *hostile_pictures.ATTACKS,
-    *_of_features(),
+    *of_features(),
     *garbage.ATTACKS,
     *ending.ATTACKS,
     *many_trainings.ATTACKS,

@@ -14,12 +14,10 @@ from urllib.parse import urlencode
 
 from benchmarks.attack import Attack
 from benchmarks.server import Server
-from benchmarks.session import Run, Session
-from benchmarks.uploads import TAKEN, unrefused
+from benchmarks.session import Session
+from benchmarks.uploads import SHOWN, TAKEN, each_ends, unrefused
 
 FIELD = "image_upload_0"
-SHOWN = ""
-"""The words of a picture that is shown."""
 ENVIRONMENT = {"LAB_ALLOW_LOCAL_MODELS": "yes"}
 
 
@@ -118,28 +116,8 @@ def _jpeg_of_size(width: int, height: int) -> bytes:
 
 async def show_hostile(server: Server) -> list[str]:
     """Uploads each hostile file; each must be shown, or refused by its sentence."""
-    broken = []
     with picture_model() as query:
-        for name, content, words in hostile_pictures():
-            async with Session(server.base, query, timeout=120) as session:
-                await session.open()
-                status, run = await session.upload(FIELD, name, content)
-                broken += unrefused([status], TAKEN)
-                if run is None:
-                    continue
-                broken += [f"{name}: {text}" for text in run.exceptions]
-                if not _is_answered(run, words):
-                    broken.append(f"{name}: {run.seconds:.1f} s, {run.figures} figures, sentences {run.sentences}")
-    if "Traceback" in server.errors():
-        broken.append(f"the server's log after hostile pictures: {server.errors()[-1500:]}")
-    return broken
-
-
-def _is_answered(run: Run, words: str) -> bool:
-    """Whether there is a map, and a picture was taken, which brings a new field, or refused by its sentence."""
-    is_taken = FIELD not in run.widgets
-    is_refused = any(words in text.replace("\\", "") for text in run.sentences)
-    return bool(run.figures) and (is_taken if words == SHOWN else is_refused and not is_taken)
+        return await each_ends(server, query, FIELD, hostile_pictures())
 
 
 async def many_photos(server: Server, people: int = 30, width: int = 4000) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from urllib.parse import urlsplit
 
@@ -19,12 +20,34 @@ FIELD = "matrices_file_x"
 SAVED = "file_upload"
 MATRICES = "source=matrices"
 TAKEN = 204
+SHOWN = ""
+"""The words of a file that is drawn."""
 REFUSED = (0, *range(400, 500))  # 0: the connection was closed in the middle of a body that is too long
 
 
 def unrefused(statuses: list[int], *allowed: int) -> list[str]:
     """The statuses that are not refusals."""
     return [f"an upload ended with status {status}" for status in statuses if status not in (*REFUSED, *allowed)]
+
+
+async def each_ends(server: Server, query: str, field: str, files: Iterable[tuple[str, bytes, str]]) -> list[str]:
+    """Uploads each file (name, content, words) of a medium: it must be drawn (`SHOWN`), or refused by the sentence with its words, and the map stays."""
+    broken = []
+    for name, content, words in files:
+        async with Session(server.base, query, timeout=120) as session:
+            await session.open()
+            status, run = await session.upload(field, name, content)
+            broken += unrefused([status], TAKEN)
+            if run is None:
+                continue
+            broken += [f"{name}: {text}" for text in run.exceptions]
+            is_taken = field not in run.widgets  # which brings a new field
+            is_refused = any(words in text.replace("\\", "") for text in run.sentences)
+            if not (run.figures and (is_taken if words == SHOWN else is_refused and not is_taken)):
+                broken.append(f"{name}: {run.seconds:.1f} s, {run.figures} figures, sentences {run.sentences}")
+    if "Traceback" in server.errors():
+        broken.append(f"the server's log after hostile files: {server.errors()[-1500:]}")
+    return broken
 
 
 async def invented(server: Server, files: int = 49) -> list[str]:

@@ -11,10 +11,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from benchmarks.attack import Attack
-from benchmarks.hostile_pictures import SHOWN
 from benchmarks.server import Server
-from benchmarks.session import Session
-from benchmarks.uploads import TAKEN, unrefused
+from benchmarks.uploads import SHOWN, each_ends
 
 FIELD = "video_upload_0"
 _QUERY = urlencode({"source": "model", "model": "tiny-videomae"})
@@ -64,23 +62,8 @@ def hostile_videos() -> Iterator[tuple[str, bytes, str]]:
 
 async def show_hostile(server: Server) -> list[str]:
     """Uploads each hostile file; each must be shown, or refused by its sentence."""
-    broken = []
     # Beside the other visitor: encoding takes a minute, and is no part of the attack.
-    for name, content, words in await asyncio.to_thread(lambda: [*hostile_videos()]):
-        async with Session(server.base, _QUERY, timeout=120) as session:
-            await session.open()
-            status, run = await session.upload(FIELD, name, content)
-            broken += unrefused([status], TAKEN)
-            if run is None:
-                continue
-            broken += [f"{name}: {text}" for text in run.exceptions]
-            is_taken = FIELD not in run.widgets
-            is_refused = any(words in text.replace("\\", "") for text in run.sentences)
-            if not (run.figures and (is_taken if words == SHOWN else is_refused and not is_taken)):
-                broken.append(f"{name}: {run.seconds:.1f} s, {run.figures} figures, sentences {run.sentences}")
-    if "Traceback" in server.errors():
-        broken.append(f"the server's log after hostile videos: {server.errors()[-1500:]}")
-    return broken
+    return await each_ends(server, _QUERY, FIELD, await asyncio.to_thread(lambda: [*hostile_videos()]))
 
 
 ATTACKS = (Attack("too many frames and pixels, lying, broken and other videos", show_hostile, 900, guard=True),)

@@ -91,17 +91,17 @@ def test_what_is_no_series_is_said_in_a_sentence(given: Any, message: str) -> No
         Series.open(given)
 
 
-@pytest.mark.parametrize("name", files())
-def test_hostile_files_are_refused_with_a_sentence(name: str) -> None:
-    with pytest.raises(FileError) as error:
-        Series.open(files()[name])
+@pytest.mark.parametrize(("content", "words"), [file[1:] for file in files()], ids=[file[0] for file in files()])
+def test_hostile_files_are_refused_with_a_sentence(content: bytes, words: str) -> None:
+    with pytest.raises(FileError, match=words) as error:
+        Series.open(content)
     assert len(str(error.value)) < 400
     assert str(error.value).endswith(".")
 
 
 def test_an_ordinary_large_file_is_read() -> None:
     series = Series.open(ordinary())
-    assert series.values.shape == (17_420, 7), "as long as ETTh1"
+    assert series.values.shape == (17_420, 2), "as long as ETTh1"
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -57,6 +57,18 @@ def test_hostile_pictures_are_shown_or_refused_in_a_sentence() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    "attack", [each for each in harm.of_features() if each.guard and each.slice is None], ids=lambda attack: attack.name
+)
+def test_hostile_files_of_a_feature_are_shown_or_refused_in_a_sentence(attack: Attack) -> None:
+    with Server(guard=True, limit=LIMIT) as server:
+        cost = finished(suffer(server, attack))
+        assert not cost.broken
+        assert cost.peak < attack.mb
+        assert not server.refused()
+
+
+@pytest.mark.long
 def test_large_links_on_every_page_leave_memory_flat() -> None:
     with Server(limit=LIMIT, **flat.ENVIRONMENT) as server:
         assert not finished(flat.until_flat(server))
