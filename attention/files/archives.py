@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
 from math import prod
-from pathlib import PurePath
+from os import PathLike
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.base.errors import FileError, MatrixError
@@ -93,6 +94,24 @@ def open_archive(name: str, content: bytes) -> Archive:
         FileError: a damaged file.
     """
     return _READERS[PurePath(name).suffix.lower()](quote(name), content)
+
+
+def read_at_most(path: str | PathLike[str], most: int, what: str) -> bytes:
+    """The bytes of a file, as many as are read and one more, so that a larger one is seen.
+
+    Args:
+        path: of the file.
+        most: bytes that are read.
+        what: what the file should be, such as "A sound is a WAV, FLAC or MP3 file".
+
+    Raises:
+        FileError: it cannot be read.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(most + 1)
+    except (OSError, ValueError) as error:
+        raise FileError(f"{what} that can be read; got “{str(path)[:80]}”, which cannot be: check its path.") from error
 
 
 def damaged_error(name: str, kind: str, why: str) -> FileError:

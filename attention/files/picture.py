@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attention.base.errors import FileError
+from attention.files.archives import read_at_most
 
 if TYPE_CHECKING:
     from numpy import uint8
@@ -74,14 +75,7 @@ class Picture:
         Raises:
             FileError: there is no such file, or as for `of`.
         """
-        try:
-            with Path(path).open("rb") as file:
-                content = file.read(_MAX_BYTES + 1)
-        except (OSError, ValueError) as error:
-            raise FileError(
-                f"A picture is a PNG, JPEG or WebP file that can be read; got “{str(path)[:80]}”, which cannot be: check its path."
-            ) from error
-        return cls.of(content, Path(path).name)
+        return cls.of(read_at_most(path, _MAX_BYTES, "A picture is a PNG, JPEG or WebP file"), Path(path).name)
 
     @classmethod
     def of(cls, content: Any, name: str = "", max_pixels: int = _MAX_PIXELS) -> Picture:

@@ -19,6 +19,24 @@ WIDTH = 100  # characters in a line, where it can be broken
 _MAX_PICTURE_SIDE = 64  # rows and columns of a mask that is written as a picture
 
 
+def file_lines(noun: str, name: str, unnamed: str, is_folder: str = "") -> list[str]:
+    """The lines that assign the name of a file of a medium to `file`, and end the program if it is not there; the program reads no other folder.
+
+    Args:
+        noun: of the medium, such as "sound".
+        name: of the file; a link may have any, and empty: save it under `unnamed`.
+        unnamed: the name for what was given in memory.
+        is_folder: what the folder of this name holds; empty: it is a file.
+    """
+    own = text(name.replace("\\", "/").rpartition("/")[2] or unnamed)
+    what = is_folder or (f"the {noun}" if name else f"save the {noun} under this name,")
+    return [
+        f"file = {own}  # {what} in the folder of this program",
+        f"if not Path(file).{'is_dir' if is_folder else 'is_file'}():",
+        f'    raise SystemExit(f"This program reads a {noun} from {{file!r}}, and there is none: save the {noun} there.")',
+    ]
+
+
 def text(value: str) -> str:
     """The text as a Python literal on one line, in double quotes unless that needs more escapes."""
     literal = ascii(value)  # escapes lone surrogates, newlines and invisible characters, too

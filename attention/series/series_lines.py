@@ -63,11 +63,4 @@ def _read_lines(series: Series, variable: str) -> list[str]:
             ")",
             f"{variable} = pd.read_csv(io.StringIO(table){options})",
         ]
-    # A link may have any name: the program reads no other folder.
-    name = literals.text(series.name.replace("\\", "/").rpartition("/")[2] or _UNNAMED)
-    return [
-        f"file = {name}  # {'the series' if series.name else 'save the series under this name,'} in the folder of this program",
-        "if not Path(file).is_file():",
-        '    raise SystemExit(f"This program reads a series from {file!r}, and there is none: save the series there.")',
-        f"{variable} = pd.read_csv(file{options})",
-    ]
+    return [*literals.file_lines("series", series.name, _UNNAMED), f"{variable} = pd.read_csv(file{options})"]

@@ -19,7 +19,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from attention.base.errors import FileError
-from attention.files.archives import quote
+from attention.files.archives import quote, read_at_most
 from attention.files.cells import decode
 
 if TYPE_CHECKING:
@@ -78,13 +78,8 @@ class Series:
         if isinstance(value, Series):
             return value
         if isinstance(value, str | PathLike):
-            try:
-                with Path(value).open("rb") as file:
-                    return cls._of_file(file.read(MAX_BYTES + 1), "CSV", Path(value).name)
-            except (OSError, ValueError) as error:
-                raise FileError(
-                    f"A series is a CSV file that can be read; got “{str(value)[:80]}”, which cannot be: check its path."
-                ) from error
+            content = read_at_most(value, MAX_BYTES, "A series is a CSV file")
+            return cls._of_file(content, "CSV", Path(value).name)
         if isinstance(value, bytes | bytearray | memoryview):
             return cls._of_file(bytes(value), "CSV", name)
         if hasattr(value, "to_csv") and hasattr(value, "columns"):

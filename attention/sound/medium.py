@@ -104,12 +104,8 @@ class Sounds(Medium):
     def program_lines(self, reader: SoundReader, inputs: Sequence[Sound], variable: str, max_tokens: int) -> list[str]:  # type: ignore[override]  # of this medium
         """The lines of a copied program that read the sound."""
         (sound,) = inputs
-        # A link may have any name: the program reads no other folder.
-        name = literals.text(sound.name.replace("\\", "/").rpartition("/")[2] or _UNNAMED)
         return [
-            f"file = {name}  # {'the sound' if sound.name else 'save the sound under this name,'} in the folder of this program",
-            "if not Path(file).is_file():",
-            '    raise SystemExit(f"This program reads a sound from {file!r}, and there is none: save the sound there.")',
+            *literals.file_lines("sound", sound.name, _UNNAMED),
             f'{variable}, rate = soundfile.read(file, dtype="float32", always_2d=True)',
             f"{variable} = {variable}.mean(axis=1)",
             *self._resampling_lines(reader, sound, variable),

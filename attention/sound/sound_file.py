@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attention.base.errors import FileError
+from attention.files.archives import read_at_most
 
 if TYPE_CHECKING:
     from numpy import float32
@@ -65,14 +66,7 @@ class Sound:
         Raises:
             FileError: there is no such file, or as for `of`.
         """
-        try:
-            with Path(path).open("rb") as file:
-                content = file.read(MAX_BYTES + 1)
-        except (OSError, ValueError) as error:
-            raise FileError(
-                f"A sound is a WAV, FLAC or MP3 file that can be read; got “{str(path)[:80]}”, which cannot be: check its path."
-            ) from error
-        return cls.of(content, Path(path).name)
+        return cls.of(read_at_most(path, MAX_BYTES, "A sound is a WAV, FLAC or MP3 file"), Path(path).name)
 
     @classmethod
     def of(cls, content: Any, name: str = "", max_bytes: int = MAX_BYTES) -> Sound:

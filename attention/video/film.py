@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attention.base.errors import FileError
+from attention.files.archives import read_at_most
 from attention.files.picture import Picture, webp_size
 
 if TYPE_CHECKING:
@@ -74,13 +75,7 @@ class Video:
         if isinstance(value, Video):
             return value
         if isinstance(value, str | PathLike):
-            try:
-                with Path(value).open("rb") as file:
-                    content = file.read(MAX_BYTES + 1)
-            except (OSError, ValueError) as error:
-                raise FileError(
-                    f"A video is an MP4, MOV, WebM, GIF or WebP file that can be read; got “{str(value)[:80]}”, which cannot be: check its path."
-                ) from error
+            content = read_at_most(value, MAX_BYTES, "A video is an MP4, MOV, WebM, GIF or WebP file")
             return cls.open(content, Path(value).name)
         if isinstance(value, bytes | bytearray | memoryview):
             return _of_file(bytes(value), name)

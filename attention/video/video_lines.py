@@ -61,18 +61,8 @@ def _reader_of(video: Video) -> str:
 
 def _frame_lines(video: Video) -> list[str]:
     """The lines that assign all frames to a variable, as images of Pillow."""
-    # A link may have any name: the program reads no other folder.
-    name = literals.text(video.name.replace("\\", "/").rpartition("/")[2] or _UNNAMED)
-    what, is_there = (
-        ("the video", "is_file")
-        if video.kind
-        else ("a folder with the frames as PNG files, in the order of their names,", "is_dir")
-    )
-    lines = [
-        f"file = {name}  # {what} in the folder of this program",
-        f"if not Path(file).{is_there}():",
-        '    raise SystemExit(f"This program reads a video from {file!r}, and there is none: save the video there.")',
-    ]
+    is_folder = "" if video.kind else "a folder with the frames as PNG files, in the order of their names,"
+    lines = literals.file_lines("video", video.name, _UNNAMED, is_folder)
     match _reader_of(video):
         case "av":
             return [

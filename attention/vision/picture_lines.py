@@ -54,12 +54,8 @@ def _read_lines(picture: Picture, variable: str) -> list[str]:
             ")",
             f"{variable} = Image.open(io.BytesIO(base64.b64decode(packed)))",
         ]
-    # A link may have any name: the program reads no other folder.
-    name = literals.text(picture.name.replace("\\", "/").rpartition("/")[2] or _UNNAMED)
     return [
-        f"file = {name}  # {'the picture' if picture.name else 'save the picture under this name,'} in the folder of this program",
-        "if not Path(file).is_file():",
-        '    raise SystemExit(f"This program reads a picture from {file!r}, and there is none: save the picture there.")',
+        *literals.file_lines("picture", picture.name, _UNNAMED),
         f"{variable} = Image.open(file)",
         *(line.format(image=variable) for note, lines in _CONVERSIONS.items() if note in picture.notes for line in lines),
         f'{variable} = {variable}.convert("RGB")',
