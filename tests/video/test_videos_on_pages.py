@@ -18,6 +18,7 @@ from attention.export.program import python
 from attention.formula.names import Cell
 from attention.media import medium_of
 from attention.models import running
+from attention.models.library import LIBRARY, Settings
 from attention.sources.reader import Reader, Uploads
 from attention.sources.registry import read_source, source_of
 
@@ -43,8 +44,11 @@ def test_link_names_a_video_of_ours_or_an_uploaded_one() -> None:
     assert source.given == (clip,)
 
 
-def test_link_says_whether_a_language_model_reads_a_picture_or_a_video(video_models: TinyVideoModels) -> None:
+def test_link_says_whether_a_language_model_reads_a_picture_or_a_video(
+    video_models: TinyVideoModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("attention.vision", reason="no feature reads pictures")
+    monkeypatch.setattr(LIBRARY, "settings", Settings())  # a page of another test leaves those of an operator
     link = {"source": "model", "model": video_models("Qwen2-VL"), "text": "what moves"}
 
     def field(reads: dict[str, str]) -> tuple[str, int]:
