@@ -5,8 +5,7 @@ from __future__ import annotations
 from attention.features import Feature
 from attention.models.ours import OurModel
 from attention.sound.medium import Sounds
-from attention.sound.tiny_models import tiny_ast, tiny_wav2vec2
-from attention.sound.tiny_whisper import tiny_whisper
+from attention.sound.tiny_models import tiny_ast, tiny_wav2vec2, tiny_whisper
 
 _MODELS = {
     "tiny-wav2vec2": OurModel("A tiny wav2vec2 with random weights: it has learned nothing.", tiny_wav2vec2),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,16 @@ from attention.base.errors import ConfigError, MissingError, ModelError
 from attention.export.program import python
 from attention.models.library import LIBRARY
 from attention.patching.intervention import Intervention
-from attention.sound import SoundPlace, alignment_heads, word_times
+from attention.sound import SoundPlace, alignment_heads, tiny_models, word_times
 from attention.sound.alignment import first_frames, smoothed
 from attention.sound.examples import example_sound
-from attention.sound.tiny_whisper import ALIGNMENT_HEADS, SECONDS, tiny_whisper
+from attention.sound.tiny_models import ALIGNMENT_HEADS, SECONDS
 from attention.sources.file import File
 from attention.sources.model import Model
 from attention.trace.trace import Trace
 
 RISING, ODD = example_sound("rising-tones"), example_sound("odd-tone")  # 3.2 and 3 seconds
+tiny_whisper = cache(tiny_models.tiny_whisper)
 START = "<|startoftranscript|>"
 WORDS = ("·the", "·owl", "·asked", "·the", "·moon")
 
