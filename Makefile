@@ -5,6 +5,7 @@
 # make test   sets everything up, the browser included, and runs the tests that find most faults in a minute
 # make test-all runs all tests, and takes each feature away in turn: before a release
 # make without FEATURE=circuits checks that everything else stands without a feature; with ALL=1 by every test
+# make margins runs the tests without a browser under four ways to round, and names the comparisons that would not hold on another processor; ARGS=tests/formula narrows it
 # make newest runs the tests with Streamlit's newest release, or with STREAMLIT=1.67.0 that one; ARGS=tests/pages/server/test_turns.py narrows them
 # make check  format, lint, types, tests, and what a commit touched taken away; with MARKS= by all tests, as in CI
 # make lock   writes the versions and hashes of everything, after a change of requirements*.txt
@@ -31,7 +32,7 @@ PIP = python -m pip install --quiet --disable-pip-version-check --require-hashes
 MODELS = models
 GET_MODELS = $(BIN)/python .ci/get_models.py
 
-.PHONY: run dev models quick test test-all without newest check lint types format browser demo bench lock audit plotly decisions clean
+.PHONY: run dev models quick test test-all without margins newest check lint types format browser demo bench lock audit plotly decisions clean
 
 # Who runs the Lab here may open any model that is here, so only this machine reaches it; with ADDRESS=0.0.0.0 others do, and may not.
 ADDRESS ?= localhost
@@ -69,6 +70,10 @@ test-all: test
 # Without a name: the features that the last commits touched.
 without: $(VENV)/.dev
 	$(BIN)/python .ci/without.py $(FEATURE) $(if $(ALL),--all)
+
+margins: $(VENV)/.dev
+	@$(GET_MODELS) minilm $(MODELS) || true
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.margins -- -n $(WORKERS) $(ARGS)
 
 # An environment of its own; everything but Streamlit, and what its release requires, is as it is locked.
 NEWEST ?= $(VENV)/newest

@@ -31,6 +31,7 @@ from urllib.parse import urljoin, urlsplit
 from urllib.request import urlopen
 
 import hypothesis
+import margins
 import numpy as np
 import pytest
 from playwright.sync_api import (
@@ -100,6 +101,22 @@ class ByWhatTheyShare(LoadScopeScheduling):
             return "a real model"
         shared = file.endswith(("test_browser_kernel.py", "test_browser_png.py"))  # one empty page for all of it
         return nodeid if "test_browser" in file and not shared else file
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--margins", type=Path, help="a folder for how much each comparison used of its tolerance")
+
+
+def pytest_configure() -> None:
+    if os.environ.get("LAB_TEST_ONEDNN") == "off":  # which no variable of torch's does
+        from torch.backends import mkldnn
+
+        mkldnn.set_flags(False)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.option.margins:
+        margins.write(session.config.option.margins)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByWhatTheyShare:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from conftest import ROOT
+from margins import approx
 from torch import Tensor
 
 from attention import Cell, ConfigError, Explanation, Layer, Trace, TypedText, explain
@@ -97,13 +98,11 @@ def contradicts(explanation: Explanation) -> bool:
     size = (
         sum(abs(term.value) for term in explanation.terms) if explanation.operation == "sum" else abs(explanation.value)
     )
-    return abs(explanation.result - explanation.value) > NEAR * (size + abs(explanation.value)) + 1e-9
+    return explanation.result != approx(explanation.value, scale=size + abs(explanation.value), terms=1024)
 
 
 def tensors_differ(actual: Tensor, other: Tensor) -> bool:
-    return actual.shape != other.shape or not torch.allclose(
-        actual.double(), other.double(), rtol=1e-6, atol=1e-6, equal_nan=True
-    )
+    return actual.shape != other.shape or actual.double() != approx(other.double(), nan=True)
 
 
 def check_layer(layer: Layer, only: Iterable[str] = ()) -> Iterator[str]:

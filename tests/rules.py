@@ -98,6 +98,12 @@ def modules(*patterns: str) -> list[Module]:
 BACKEND = modules("attention/**/*.py")
 PAGES = modules("app.py", "pages/**/*.py")
 SHARED = [module for module in PAGES if "ui" in module.path.parts]
+TESTS = [module for module in modules("tests/**/*.py") if module.path.name != "margins.py"]
+COMPARISONS = {
+    *("allclose", "isclose", "assert_close", "assert_allclose", "assert_almost_equal", "assert_array_almost_equal"),
+    "assert_frame_equal",  # close by default
+}
+TINY = 1e-4  # a bound below is a tolerance
 
 Offences = Iterator[tuple[int, str]]
 Rule = Callable[[Module], Offences]
@@ -194,3 +200,35 @@ def global_randomness(module: Module) -> Offences:
         drawn = isinstance(node.func, ast.Attribute) and node.func.attr in ("rand", "randn")
         if drawn and "generator" not in {keyword.arg for keyword in node.keywords}:
             yield node.lineno, f"give {node.func.attr} a generator, so that a seed gives the same numbers"
+
+
+def own_tolerances(module: Module) -> Offences:
+    """Comparisons of floats whose margin `make margins` does not see."""
+    advice = "compare by approx of tests/margins.py, which measures how much of the tolerance is used"
+    for node in module.nodes[ast.Call]:
+        name = ast.unparse(node.func)
+        if name.rpartition(".")[2] in COMPARISONS or name == "pytest.approx":
+            yield node.lineno, advice
+    for node in module.nodes[ast.Compare]:
+        for left, operator, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):
+            smaller, larger = (left, right) if isinstance(operator, ast.Lt | ast.LtE) else (right, left)
+            is_order = isinstance(operator, ast.Lt | ast.LtE | ast.Gt | ast.GtE)
+            is_distance = is_size_of_difference(smaller) and not is_whole_number(larger)
+            if is_order and (is_distance or has_tiny_number(larger)):
+                yield node.lineno, advice
+
+
+def is_size_of_difference(node: ast.AST) -> bool:
+    """Whether an expression is like `abs(a - b)` or `(a - b).abs().max()`."""
+    names = {getattr(part, "attr", getattr(part, "id", "")) for part in ast.walk(node)}
+    differences = (part for part in ast.walk(node) if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Sub))
+    return "abs" in names and any(differences)
+
+
+def is_whole_number(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int)
+
+
+def has_tiny_number(node: ast.AST) -> bool:
+    numbers = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
+    return any(isinstance(number, float) and 0 < number < TINY for number in numbers)

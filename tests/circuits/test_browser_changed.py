@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from urllib.parse import quote
 
-import numpy as np
 import pytest
 from conftest import act_and_settle, painted_numbers, running_process
+from margins import approx
 from playwright.sync_api import Page, expect
 from test_browser import query
 from tiny_models import TinyModels
@@ -53,7 +53,7 @@ def test_ablated_head_changes_the_prediction_for_everybody_with_the_link(
         expect(page.locator(".override")).to_have_text("Changed: L1 H2 silenced.")
         assert query(page)["interventions"] == "1.2.zero"
         output = painted_numbers(page, 2)
-        assert abs(output - ablated.layers[1].output.numpy()).max() < 1e-6
+        assert output == approx(ablated.layers[1].output.numpy())
 
         other = open_page(f"{page.url}&lock=1", fresh=True)
         assert (table(other), abs(painted_numbers(other, 2) - output).max()) == (silenced, 0)
@@ -71,7 +71,7 @@ def test_ablated_head_changes_the_prediction_for_everybody_with_the_link(
         maps = heads.evaluate(
             "[...document.querySelectorAll('.figures .js-plotly-plot')].map((plot) => plot.layout.meta.step)"
         )
-        np.testing.assert_allclose(painted_numbers(heads, maps.index("matters")), last.result.change, atol=1e-5)
+        assert painted_numbers(heads, maps.index("matters")) == approx(last.result.change)
         expect(heads.get_by_text("Without L1 H2: log-probability")).not_to_have_count(0)
         expect(heads.get_by_role("button", name="Stop")).to_have_count(0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conftest import act_and_settle, click_cell, painted_numbers
+from margins import approx
 from playwright.sync_api import expect
 from test_browser import Open, query
 
@@ -27,7 +28,7 @@ def test_click_leads_from_a_score_to_its_parts(open_page: Open, server: str) -> 
     weights, effects = (painted_numbers(page, index) for index in (1, 2))
     np.testing.assert_array_equal(weights, trace.layers[1].matrix("weights", 0).numpy())
     visible = np.isfinite(effects)
-    np.testing.assert_allclose(effects[visible], circuits.writes(trace, 1, 0, token).numpy()[visible], rtol=1e-6)
+    assert effects[visible] == approx(circuits.writes(trace, 1, 0, token).numpy()[visible])
     expect(page.get_by_text(f"to {readout.words}").first).to_be_visible()
 
     # A cell of the second map: the line and the terms of the score follow.
@@ -36,14 +37,14 @@ def test_click_leads_from_a_score_to_its_parts(open_page: Open, server: str) -> 
     explained = derived.explain(trace, Cell(1, "weights", 0, 9, 4))
     expect(page.locator(".st-key-circuits_map .answer-line .number")).to_have_text(explained.displayed_value)
     terms = circuits.score_terms(trace, 1, 0, 9, 4)
-    np.testing.assert_allclose(painted_numbers(page, 3), terms.by_layer().values.numpy(), rtol=1e-6)
+    assert painted_numbers(page, 3) == approx(terms.by_layer().values.numpy())
     expect(page.get_by_text(f"of the score {format_number(terms.score)}").first).to_be_visible()
 
     # The first layer of both sides opens, and the address stays.
     row, column = (names.index("L0") for names in (terms.by_layer().query_parts, terms.by_layer().key_parts))
     before = query(page)
     act_and_settle(page, lambda: click_cell(page, 3, row=row, column=column))
-    np.testing.assert_allclose(painted_numbers(page, 3), terms.by_layer(0, 0).values.numpy(), rtol=1e-6)
+    assert painted_numbers(page, 3) == approx(terms.by_layer(0, 0).values.numpy())
     assert query(page) == before
 
     # The tab of Explore.
@@ -52,4 +53,4 @@ def test_click_leads_from_a_score_to_its_parts(open_page: Open, server: str) -> 
     assert query(page)["view"] == "writes"
     expected = circuits.writes(trace, 1, 0).numpy()
     shown = painted_numbers(page, 1)
-    np.testing.assert_allclose(shown[np.isfinite(shown)], expected[np.isfinite(shown)], rtol=1e-6)
+    assert shown[np.isfinite(shown)] == approx(expected[np.isfinite(shown)])

@@ -10,6 +10,7 @@ import formula_models as reference
 import numpy as np
 import pytest
 import torch
+from margins import approx
 from test_model import CAT, OWL, TWO_TEXTS
 from tiny_models import TinyModels
 
@@ -65,14 +66,14 @@ def test_score_terms_sum_to_the_recorded_score(tiny: TinyModels, family: str) ->
         q, k, head = len(layer.tokens) - 1, 1, 2
         terms = circuits.score_terms(trace, index, head, q, k)
         score = float(layer["scores"][head, q, k])
-        assert float(terms.values.sum()) == pytest.approx(score, rel=1e-9, abs=1e-12)
+        assert float(terms.values.sum()) == approx(score)
         assert terms.values.shape == (len(terms.query_parts), len(terms.key_parts))
         assert terms.query_parts[-1] == terms.key_parts[-1] == "rounding"
         rounding = torch.cat([terms.values[-1].abs(), terms.values[:, -1].abs()]).max()
-        assert float(rounding) <= 1e-4 * float(terms.values.abs().max())
+        assert float(rounding) == approx(0, scale=float(terms.values.abs().max()), terms=1024)
         last = float(layer["masked_scores"][head, q, k])
         if last > -1e30:
-            assert sum(value for _, value in terms.later) == pytest.approx(last, rel=1e-5, abs=1e-5)
+            assert sum(value for _, value in terms.later) == approx(last)
 
 
 @pytest.mark.parametrize("family", RECORDED)
@@ -91,12 +92,10 @@ def test_parts_sum_to_the_logit(tiny: TinyModels, family: str) -> None:
     prediction = trace.predictions[-1]
     target, distractor = prediction.ids[1], prediction.ids[3]
     parts = circuits.logit_parts(trace, target=target)
-    assert parts.total == pytest.approx(float(prediction.all_logits[target]), rel=1e-5, abs=1e-5)
-    assert abs(float(parts.values[-1])) < 1e-4 * float(parts.values.abs().max())
+    assert parts.total == approx(float(prediction.all_logits[target]))
+    assert float(parts.values[-1]) == approx(0, scale=float(parts.values.abs().max()), terms=1024)
     both = circuits.logit_parts(trace, prediction.position, target, distractor)
-    assert both.total == pytest.approx(
-        float(prediction.all_logits[target] - prediction.all_logits[distractor]), rel=1e-4, abs=1e-5
-    )
+    assert both.total == approx(float(prediction.all_logits[target] - prediction.all_logits[distractor]), terms=262144)
     assert len(parts.frame()) == len(parts.parts)
 
 
@@ -113,10 +112,10 @@ def test_writes_of_a_row_sum_to_the_direct_effect(tiny: TinyModels, family: str)
             cells = circuits.writes(trace, layer, head, target=prediction.ids[2])
             assert cells.shape == trace.layers[layer].shape("weights")[1:]
             total = float(cells[position].sum()) if len(cells) > position else 0.0
-            assert total == pytest.approx(direct.get(f"L{layer} H{head}", 0.0), abs=1e-5)
+            assert total == approx(direct.get(f"L{layer} H{head}", 0.0), terms=1024, scale=1)
             row = cells[position] if len(cells) > position else torch.zeros(cells.shape[1])
             shown = of_all[layer, head]
-            np.testing.assert_allclose(shown[: len(row)], row, rtol=1e-6, atol=1e-9)
+            assert shown[: len(row)] == approx(row, scale=1)
             assert not shown[len(row) :].any()
 
 
@@ -132,7 +131,7 @@ def test_cell_of_writes_is_weight_times_value_times_output_matrix(tiny: TinyMode
     vectors = run.linear_run().value(LOGITS)[0, q]
     written = layer["value"][1, k] @ layer["w_o"][3]
     hidden = model.model(run.inputs["input_ids"], output_hidden_states=True).hidden_states
-    assert torch.allclose(hidden[-1][0, q], vectors, atol=1e-5)
+    assert hidden[-1][0, q] == approx(vectors, terms=1024)
     captured: list[torch.Tensor] = []
     hook = model.model.norm.register_forward_pre_hook(lambda _, args: captured.append(args[0][0, q]))
     with torch.no_grad():
@@ -141,7 +140,7 @@ def test_cell_of_writes_is_weight_times_value_times_output_matrix(tiny: TinyMode
     norm = model.model.norm
     scale = norm.weight / (captured[0].square().mean() + norm.variance_epsilon).sqrt()
     expected = layer["weights"][3, q, k] * (written * scale) @ model.lm_head.weight[prediction.ids[0]]
-    assert float(cells[q, k]) == pytest.approx(float(expected.detach()), rel=1e-4)
+    assert float(cells[q, k]) == approx(float(expected.detach()))
 
 
 def test_all_heads_take_one_run_even_if_it_is_too_large_for_the_cache(
@@ -153,7 +152,7 @@ def test_all_heads_take_one_run_even_if_it_is_too_large_for_the_cache(
     parts = circuits.logit_parts(trace)
     sums = circuits.writes(trace).sum(-1)
     heads = [value for part, value in zip(parts.parts, parts.values.tolist(), strict=True) if part.kind == "head"]
-    assert sums.flatten().tolist() == pytest.approx(heads, abs=1e-5)
+    assert sums.flatten().tolist() == approx(heads)
     for layer, head in np.ndindex(*sums.shape):
         circuits.writes(trace, layer, head)
     assert len(runs) == 1
@@ -170,20 +169,20 @@ def test_heads_of_smollm2_write_what_its_logit_is_made_of() -> None:
     parts = circuits.logit_parts(trace, target=" copper").frame().query("kind == 'head'")["adds"]
     of_all = circuits.writes(trace, target=" copper")
     assert of_all.shape == (30, 9, 13)
-    np.testing.assert_allclose(of_all.sum(-1).flatten(), parts, atol=1e-5)
+    assert of_all.sum(-1).flatten() == approx(parts)
     for layer, head in ((0, 0), (18, 6), (23, 1), (29, 8)):
-        np.testing.assert_allclose(of_all[layer, head], circuits.writes(trace, layer, head, " copper")[12], rtol=1e-6)
+        assert of_all[layer, head] == approx(circuits.writes(trace, layer, head, " copper")[12])
 
 
 @pytest.mark.parametrize("family", ["RoBERTa", "DistilBERT"])
 def test_writes_of_an_encoder_add_up_to_its_vector(tiny: TinyModels, family: str) -> None:
     trace = trace_of(tiny, family)
     n = len(trace.tokens)
-    assert sum(circuits.logit_parts(trace, position).total for position in range(n)) == pytest.approx(1, abs=1e-5)
+    assert sum(circuits.logit_parts(trace, position).total for position in range(n)) == approx(1)
     parts = circuits.logit_parts(trace, 3)
     cells = circuits.writes(trace, 1, 2)
     direct = dict(zip((part.name for part in parts.parts), parts.values.tolist(), strict=True))
-    assert float(cells[3].sum()) == pytest.approx(direct["L1 H2"], abs=1e-7)
+    assert float(cells[3].sum()) == approx(direct["L1 H2"], scale=1)
     assert torch.equal(circuits.writes(trace, position=3)[1, 2], cells[3])
 
 
@@ -193,7 +192,7 @@ def test_induction_head_reads_keys_that_the_first_layer_wrote() -> None:
     q = len(trace.tokens) - 1
     k = int(trace.layers[1]["weights"][0, q].argmax())
     terms = circuits.score_terms(trace, 1, 0, q, k)
-    assert terms.score == pytest.approx(float(trace.layers[1]["scores"][0, q, k]), rel=1e-9)
+    assert terms.score == approx(float(trace.layers[1]["scores"][0, q, k]))
     of_keys = dict(zip(terms.key_parts, terms.values.sum(0).tolist(), strict=True))
     of_queries = dict(zip(terms.query_parts, terms.values.sum(1).tolist(), strict=True))
     assert of_keys["L0 H0"] > 0.7 * terms.score  # K-composition
@@ -201,7 +200,7 @@ def test_induction_head_reads_keys_that_the_first_layer_wrote() -> None:
     assert "L0 H0" in terms.describe()[0]
     answer = trace.predictions[-1]
     parts = circuits.logit_parts(trace)
-    assert parts.total == pytest.approx(float(answer.all_logits[answer.ids[0]]), rel=1e-5)
+    assert parts.total == approx(float(answer.all_logits[answer.ids[0]]))
     assert float(circuits.writes(trace, 1, 0)[q, k]) > 0.8 * parts.total
 
 
@@ -211,7 +210,7 @@ def test_every_trained_model_is_a_sum_of_its_parts(task: str) -> None:
     trace = Trained(task, steps=0).trace()
     for index, layer in enumerate(trace.layers):
         terms = circuits.score_terms(trace, index, 0, len(layer.tokens) - 1, 0)
-        assert terms.score == pytest.approx(float(layer["scores"][0, -1, 0]), rel=1e-9, abs=1e-12)
+        assert terms.score == approx(float(layer["scores"][0, -1, 0]))
         assert len(terms.key_parts) >= 2
     prediction = trace.predictions[0]
     parts = circuits.logit_parts(trace, prediction.position)
@@ -222,10 +221,10 @@ def test_terms_of_a_layer_add_up(tiny: TinyModels) -> None:
     terms = circuits.score_terms(trace_of(tiny, "Qwen 3"), 1, 3, 6, 2)
     grouped, opened = terms.by_layer(), terms.by_layer(0, 0)
     assert grouped.query_parts[:2] == ("embedding", "L0")
-    assert grouped.score == pytest.approx(terms.score)
+    assert grouped.score == approx(terms.score)
     assert torch.equal(opened.values, terms.values)
     row = [part.layer == 0 for part in terms.query_sources]
-    assert float(grouped.values[1, 0]) == pytest.approx(float(terms.values[row, 0].sum()))
+    assert float(grouped.values[1, 0]) == approx(float(terms.values[row, 0].sum()))
     assert [*terms.frame()["term"].abs()] == sorted(terms.frame()["term"].abs(), reverse=True)
 
 
@@ -234,7 +233,7 @@ def test_sums_hold_in_a_model_with_ablated_heads(tiny: TinyModels) -> None:
     terms = circuits.score_terms(trace, 1, 0, 5, 2)
     assert float(terms.values[terms.query_parts.index("L0 H1")].abs().max()) == 0
     parts = circuits.logit_parts(trace)
-    assert parts.total == pytest.approx(trace.predictions[-1].logits[0], rel=1e-5)
+    assert parts.total == approx(trace.predictions[-1].logits[0])
     with pytest.raises(MissingError, match="replaced"):
         circuits.writes(trace, 0, 1)
     of_all = circuits.writes(trace)
@@ -302,13 +301,13 @@ def test_lab_offers_the_effect_only_where_it_exists(tiny: TinyModels) -> None:
     weights, effects = steps_view.lab_maps(trace, cell, "writes", "fixed")
     assert weights["layout"]["meta"]["step"] == "weights"
     expected_cells = circuits.writes(trace, 1, 2)
-    assert torch.allclose(torch.from_numpy(effects["data"][0]["z"]), expected_cells, equal_nan=True)
+    assert torch.from_numpy(effects["data"][0]["z"]) == approx(expected_cells)
     shown = steps_view.derived_view(trace, cell, "writes")
     assert shown is not None
-    assert shown[1].explain(trace, cell).value == pytest.approx(float(expected_cells[5, 3]))
+    assert shown[1].explain(trace, cell).value == approx(float(expected_cells[5, 3]))
     frame = direct_effects.factor_frame(trace, cell, direct_effects.find_readout(trace))
-    assert float(frame["product"].sum()) * float(trace.layers[1]["weights"][2, 5, 3]) == pytest.approx(
-        float(expected_cells[5, 3]), rel=1e-6
+    assert float(frame["product"].sum()) * float(trace.layers[1]["weights"][2, 5, 3]) == approx(
+        float(expected_cells[5, 3])
     )
 
 
@@ -320,15 +319,15 @@ def test_direct_effects_equal_transformer_lens(name: str) -> None:
     last, tokens = len(reference.BASE_IDS) - 1, (reference.TARGET, reference.DISTRACTOR)
     parts = circuits.logit_parts(trace, last, *tokens)
     heads = [value for part, value in zip(parts.parts, parts.values.tolist(), strict=True) if part.kind == "head"]
-    assert heads == pytest.approx(expected, abs=1e-5)
+    assert heads == approx(expected, scale=1)
     cells = [
         float(circuits.writes(trace, layer, head, *tokens)[last].sum())
         for layer in range(len(trace.layers))
         for head in range(trace.layers[layer].n_heads)
     ]
-    assert cells == pytest.approx(expected, abs=1e-5)
+    assert cells == approx(expected, scale=1)
     of_all = circuits.writes(trace, None, None, *tokens, position=last)  # [layer head key_pos]
-    assert of_all.sum(-1).flatten().tolist() == pytest.approx(expected, abs=1e-5)
+    assert of_all.sum(-1).flatten().tolist() == approx(expected, scale=1)
 
 
 @pytest.mark.parametrize("family", ["GPT-2", "Gemma 2", "BART", "Granite"])
@@ -339,7 +338,7 @@ def test_head_logits_hold_every_token(tiny: TinyModels, family: str) -> None:
     assert logits.shape == trace.predictions[-1].all_logits.shape
     for token in (3, 17, trace.predictions[-1].ids[0]):
         row = circuits.writes(trace, layer, 1, token)[trace.predictions[-1].position]
-        assert float(logits[token]) == pytest.approx(float(row.sum()), abs=1e-5)
+        assert float(logits[token]) == approx(float(row.sum()), scale=1)
 
 
 def test_direct_effect_is_a_metric_of_the_heads(tiny: TinyModels) -> None:
@@ -347,7 +346,7 @@ def test_direct_effect_is_a_metric_of_the_heads(tiny: TinyModels) -> None:
         column = metrics.of(trace).column("direct effect")
         parts = circuits.logit_parts(trace)
         heads = [value for part, value in zip(parts.parts, parts.values.tolist(), strict=True) if part.kind == "head"]
-        assert column.tolist() == pytest.approx(heads, rel=1e-5)
+        assert column.tolist() == approx(heads)
     assert np.isnan(metrics.of(TypedText("a b c").trace()).column("direct effect")).all()
     assert np.isnan(metrics.of(trace_of(tiny, "BERT")).column("direct effect")).all()
 
@@ -380,4 +379,4 @@ def test_single_term_is_that_of_its_two_heads_by_hand(tiny: TinyModels) -> None:
     for left, right in ((2, 3), (3, 2), (0, 0)):
         expected = part(left, q, second["w_q"][head]) @ part(right, k, second["w_k"][head])
         row, column = terms.query_parts.index(f"L0 H{left}"), terms.key_parts.index(f"L0 H{right}")
-        assert float(terms.values[row, column]) == pytest.approx(float(expected), rel=1e-3, abs=1e-7)
+        assert float(terms.values[row, column]) == approx(float(expected), scale=1)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
+from margins import approx
 from test_head_sweep import pair
 from tiny_models import TinyModels
 
@@ -40,7 +40,7 @@ def test_targets_are_ids_or_text(tiny: TinyModels) -> None:
     mean = circuits.which(source, target=" moon", ablation="mean")
     assert mean.kind == "mean"
     joint = circuits.together(source, [(0, 1), (1, 3)], target=" moon", ablation="mean")
-    assert joint.individual_changes == pytest.approx([mean.change[0, 1], mean.change[1, 3]], abs=1e-6)
+    assert joint.individual_changes == approx([mean.change[0, 1], mean.change[1, 3]])
     with pytest.raises(TextError, match="A target is one token of the model"):
         circuits.which(source, target="a quiet harbor")
     with pytest.raises(ConfigError, match="got none: give at least one"):
@@ -54,9 +54,9 @@ def test_estimates_alone_equal_those_of_the_sweep(tiny: TinyModels) -> None:
     for patch in ("", "query", "weights"):
         sweep = circuits.which(source, target=" moon", patch=patch)
         estimates = circuits.attribution(source, target=" moon", patch=patch)
-        assert estimates.baseline == pytest.approx(sweep.baseline, abs=1e-5)
-        np.testing.assert_allclose(estimates.estimate, sweep.estimate, atol=1e-9)
-        np.testing.assert_allclose(estimates.direct, sweep.direct, atol=1e-9)
+        assert estimates.baseline == approx(sweep.baseline)
+        assert estimates.estimate == approx(sweep.estimate)
+        assert estimates.direct == approx(sweep.direct)
         frame = estimates.frame()
         sizes = frame.iloc[:, 2].abs()
         assert [*sizes] == sorted(sizes, reverse=True)
@@ -81,7 +81,7 @@ def test_only_corresponding_tokens_are_patched(tiny: TinyModels, family: str, st
     patched, own, theirs = (item.layers[1][part][kv_head] for item, part in parts)
     expected = own.clone()
     expected[list(pairs.here)] = theirs[list(pairs.there)]
-    torch.testing.assert_close(patched, expected)
+    assert patched == approx(expected)
     assert not torch.equal(patched, own)
     assert f"Patches act at {len(pairs.here)} of {len(plain.tokens)} tokens" in trace.changes[-1]
     assert trace.predictions[0].logits[0] != plain.predictions[0].logits[0]
@@ -99,7 +99,7 @@ def test_sweep_of_texts_of_other_lengths_equals_single_patches(tiny: TinyModels)
     assert "Patches act at" in sweep.alignment[0]
     single = replace(source, interventions=(Intervention(1, 2, patch=HEAD_OUTPUT),)).trace().predictions[-1]
     target = source.find_token(" moon")[0]
-    assert sweep.change[1, 2] == pytest.approx(float(single.all_log_probabilities[target]) - sweep.baseline, abs=1e-5)
+    assert sweep.change[1, 2] == approx(float(single.all_log_probabilities[target]) - sweep.baseline)
     assert sweep.rank_correlation > 0
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from conftest import state_of_address
+from margins import approx
 from streamlit.testing.v1 import AppTest
 from test_pages import drawn, opened, said
 from tiny_models import TinyModels
@@ -50,9 +51,9 @@ def test_both_maps_have_the_numbers_of_the_package(tiny: TinyModels) -> None:
     effects = map_of(app, "logit-effect")
     assert effects is not None
     shown = np.isfinite(effects)
-    np.testing.assert_allclose(effects[shown], circuits.writes(trace, 1, 2).numpy()[shown], rtol=1e-5, atol=1e-9)
+    assert effects[shown] == approx(circuits.writes(trace, 1, 2).numpy()[shown])
     terms = circuits.score_terms(trace, 1, 2, 4, 2)
-    np.testing.assert_allclose(map_of(app, figures._STEP), terms.by_layer().values.numpy(), rtol=1e-6)
+    assert map_of(app, figures._STEP) == approx(terms.by_layer().values.numpy())
     assert terms.describe()[0].split(" wrote")[0] in words(app)
     assert "adds" in words(app)
 
@@ -131,7 +132,7 @@ def test_untrained_model_is_drawn_at_once() -> None:
     app = opened(PAGE, source="trained", task="induction", at="0", layer="1", q="20", k="7")
     trace = Trained("induction", at=0).trace()
     terms = circuits.score_terms(trace, 1, 0, 20, 7)
-    np.testing.assert_allclose(map_of(app, figures._STEP), terms.by_layer().values.numpy(), rtol=1e-6)
+    assert map_of(app, figures._STEP) == approx(terms.by_layer().values.numpy())
 
 
 def test_typed_text_leaves_circuits_for_a_model() -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from conftest import ROOT
 from formula_models import CONFIGS, save_formula_model
+from margins import approx
 from streamlit.testing.v1 import AppTest
 from tiny_models import TinyModels
 from torch import Tensor
@@ -45,10 +46,8 @@ def smollm2() -> Model:
     return Model(SMOLLM2, "The quiet harbor watched the copper moon. The quiet harbor watched the")
 
 
-def near(result: Tensor, expected: Any, tolerance: float = 1e-4) -> None:
-    torch.testing.assert_close(
-        result.double(), torch.as_tensor(expected).double(), rtol=tolerance, atol=tolerance, equal_nan=True
-    )
+def near(result: Tensor, expected: Any, terms: int = 16384) -> None:
+    assert result.double() == approx(torch.as_tensor(expected).double(), terms=terms, dtype="float32")
 
 
 @pytest.mark.parametrize("family", CONFIGS)
@@ -63,7 +62,7 @@ def test_copying_scores_and_spectra_equal_those_of_transformer_lens(formula: dic
                 spectrum = circuits.ov_spectrum(model, layer, head)
                 near(spectrum.singular_values, singular_values)
                 score = spectrum.centered_copying_score if center_unembed else spectrum.copying_score
-                assert score == pytest.approx(float(scores[layer, head]), abs=1e-5)
+                assert score == approx(float(scores[layer, head]))
                 at_once = circuits.qk_spectrum(model, layer, head)
                 near(at_once.singular_values, expected["QK singular values"][layer][head])
 
@@ -79,12 +78,12 @@ def test_copying_score_equals_the_eigenvalues_of_the_whole_matrix(formula: dict[
         rows = torch.stack([matrices.logits(row) for row in (w_e.float() @ layer.w_v[2] @ layer.w_o[2])]).double()
         whole = torch.linalg.eigvals(rows)  # [token token] has 400 eigenvalues, all but 8 of them 0
         largest = whole[whole.abs().argsort(descending=True)][:8]
-        assert float(circuits.copying_score(model)[1, 2]) == pytest.approx(
-            float(largest.sum().real / largest.abs().sum()), abs=1e-4
+        assert float(circuits.copying_score(model)[1, 2]) == approx(
+            float(largest.sum().real / largest.abs().sum()), scale=1
         )
         spectrum = circuits.ov_spectrum(model, 1, 2)
         assert spectrum.token_eigenvalues is not None
-        near(spectrum.token_eigenvalues.abs(), largest.abs(), 1e-3)
+        near(spectrum.token_eigenvalues.abs(), largest.abs(), 2**20)
 
 
 def test_ov_and_qk_spectra_equal_those_of_the_whole_matrices(tiny: TinyModels) -> None:
@@ -95,8 +94,8 @@ def test_ov_and_qk_spectra_equal_those_of_the_whole_matrices(tiny: TinyModels) -
         ov, qk = circuits.ov_spectrum(model, 1, 3), circuits.qk_spectrum(model, 1, 3)
         for spectrum, whole in ((ov, w_v @ w_o), (qk, w_q @ w_k.T)):
             eigenvalues, singular_values = torch.linalg.eigvals(whole), torch.linalg.svdvals(whole)
-            near(spectrum.singular_values, singular_values[:8], 1e-4)
-            near(spectrum.eigenvalues.abs(), eigenvalues.abs().sort(descending=True).values[:8], 1e-3)
+            near(spectrum.singular_values, singular_values[:8])
+            near(spectrum.eigenvalues.abs(), eigenvalues.abs().sort(descending=True).values[:8], 2**20)
 
 
 @pytest.mark.parametrize("family", ROTATED)
@@ -120,14 +119,14 @@ def test_rotated_matrices_give_the_scores_that_the_model_computes(tiny: TinyMode
         @ (layer.rotations([q - k]) @ layer.rotations([0]).mT)[0].double()
         @ layer.w_k[1].T.double()
     )
-    near(spectrum.singular_values, torch.linalg.svdvals(whole)[: len(spectrum.singular_values)], 1e-3)
-    assert float(rows[q].double() @ whole @ rows[k].double()) == pytest.approx(
-        float((query @ at_q) @ (key @ at_k)), rel=1e-3, abs=1e-3
+    near(spectrum.singular_values, torch.linalg.svdvals(whole)[: len(spectrum.singular_values)], 2**20)
+    assert float(rows[q].double() @ whole @ rows[k].double()) == approx(
+        float((query @ at_q) @ (key @ at_k)), terms=1024
     )
     if not has_bias:
         divisor = float(recorded.formula.divisor) if recorded.formula is not None and recorded.formula.divisor else 1.0
         score = float(recorded.scores[1, q, k]) / divisor
-        assert score == pytest.approx(float((query @ at_q) @ (key @ at_k)) / divisor, rel=2e-3, abs=2e-3)
+        assert score == approx(float((query @ at_q) @ (key @ at_k)) / divisor, terms=1024)
 
 
 @pytest.mark.parametrize("family", ["Qwen 3", "Gemma 3"])
@@ -150,7 +149,7 @@ def test_norms_of_queries_and_keys_are_folded_in(tiny: TinyModels, family: str) 
             (row @ w) @ rotation,
             expected[position],
         )  # the same direction; the scale of the norm is left out
-        assert float(torch.cosine_similarity(vector, wanted, dim=0)) == pytest.approx(1, abs=1e-4)
+        assert float(torch.cosine_similarity(vector, wanted, dim=0)) == approx(1)
 
 
 def test_models_without_rotation_have_one_qk_spectrum(tiny: TinyModels) -> None:
@@ -172,7 +171,7 @@ def test_copied_tokens_multiply_embedding_and_matrices(tiny: TinyModels) -> None
             value = (normed @ attention.v_proj.weight.T)[8:]  # heads 2 and 3 share the second value head
             output = value @ attention.o_proj.weight.T[24:]
             expected = (output * network.model.norm.weight) @ network.lm_head.weight.T
-        near(copied.effects, expected, 1e-3)
+        near(copied.effects, expected, 2**20)
         order = expected.argsort(descending=True).tolist()
         assert [item.id for item in copied.raised] == order[:10]
         assert [item.id for item in copied.lowered] == order[::-1][:10]
@@ -186,7 +185,7 @@ def test_copied_tokens_multiply_embedding_and_matrices(tiny: TinyModels) -> None
 def test_every_family_gives_scores_or_says_why_not(tiny: TinyModels) -> None:
     for family in ("GPT-2", *ROTATED, "OPT", "Qwen 3", "Gemma 3"):
         scores = circuits.copying_score(Model(str(tiny(family)), TEXT))
-        assert (scores.abs() <= 1 + 1e-6).all(), family
+        assert scores.abs().clamp_min(1) == approx(1), family
     for family, says in (
         ("BERT", "a model that fills masks has a non-linear layer"),
         ("DistilBERT", "this model predicts no tokens"),
@@ -260,7 +259,7 @@ def test_trained_induction_copies_through_its_second_layer() -> None:
     p = source.snapshot().parameters
     row = torch.nn.functional.layer_norm(p["token"][copied.own.id], (64,)) * p["layer 1 scale"]
     output = row @ p["layer 1 w_v"] @ p["layer 1 w_o"]
-    near(copied.effects, (output - output.mean()) * p["end scale"] @ p["answer"], 1e-3)
+    near(copied.effects, (output - output.mean()) * p["end scale"] @ p["answer"], 2**20)
     (spectrum,) = circuits.qk_spectra(trace, 1, 0)
     assert not spectrum.rotated
 
@@ -274,21 +273,21 @@ def test_models_of_users_and_half_precision_are_computed_in_float32(tiny: TinyMo
     source = Model.of(network, AutoTokenizer.from_pretrained(folder), TEXT)
     scores = circuits.copying_score(source.trace())
     assert scores.dtype == torch.float32
-    near(scores, expected, 0.05)
+    assert scores == approx(expected, scale=1, dtype="bfloat16", terms=64)
     with torch.no_grad():  # a changed weight changes the score, which is cached
         network.model.layers[1].self_attn.o_proj.weight.neg_()
-    near(circuits.copying_score(source)[1], -scores[1], 1e-3)
+    near(circuits.copying_score(source)[1], -scores[1], 2**20)
 
 
 def test_smollm2_induction_head_scores_low_and_name_mover_copies(smollm2: Model) -> None:
     trace = smollm2.trace()
     scores = circuits.CopyingScores.of(trace)
-    assert scores.values[18, 6] == pytest.approx(0.283, abs=5e-4)
+    assert scores.values[18, 6] == approx(0.283, step=0.001)
     assert scores.rank(18, 6) == 147
     assert len(scores.heads) == 270
     assert (np.abs(scores.values) > 0.99).sum() == 26
     spectrum = circuits.ov_spectrum(trace, 18, 6)
-    assert spectrum.centered_copying_score == pytest.approx(0.588, abs=5e-4)
+    assert spectrum.centered_copying_score == approx(0.588, step=0.001)
     assert "rank 147 of 270 heads, of which 90 are beyond ±0.9" in scores.describe(18, 6)
     copied = circuits.copied_tokens(trace, 23, 1, token=" copper")
     assert [item.token for item in copied.raised[:2]] == ["·Copper", "·copper"]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from data import patches_transformer_lens
+from margins import approx
 from test_model import CAT, OWL, TWO_TEXTS
 from tiny_models import TinyModels
 
@@ -74,11 +75,11 @@ def test_batched_patches_equal_single_interventions(
         for layer, head in ((0, 1), (1, 3), (len(sweep.n_heads) - 1, 2)):
             single = replace(source, interventions=(Intervention(layer, head, patch=step),), predict=(position,))
             expected = float(single.trace().predictions[0].all_log_probabilities[target]) - sweep.baseline
-            assert sweep.change[layer, head] == pytest.approx(expected, abs=1e-5)
+            assert sweep.change[layer, head] == approx(expected, terms=16384)
         assert sweep.limit > 1e-4
         if family in ("Llama", "Gemma 2") and step in (KEY, VALUE):  # two heads share keys and values
-            np.testing.assert_allclose(sweep.change[:, ::2], sweep.change[:, 1::2], atol=1e-6)
-            np.testing.assert_allclose(sweep.estimate[:, ::2], sweep.estimate[:, 1::2], atol=1e-9)
+            assert sweep.change[:, ::2] == approx(sweep.change[:, 1::2], terms=1024, scale=1, dtype="float32")
+            assert sweep.estimate[:, ::2] == approx(sweep.estimate[:, 1::2])
 
 
 def test_patch_sweep_keeps_existing_interventions(tiny: TinyModels) -> None:
@@ -96,11 +97,11 @@ def test_patch_sweep_keeps_existing_interventions(tiny: TinyModels) -> None:
         for layer, head in ((0, 1), (1, 1), (1, 2), (1, 3)):
             more = replace(source, interventions=(*source.interventions, Intervention(layer, head, patch=step)))
             expected = float(more.trace().predictions[-1].all_log_probabilities[17]) - sweep.baseline
-            assert sweep.change[layer, head] == pytest.approx(expected, abs=1e-5)
+            assert sweep.change[layer, head] == approx(expected, terms=16384)
         assert "without interventions" in sweep.no_estimate_reason
         assert np.isnan(sweep.estimate).all()
     unchanged = sweep_of(source, kind=QUERY, target=17, unchanged=True)
-    np.testing.assert_allclose(unchanged.change, sweep_of(pair(tiny, "Llama"), kind=QUERY, target=17).change, atol=1e-6)
+    assert unchanged.change == approx(sweep_of(pair(tiny, "Llama"), kind=QUERY, target=17).change)
 
 
 def gradients_of(source: Model, measurement: Measurement) -> Mapping[int, batched_heads._HeadGradients]:
@@ -142,7 +143,7 @@ def test_estimates_equal_finite_differences(tiny: TinyModels, family: str, monke
             changes.append([after for batch in runs for _, after in batch])
         numeric = (np.array(changes[0]) - np.array(changes[1])) / (2 * share)
         exact = np.array([float(estimates[layer][head]) for layer, head in heads])
-        np.testing.assert_allclose(exact, numeric, atol=1e-3 * max(1.0, np.abs(exact).max()))
+        assert exact == approx(numeric, within=4e-3 * max(1.0, np.abs(exact).max()), why="a slope by differences")
         assert np.abs(exact).max() > 1e-3
 
 
@@ -153,8 +154,8 @@ def test_patching_from_itself_changes_and_estimates_nothing(tiny: TinyModels, ki
     if itself.is_ablation:
         assert itself.limit > 1e-3
     else:
-        assert itself.limit < 1e-5
-        np.testing.assert_allclose(itself.estimate, 0, atol=1e-5)
+        assert itself.limit == approx(0, scale=1)
+        assert itself.estimate == approx(0, scale=1)
 
 
 @pytest.mark.parametrize("kind", ["zero", "mean", "value", "weights", "head_output"])
@@ -167,7 +168,7 @@ def test_estimates_are_exact_where_the_read_out_is_linear(tiny: TinyModels, kind
         hooks.callback(last.mlp.register_forward_hook(lambda _, __, out: out * 0).remove)
         hooks.callback(loaded.model.model.norm.register_forward_hook(lambda _, args, __: args[0] + 0).remove)
         sweep = sweep_of(source, kind=kind, target=17, distractor=42, position=8)
-    np.testing.assert_allclose(sweep.estimate[-1], sweep.change[-1], rtol=1e-4, atol=1e-5)
+    assert sweep.estimate[-1] == approx(sweep.change[-1], terms=1024, dtype="float32")
     assert np.abs(sweep.change[-1]).max() > 1e-3
     assert np.abs(sweep.change[0] - sweep.estimate[0]).max() > 1e-3
 
@@ -191,11 +192,11 @@ def test_rank_correlation_is_that_of_spearman(tiny: TinyModels) -> None:
     ranks = [np.argsort(np.argsort(row.ravel())) for row in (sweep.change, sweep.estimate)]
     assert [len(set(row)) for row in ranks] == [8, 8]
     expected = 1 - 6 * int(((ranks[0] - ranks[1]) ** 2).sum()) / (8 * (8**2 - 1))  # without equal numbers
-    assert sweep.rank_correlation == pytest.approx(expected)
+    assert sweep.rank_correlation == approx(expected)
     assert format_number(expected) in sweep.describe_estimate()
     assert SATURATION_CAVEAT in sweep.describe_estimate()
     with_ties = rank_correlation(np.array([1.0, 2, 2, 3, 5]), np.array([5.0, 1, 1, 1, 9]))
-    assert with_ties == pytest.approx(np.corrcoef([1, 2.5, 2.5, 4, 5], [4, 2, 2, 2, 5])[0, 1])
+    assert with_ties == approx(np.corrcoef([1, 2.5, 2.5, 4, 5], [4, 2, 2, 2, 5])[0, 1])
     assert np.isnan(rank_correlation(np.ones(3), np.arange(3.0)))
 
 
@@ -225,7 +226,7 @@ def test_sweeps_equal_those_of_transformer_lens(name: str, step: str) -> None:
         Model.of(network, tokenizer, reference.text(ids)) for ids in (reference.BASE_IDS, reference.OTHER_IDS)
     )
     sweep = sweep_of(replace(clean, other=other), kind=step, target=reference.TARGET, distractor=reference.DISTRACTOR)
-    assert sweep.baseline == pytest.approx(expected["baseline"], abs=1e-4)
-    np.testing.assert_allclose(sweep.baseline + sweep.change, expected[step], atol=1e-4)
+    assert sweep.baseline == approx(expected["baseline"])
+    assert sweep.baseline + sweep.change == approx(expected[step], terms=1024, dtype="float32")
     if step == HEAD_OUTPUT:
-        np.testing.assert_allclose(sweep.estimate, expected["estimate"], atol=1e-4)
+        assert sweep.estimate == approx(expected["estimate"], terms=16384, dtype="float32")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from margins import approx
 from test_model import CAT, OWL, TWO_TEXTS
 from tiny_models import TinyModels
 
@@ -54,19 +55,19 @@ def test_batched_ablations_equal_single_ablations(
     base = source.trace().predictions[-1]
     target = base.ids[0]
     assert sweep.quantity == f"log-probability of {base.tokens[0]}"
-    assert sweep.baseline == pytest.approx(float(base.all_log_probabilities[target]), abs=1e-5)
+    assert sweep.baseline == approx(float(base.all_log_probabilities[target]))
     assert sweep.change.shape == (6 if family == "T5" else 2, 4)
     for layer, head in ((0, 1), (1, 3), (len(sweep.n_heads) - 1, 2)):
         changed = Model(source.name, source.text, source.text2, interventions=(Intervention(layer, head, "mean"),))
         expected = float(changed.trace().predictions[-1].all_log_probabilities[target]) - sweep.baseline
-        assert sweep.change[layer, head] == pytest.approx(expected, abs=1e-5)
+        assert sweep.change[layer, head] == approx(expected, terms=1024, scale=1)
         assert sweep.row(layer, head)[0] == sweep.change[layer, head]
     assert sweep.limit == np.abs(sweep.change).max() > 0
     assert abs(sweep.change[sweep.by_effect()[0]]) == sweep.limit
     assert [*sweep.frame()["layer"].head(1)] == [sweep.by_effect()[0][0]]
     contrast = ablation_sweep(source, target=int(base.ids[1]), distractor=int(base.ids[2]), position=base.position)
-    assert contrast.baseline == pytest.approx(
-        float(base.all_logits[base.ids[1]] - base.all_logits[base.ids[2]]), abs=1e-5
+    assert contrast.baseline == approx(
+        float(base.all_logits[base.ids[1]] - base.all_logits[base.ids[2]]), terms=1024, scale=1
     )
     assert "minus logit of" in contrast.quantity
 
@@ -86,7 +87,7 @@ def test_direct_effect_is_the_loss_when_all_else_is_frozen(tiny: TinyModels, fam
     parts, remainder = effects
     base = Model(source.name, source.text, predict=(at,)).trace().predictions[0]
     logit_difference = float(base.all_logits[target] - base.all_logits[other])
-    assert sum(float(part.sum()) for part in parts.values()) + remainder == pytest.approx(logit_difference, rel=1e-4)
+    assert sum(float(part.sum()) for part in parts.values()) + remainder == approx(logit_difference, terms=16384)
     cached: dict[str, torch.Tensor] = {}
     cap = getattr(loaded.model.config, "final_logit_softcapping", None)
 
@@ -117,8 +118,8 @@ def test_direct_effect_is_the_loss_when_all_else_is_frozen(tiny: TinyModels, fam
                     for token in (target, other):
                         original = float(base.all_logits[token])
                         row[token] = cap * torch.atanh(row[token] / cap) * original / (cap * math.atanh(original / cap))
-                assert logit_difference - float(row[target] - row[other]) == pytest.approx(
-                    float(parts[free][head]), abs=2e-4
+                assert logit_difference - float(row[target] - row[other]) == approx(
+                    float(parts[free][head]), terms=1024, scale=1
                 )
                 assert abs(float(parts[free][head])) > 1e-3
         finally:
@@ -142,7 +143,7 @@ def test_direct_effects_sum_to_the_logit_or_explain_why_not(tiny: TinyModels, fa
     assert ("direct effect" in sweep.describe(0, 1)) == sweep.has_direct_effects
     if sweep.has_direct_effects:
         prediction = source.trace().predictions[-1]
-        assert np.nansum(sweep.direct) + sweep.remainder == pytest.approx(prediction.logits[0], rel=1e-3)
+        assert np.nansum(sweep.direct) + sweep.remainder == approx(prediction.logits[0])
     else:
         assert np.isnan(sweep.direct).all()
 
@@ -166,23 +167,19 @@ def test_ablation_sweep_keeps_existing_interventions(
     source = replace(plain, interventions=parse_codes(CHANGES[family]), frozen=frozen, other=other)
     target = plain.trace().predictions[-1].ids[0]
     sweep = ablation_sweep(source)
-    assert sweep.baseline == pytest.approx(
-        float(source.trace().predictions[-1].all_log_probabilities[target]), abs=1e-5
-    )
+    assert sweep.baseline == approx(float(source.trace().predictions[-1].all_log_probabilities[target]))
     assert sweep.interventions == tuple(intervention.label for intervention in source.interventions)
     assert sweep.interventions_words in sweep.columns[0]
     last = len(sweep.n_heads) - 1
     for layer, head in ((last, 2), (last, 1)):  # no frozen attention comes after these
         more = replace(source, interventions=(*source.interventions, Intervention(layer, head, "zero")))
         expected = float(more.trace().predictions[-1].all_log_probabilities[target]) - sweep.baseline
-        assert sweep.change[layer, head] == pytest.approx(expected, abs=1e-5)
+        assert sweep.change[layer, head] == approx(expected, terms=1024, scale=1)
     if sweep.has_direct_effects:
         prediction = source.trace().predictions[-1]
-        assert np.nansum(sweep.direct) + sweep.remainder == pytest.approx(
-            float(prediction.all_logits[target]), rel=1e-3
-        )
+        assert np.nansum(sweep.direct) + sweep.remainder == approx(float(prediction.all_logits[target]))
     plain_sweep = ablation_sweep(source, unchanged=True)
-    np.testing.assert_allclose(plain_sweep.change, ablation_sweep(plain).change, atol=1e-6)
+    assert plain_sweep.change == approx(ablation_sweep(plain).change, scale=1, dtype="float32")
     assert not plain_sweep.interventions
 
 
@@ -190,7 +187,7 @@ def test_headless_model_reports_how_far_its_vectors_moved(tiny: TinyModels) -> N
     tiny("RoBERTa")
     source = Model("RoBERTa", OWL)
     sweep = ablation_sweep(source)
-    assert sweep.baseline == pytest.approx(1)
+    assert sweep.baseline == approx(1)
     assert (sweep.change <= 0).all()
     assert "cosine" in sweep.quantity
     vectors = source.trace().vectors
@@ -198,8 +195,8 @@ def test_headless_model_reports_how_far_its_vectors_moved(tiny: TinyModels) -> N
     assert vectors is not None
     assert changed is not None
     cosine = torch.cosine_similarity(vectors.double(), changed.double(), dim=-1)
-    assert 1 + sweep.change[1, 2] == pytest.approx(float(cosine.mean()), abs=1e-5)
-    assert 1 + ablation_sweep(source, position=3).change[1, 2] == pytest.approx(float(cosine[3]), abs=1e-5)
+    assert 1 + sweep.change[1, 2] == approx(float(cosine.mean()))
+    assert 1 + ablation_sweep(source, position=3).change[1, 2] == approx(float(cosine[3]))
 
 
 def test_joint_ablation_is_compared_with_random_heads_in_every_run(tiny: TinyModels) -> None:
@@ -209,23 +206,21 @@ def test_joint_ablation_is_compared_with_random_heads_in_every_run(tiny: TinyMod
     target = source.trace().predictions[-1].ids[0]
     ablations = tuple(Intervention(*head, "zero") for head in heads)
     ablated = Model(source.name, source.text, interventions=ablations).trace().predictions[-1]
-    assert joint.ablated == pytest.approx(float(ablated.all_log_probabilities[target]), abs=1e-5)
+    assert joint.ablated == approx(float(ablated.all_log_probabilities[target]))
     single = ablation_sweep(source)
-    assert joint.individual_changes == pytest.approx([single.change[head] for head in heads], abs=1e-5)
+    assert joint.individual_changes == approx([single.change[head] for head in heads])
     assert len(joint.random_changes) == _N_RANDOM_GROUPS
     assert min(joint.random_changes) <= joint.random_median <= max(joint.random_changes)
     assert "median of 16" in joint.description
     conditional = ablation_sweep(Model(source.name, source.text, interventions=ablations[:1]))
-    assert conditional.baseline == pytest.approx(single.baseline + single.change[0, 1], abs=1e-5)
+    assert conditional.baseline == approx(single.baseline + single.change[0, 1])
     assert conditional.change[0, 1] == 0
-    assert conditional.baseline + conditional.change[1, 3] == pytest.approx(joint.ablated, abs=1e-5)
+    assert conditional.baseline + conditional.change[1, 3] == approx(joint.ablated)
     assert math.isnan(together(source, tuple((0, head) for head in range(4))).random_median)
     # Interventions that ablate these heads already are not counted twice; others stay.
     hot = Intervention(0, 2, temperature=9.0)
     silent = together(Model(source.name, source.text, interventions=(*ablations, hot)), heads)
-    assert silent.baseline == pytest.approx(
-        ablation_sweep(Model(source.name, source.text, interventions=(hot,))).baseline, abs=1e-5
-    )
+    assert silent.baseline == approx(ablation_sweep(Model(source.name, source.text, interventions=(hot,))).baseline)
     assert silent.change != 0
 
 
@@ -236,7 +231,7 @@ def test_ablation_sweep_is_budgeted_interruptible_and_cached(tiny: TinyModels, m
     progress = sweep_heads(source)
     first, second = next(progress), next(progress)
     assert (first.done, first.total, second.done) == (0, 8, 2)
-    assert first.seconds == pytest.approx(estimated_seconds(source))
+    assert first.seconds == approx(estimated_seconds(source))
     del progress  # a stopped sweep requests no further progress
     complete = ablation_sweep(source)
     assert [state.done for state in sweep_heads(source)] == [8]

@@ -10,6 +10,7 @@ import formula_models as reference
 import numpy as np
 import pytest
 import torch
+from margins import approx
 from torch import Tensor
 
 from attention import ConfigError, Model, circuits
@@ -83,20 +84,18 @@ def test_sweeps_measure_any_function_of_the_logits(name: str) -> None:
     with_b = circuits.which(circuits.patch_aligned(a, b), metric=spread, patch="head_output", heads=heads)
     assert alone.heads == with_b.heads == ((0, 3), (1, 0), (2, 1))
     assert alone.quantity == "spread"
-    assert alone.baseline == pytest.approx(float(before), abs=1e-5)
+    assert alone.baseline == approx(float(before))
     for head in alone.heads:
-        assert alone.change[head] == pytest.approx(float(spread(ablated(network, IDS, *head)) - before), abs=1e-5)
-        assert with_b.change[head] == pytest.approx(
-            float(spread(patched(network, IDS, OTHER, *head)) - before), abs=1e-5
-        )
+        assert alone.change[head] == approx(float(spread(ablated(network, IDS, *head)) - before))
+        assert with_b.change[head] == approx(float(spread(patched(network, IDS, OTHER, *head)) - before))
     for numbers in (alone.change, alone.estimate, with_b.change):
         assert {(int(y), int(x)) for y, x in np.argwhere(np.isfinite(numbers))} == {*alone.heads}
     assert len(alone.frame()) == 3
     everything = circuits.which(a, metric=spread)
-    np.testing.assert_allclose(everything.change[2, 1], alone.change[2, 1], atol=1e-6)
+    assert everything.change[2, 1] == approx(alone.change[2, 1])
     assert len(everything.frame()) == 12
     estimates = circuits.attribution(a, metric=spread, heads=heads)
-    np.testing.assert_allclose(estimates.estimate, alone.estimate)
+    assert estimates.estimate == approx(alone.estimate, nan=True)
     assert "need not be a sum" in alone.no_direct_reason
 
 
@@ -118,7 +117,7 @@ def test_estimates_are_gradients_of_the_function() -> None:
         gradient = values[0].grad
         assert gradient is not None
         expected = -(values[0] * gradient)[0].unflatten(-1, (N_HEADS, SIZE)).sum((0, 2))
-        np.testing.assert_allclose(found.estimate[layer], expected.detach().numpy(), atol=1e-5)
+        assert found.estimate[layer] == approx(expected.detach().numpy())
 
 
 def test_a_function_of_the_trace_sees_the_changed_run() -> None:
@@ -150,17 +149,17 @@ def test_a_function_of_the_trace_sees_the_changed_run() -> None:
 
     sweep = circuits.which(a, metric=looks, heads=[(0, 1), (1, 2), (2, 1)])
     before = weight(lambda _, z: z)
-    assert sweep.baseline == pytest.approx(before, abs=1e-6)
+    assert sweep.baseline == approx(before)
     for head in sweep.heads:
-        assert sweep.change[head] == pytest.approx(weight(without(*head)) - before, abs=1e-6)
+        assert sweep.change[head] == approx(weight(without(*head)) - before, scale=1)
     assert sweep.change[2, 1] == 0  # a head does not change where it looks itself
     assert "of a trace" in sweep.no_estimate_reason
     joint = circuits.together(a, [(0, 1), (1, 2)], metric=looks)
     table = joint.frame()
     assert [*table.columns] == ["what", "layer", "head", "change of looks, ablated"]
     assert [*table["what"][:3]] == ["together", "alone", "alone"]
-    assert table.iloc[0, 3] == pytest.approx(joint.change)
-    assert joint.individual_changes == pytest.approx([sweep.change[0, 1], sweep.change[1, 2]], abs=1e-6)
+    assert table.iloc[0, 3] == approx(joint.change)
+    assert joint.individual_changes == approx([sweep.change[0, 1], sweep.change[1, 2]])
 
 
 def test_numbers_without_a_gradient_have_no_estimate() -> None:
@@ -182,10 +181,10 @@ def test_paths_measure_any_function_of_the_logits() -> None:
     heads = [(0, 2), (1, 1)]
     found = circuits.paths(*traces, mode="free", heads=heads, metric=spread)
     before, after = (spread(network(torch.tensor([ids])).logits[0].detach()) for ids in (IDS, OTHER))
-    assert (found.baseline, found.other) == pytest.approx((float(before), float(after)), abs=1e-5)
+    assert (found.baseline, found.other) == approx((float(before), float(after)))
     assert [end.name for end in found.sources] == ["L0 H2", "L1 H1"]
     expected = [float(spread(patched(network, IDS, OTHER, *head)) - before) for head in heads]
-    assert found.values[:, 0].tolist() == pytest.approx(expected, abs=1e-5)
+    assert found.values[:, 0].tolist() == approx(expected)
     assert [*found.frame()] == ["source", "target", "receiver", "change of spread, noising"]
     into = circuits.paths(*traces, "key", 2, heads=heads, metric=spread)
     assert into.values.shape == (2, 4)
@@ -207,9 +206,9 @@ def test_metric_of_a_prompt_set_receives_the_prompt() -> None:
     assert ours.quantity == "difference"
     for name in (ABLATION, PATCH, ESTIMATE):
         for head in ours.heads:
-            np.testing.assert_allclose(ours.means(name)[head], theirs.means(name)[head], atol=1e-5)
+            assert ours.means(name)[head] == approx(theirs.means(name)[head], scale=1, dtype="float32")
     assert len(ours.frame()) == 2
-    assert ours.clean == pytest.approx(theirs.clean, abs=1e-5)
+    assert ours.clean == approx(theirs.clean)
 
 
 def test_both_directions_of_patching_are_named_and_equal_hooks() -> None:
@@ -220,24 +219,24 @@ def test_both_directions_of_patching_are_named_and_equal_hooks() -> None:
         expected = [float(spread(patched(network, into, source, *head))) - before for head in heads]
         options: dict[str, Any] = {"metric": spread, "heads": heads, "direction": direction}
         sweep = circuits.which(model, patch="head_output", **options)
-        assert sweep.baseline == pytest.approx(before, abs=1e-5)
-        assert [sweep.change[head] for head in heads] == pytest.approx(expected, abs=1e-5)
+        assert sweep.baseline == approx(before)
+        assert [sweep.change[head] for head in heads] == approx(expected)
         assert (
             sweep.columns[0]
             == f"change of spread, output (Z) from {'B' if direction == 'noising' else 'A'} ({direction})"
         )
         paths = circuits.paths(a.trace(), b.trace(), mode="free", **options)
-        assert paths.values[:, 0].tolist() == pytest.approx(expected, abs=1e-5)
+        assert paths.values[:, 0].tolist() == approx(expected)
         assert paths.frame().columns[-1].endswith(direction)
         at = circuits.where(model, "head_output", "all", **options)
-        assert at.values[:, 0].tolist() == pytest.approx(expected, abs=1e-5)
+        assert at.values[:, 0].tolist() == approx(expected)
         estimates = circuits.attribution(model, patch="head_output", **options)
-        np.testing.assert_allclose(estimates.estimate, sweep.estimate, atol=1e-9)
+        assert estimates.estimate == approx(sweep.estimate, nan=True)
         prompts = circuits.PromptSet.from_rows([(reference.text(IDS), reference.text(OTHER), "t11", "t27")])
         result = circuits.over_prompts(a, prompts, **options)
-        assert [result.means(PATCH)[head] for head in heads] == pytest.approx(expected, abs=1e-5)
+        assert [result.means(PATCH)[head] for head in heads] == approx(expected)
         clean, corrupted = (float(spread(network(torch.tensor([ids])).logits[0].detach())) for ids in (IDS, OTHER))
-        assert (result.clean[0], result.corrupted[0]) == pytest.approx((clean, corrupted), abs=1e-5)
+        assert (result.clean[0], result.corrupted[0]) == approx((clean, corrupted))
         arrow = "corrupted → clean" if direction == "noising" else "clean → corrupted"
         assert f"{PATCH} ({direction}: {arrow}), mean" in result.frame().columns
     with pytest.raises(ConfigError, match=r"noising \(corrupted → clean\) or denoising .*; got 'back'"):

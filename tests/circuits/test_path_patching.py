@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from data import paths_transformer_lens
+from margins import approx
 from test_model import CAT, OWL, TWO_TEXTS
 from tiny_models import TinyModels
 
@@ -70,10 +71,8 @@ def test_paths_from_the_run_itself_change_nothing(tiny: TinyModels, family: str)
     for mode in MODES:
         for receiver in ("logits", *RECEIVERS):
             result = circuits.paths(trace, trace, receiver, mode=mode, target=17)
-            assert result.limit < 1e-5
-            assert (
-                result.baseline == result.other == pytest.approx(float(trace.predictions[-1].all_logits[17]), abs=1e-5)
-            )
+            assert result.limit == approx(0, scale=1)
+            assert result.baseline == result.other == approx(float(trace.predictions[-1].all_logits[17]))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -83,11 +82,11 @@ def test_free_path_of_an_ablated_head_is_its_ablation(tiny: TinyModels, family: 
     b = Model(a.name, a.text, a.text2, interventions=(Intervention(layer, 2, "zero"),))
     result = circuits.paths(a.trace(), b.trace(), mode="free", target=17)
     changes = named(result)
-    assert changes[f"L{layer} H2", "logits"] == pytest.approx(result.other - result.baseline, abs=1e-5)
+    assert changes[f"L{layer} H2", "logits"] == approx(result.other - result.baseline, terms=1024, scale=1)
     assert abs(changes[f"L{layer} H2", "logits"]) > 1e-3
     earlier = [change for (name, _), change in changes.items() if name.startswith(f"L{layer} H") and name[-1] != "2"]
     assert len(earlier) == 3
-    assert np.abs(earlier).max() < 1e-5
+    assert earlier == approx([0, 0, 0], scale=1)
 
 
 @pytest.mark.parametrize("family", ["GPT-2", "Llama", "Gemma 2", "BERT"])
@@ -95,8 +94,8 @@ def test_free_path_of_the_embedding_is_the_other_run(tiny: TinyModels, family: s
     a, b = (model.trace() for model in both(tiny, family))
     result = circuits.paths(a, b, mode="free", target=17, distractor=42)
     expected = float(b.predictions[-1].all_logits[17] - b.predictions[-1].all_logits[42])
-    assert result.other == pytest.approx(expected, abs=1e-5)
-    assert named(result)["embedding", "logits"] == pytest.approx(result.other - result.baseline, abs=1e-5)
+    assert result.other == approx(expected)
+    assert named(result)["embedding", "logits"] == approx(result.other - result.baseline, terms=16384)
 
 
 @pytest.mark.parametrize("name", ["GPT-2", "Llama"])
@@ -129,7 +128,7 @@ def test_direct_paths_into_linear_logits_sum_to_the_whole(name: str) -> None:
     whole = float((linear(x_b) - linear(x_a)) @ (w_u[reference.TARGET] - w_u[reference.DISTRACTOR]))
     assert len(changes) == 1 + 3 * (4 + 1)
     assert min(abs(whole), np.abs(changes).max()) > 1e-2
-    assert sum(changes) == pytest.approx(whole, rel=1e-9)
+    assert sum(changes) == approx(whole)
 
 
 def slow(network: Any, ids: tuple[list[int], list[int]], source: tuple[int, int], receiver: str, at: tuple[int, int], mode: str) -> float:  # fmt: skip
@@ -206,7 +205,7 @@ def test_paths_equal_those_of_plain_hooks(name: str, mode: str) -> None:
                 continue
             at = (target.layer or 0, target.heads[-1] if target.heads else 0)
             expected = slow(network, ids, (source.layer or 0, source.heads[0]), receiver, at, mode)
-            assert result.baseline + result.values[i, j] == pytest.approx(expected, abs=1e-9)
+            assert result.baseline + result.values[i, j] == approx(expected)
             checked += 1
         n_targets = 2 if "shared" in name and receiver in ("key", "value") else 4
         assert checked == (12 if receiver == "logits" else (4 + 8) * n_targets)
@@ -221,12 +220,12 @@ def test_direct_paths_equal_those_of_transformer_lens() -> None:
         for receiver in stored.keys() - {"baseline"}:
             expected = np.array(stored[receiver]).reshape(LAYERS, HEADS, LAYERS, HEADS)
             result = circuits.paths(*traces, receiver, target=reference.TARGET, distractor=reference.DISTRACTOR)
-            assert result.baseline == pytest.approx(stored["baseline"], abs=1e-4)
+            assert result.baseline == approx(stored["baseline"])
             heads = [(i, source) for i, source in enumerate(result.sources) if source.heads]
             for (i, source), (j, target) in product(heads, enumerate(result.targets)):
                 if not np.isnan(result.values[i, j]):
                     cell = expected[source.layer, source.heads[0], target.layer, target.heads[0]]
-                    assert result.baseline + result.values[i, j] == pytest.approx(cell, abs=1e-4)
+                    assert result.baseline + result.values[i, j] == approx(cell, terms=1024, dtype="float32")
             assert result.limit > 1e-2  # far above the tolerance
     assert {receiver for stored in numbers.values() for receiver in stored} == {"baseline", *RECEIVERS}
 
@@ -236,7 +235,7 @@ def test_induction_head_reads_keys_that_the_first_layer_wrote() -> None:
     a, b = (Trained("induction", text=text) for text in ("owl moon sea cat owl", "owl owl sea cat owl"))
     traces = a.trace(), b.trace()
     for receiver in RECEIVERS:
-        assert circuits.paths(traces[0], traces[0], receiver).limit < 1e-5
+        assert circuits.paths(traces[0], traces[0], receiver).limit == approx(0, scale=1)
     keys = circuits.paths(*traces, "key")
     (source, target), *_ = keys.largest()
     assert keys.describe(source, target).startswith("L0 H0 → the key of L1 H0: −")
@@ -244,8 +243,8 @@ def test_induction_head_reads_keys_that_the_first_layer_wrote() -> None:
     free = circuits.paths(*traces, mode="free", target="moon")
     moon = traces[0].predictions[-1].ids[0]
     expected = [float(trace.predictions[-1].all_logits[moon]) for trace in traces]
-    assert [free.baseline, free.other] == pytest.approx(expected, abs=1e-5)
-    assert named(free)["embedding", "logits"] == pytest.approx(expected[1] - expected[0], abs=1e-5)
+    assert [free.baseline, free.other] == approx(expected)
+    assert named(free)["embedding", "logits"] == approx(expected[1] - expected[0])
     assert abs(expected[1] - expected[0]) > 0.1
     for receiver in RECEIVERS:
         into_head = circuits.paths(*traces, receiver, layer=1)
@@ -253,7 +252,7 @@ def test_induction_head_reads_keys_that_the_first_layer_wrote() -> None:
         assert np.isfinite(into_head.values).all()
     ablated = replace(a, interventions=(Intervention(0, 0, "zero"),)).trace()
     result = circuits.paths(traces[0], ablated, mode="free", target="moon")
-    assert named(result)["L0 H0", "logits"] == pytest.approx(result.other - result.baseline, abs=1e-5)
+    assert named(result)["L0 H0", "logits"] == approx(result.other - result.baseline)
 
 
 def test_progress_counts_every_path_and_the_result_is_cached(tiny: TinyModels) -> None:
@@ -283,7 +282,7 @@ def test_one_source_and_one_head_are_a_cell_of_all(tiny: TinyModels) -> None:
     everything = named(circuits.paths(a, b, "value", target=17, quantity="log-probability"))
     one = circuits.paths(a, b, "value", 1, 3, heads=[(0, 2)], target=17, quantity="log-probability")
     assert [end.name for end in (*one.sources, *one.targets)] == ["L0 H2", "L1 H2–H3 (shared value)"]
-    assert one.values.item() == pytest.approx(everything["L0 H2", "L1 H2–H3 (shared value)"], abs=1e-6)
+    assert one.values.item() == approx(everything["L0 H2", "L1 H2–H3 (shared value)"])
     assert one.quantity.startswith("log-probability of ")
     logits = circuits.paths(a, b, target=17)
     assert logits.layer_map().shape == (2, 5)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import streamlit as st
 from conftest import set_knobs, state_of_address
+from margins import approx
 from streamlit.testing.v1 import AppTest
 from test_pages import drawn, opened
 from tiny_models import TinyModels
@@ -61,7 +62,7 @@ def test_panel_draws_the_numbers_of_the_library(params: dict[str, str], options:
     a, b = (Model("Llama", text).trace() for text in (A, B))
     result = circuits.paths(a, b, **options)
     expected = result.values if len(result.targets) > 1 else result.layer_map()
-    np.testing.assert_allclose(path_map(app), expected, atol=1e-6)
+    assert path_map(app) == approx(expected, nan=True)
     assert result.describe(*result.largest(1)[0]) in words(app)
     assert any("change of logit of" in column for frame in app.dataframe for column in frame.value.columns)
     assert state_of_address(app)["paths_other"] == B
@@ -109,4 +110,4 @@ def test_second_state_is_run_b_without_a_text() -> None:
     assert not app.exception
     assert any("Run B is the second state of Explore" in caption.value for caption in app.caption)
     a, b = (Model("Llama", text).trace() for text in (A, B))
-    np.testing.assert_allclose(path_map(app), circuits.paths(a, b).layer_map(), atol=1e-6)
+    assert path_map(app) == approx(circuits.paths(a, b).layer_map())

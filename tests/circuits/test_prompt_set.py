@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 import numpy as np
 import pytest
 from conftest import ROOT
+from margins import approx
 from tiny_models import TinyModels
 
 from attention import ConfigError, FileError, Model, circuits
@@ -92,12 +93,12 @@ def test_mean_and_spread_are_those_of_single_sweeps(patch: str) -> None:
             expected, (ablated.change, patched.change, patched.estimate, patched.direct), strict=True
         ):
             expected[name].append(numbers)
-        assert result.clean[i] == pytest.approx(patched.baseline)
+        assert result.clean[i] == approx(patched.baseline)
         other = circuits.which(Model("Llama", corrupted), None, target, distractor)
-        assert result.corrupted[i] == pytest.approx(other.baseline, abs=1e-5)
+        assert result.corrupted[i] == approx(other.baseline, terms=1024)
     for name, maps in expected.items():
-        np.testing.assert_allclose(result.means(name), np.mean(maps, axis=0), atol=1e-9)
-        np.testing.assert_allclose(result.spreads(name), np.std(maps, axis=0, ddof=1), atol=1e-9)
+        assert result.means(name) == approx(np.mean(maps, axis=0))
+        assert result.spreads(name) == approx(np.std(maps, axis=0, ddof=1))
         assert (result.counts(name) == 3).all()
     frame = result.frame(PATCH)
     assert [*frame.columns[:5]] == ["layer", "head", f"{ABLATION}, mean", f"{ABLATION}, sd", f"{ABLATION}, n"]
@@ -115,7 +116,7 @@ def test_estimates_alone_need_no_sweep() -> None:
     exact = circuits.over_prompts(model, prompt_set)
     assert [*fast.numbers] == [ESTIMATE, DIRECT]
     for name in fast.numbers:
-        np.testing.assert_allclose(fast.means(name), exact.means(name), atol=1e-9)
+        assert fast.means(name) == approx(exact.means(name))
     assert np.isnan(fast.rank_correlation)
     *_, last = progress = [*circuits.sweep_prompts(model, circuits.PromptSet.from_rows(ROWS), "value", exact=False)]
     assert [item.done for item in progress] == sorted(item.done for item in progress)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import ROOT, unpack_figures
+from margins import approx
 from streamlit.testing.v1 import AppTest
 from test_model import OWL
 from tiny_models import SENTENCES, TinyModels, byte_level
@@ -95,10 +96,10 @@ def test_both_methods_equal_the_authors_programs(family: str, implementation: st
     model.set_attn_implementation(implementation)
     trace = in_memory(model)
     result = circuits.relevance(trace, target=REFERENCE.TARGET, position=REFERENCE.POSITION)
-    assert result.logit == pytest.approx(expected["logit"], abs=1e-5)
-    torch.testing.assert_close(result.values, torch.tensor(expected["relevance"]).double(), rtol=0, atol=1e-5)
+    assert result.logit == approx(expected["logit"], terms=16384)
+    assert result.values == approx(torch.tensor(expected["relevance"]).double(), scale=1, dtype="float32")
     result = circuits.relevance(trace, "attention-gradient", REFERENCE.TARGET, REFERENCE.POSITION)
-    torch.testing.assert_close(result.maps[-1], torch.tensor(expected["chefer"]), rtol=0, atol=1e-5)
+    assert result.maps[-1] == approx(torch.tensor(expected["chefer"]))
     assert result.values.tolist() == result.maps[-1][REFERENCE.POSITION].tolist()
 
 
@@ -111,14 +112,14 @@ def test_smollm2_equals_the_authors_programs_on_the_harbor_text() -> None:
     trace = Model(name, REFERENCE.HARBOR).trace()
     result = circuits.relevance(trace, target=" copper")
     assert (result.position, result.target) == (expected["position"], expected["target"])
-    assert result.logit == pytest.approx(expected["logit"], abs=1e-4)
-    torch.testing.assert_close(result.values, torch.tensor(expected["relevance"]).double(), rtol=0, atol=3e-5)
-    assert result.total == pytest.approx(result.logit, abs=1e-5)
+    assert result.logit == approx(expected["logit"], terms=16384)
+    assert result.values == approx(torch.tensor(expected["relevance"]).double(), terms=16384)
+    assert result.total == approx(result.logit)
     assert result.tokens[result.most_relevant] == "·copper"
     assert "(token 5): 3.387. The logit is the sum of 5.321 of the tokens and 13.04 that the rule" in result.summary
     assert result.summary_of_heads.startswith("The output of L23 H1 has the largest relevance: 2.513")
     result = circuits.relevance(trace, "attention-gradient", " copper")
-    torch.testing.assert_close(result.maps[-1], torch.tensor(expected["chefer"]), rtol=0, atol=1e-4)
+    assert result.maps[-1] == approx(torch.tensor(expected["chefer"]), terms=16384)
 
 
 @pytest.mark.parametrize("family", SUMMED)
@@ -127,11 +128,11 @@ def test_all_parts_of_attnlrp_add_up_to_the_logit(tiny: TinyModels, family: str)
     result = circuits.relevance(trace)
     prediction = trace.predictions[-1]
     assert (result.position, result.target) == (prediction.position, prediction.ids[0])
-    assert result.logit == pytest.approx(prediction.logits[0], abs=1e-5)
+    assert result.logit == approx(prediction.logits[0])
     parts = dict(result.other_parts)
-    assert abs(parts.pop("rounding")) < 1e-5
-    assert float(result.values.sum()) + sum(parts.values()) == pytest.approx(result.logit, abs=1e-5)
-    assert result.frame()["relevance"].sum() == pytest.approx(result.logit, abs=1e-6)
+    assert parts.pop("rounding") == approx(0, scale=1)
+    assert float(result.values.sum()) + sum(parts.values()) == approx(result.logit)
+    assert result.frame()["relevance"].sum() == approx(result.logit)
     assert len(result.frame()) == len(result.tokens) + len(result.other_parts)
     assert [len(heads) for heads in result.heads] == [layer.n_heads for layer in trace.layers]
 
@@ -290,8 +291,8 @@ def test_gradient_map_explains_the_value_of_every_cell(tiny: TinyModels) -> None
         assert (matrix.diag() >= 1).all()
         for row, column in ((0, 0), (8, 0), (5, 5), (7, 3), (2, 6)):
             explanation = derived.explain(trace, Cell(layer, "weights", 0, row, column))
-            assert explanation.value == pytest.approx(float(matrix[row, column]))
-            assert explanation.result == pytest.approx(explanation.value, abs=1e-6)
+            assert explanation.value == approx(float(matrix[row, column]), scale=1)
+            assert explanation.result == approx(explanation.value, scale=1)
     assert "raising the logit of" in derived.words
     assert "positive parts only, so it hides what lowers the logit" in derived.words
 
@@ -354,7 +355,7 @@ def test_heads_page_shades_the_text_on_request(tiny: TinyModels, method: str) ->
     assert any(plain(result.summary) == element.value for element in app.markdown)
     assert any(plain(result.method.paper) in element.value for element in app.caption)
     tables = [frame.value for frame in app.dataframe if "relevance" in frame.value]
-    assert tables[0]["relevance"].tolist() == pytest.approx(result.frame()["relevance"].tolist())
+    assert tables[0]["relevance"].tolist() == approx(result.frame()["relevance"].tolist())
     assert len(tables) == 1 + (method == "attnlrp")
 
 
@@ -389,4 +390,4 @@ def test_heads_page_draws_the_gradient_map_as_an_aggregate(tiny: TinyModels) -> 
     expected = circuits.relevance(trace, "attention-gradient").maps[1].numpy()
     maps = [figure for figure in figures if figure["layout"]["meta"]["step"] == "attention-gradient"]
     assert len(maps) == 1
-    assert maps[0]["data"][0]["z"] == pytest.approx(expected, abs=1e-6)
+    assert maps[0]["data"][0]["z"] == approx(expected)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import formula_models as reference
-import numpy as np
 import pytest
 import torch
 from conftest import ROOT
+from margins import approx
 from torch import Tensor
 
 from attention import Cell, ConfigError, Intervention, Model, circuits, explain
@@ -102,9 +102,9 @@ def test_sites_are_ablated_and_patched_as_by_hooks(name: str, site: str, positio
     for change, edit in cases.items():
         trace = replace(model, interventions=(change,)).trace()
         expected = hooked(network, IDS, {(site, 1): edit})
-        torch.testing.assert_close(trace.logits, expected, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(trace.predictions[-1].all_logits, expected[-1], rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(trace.layers[1].weights, plain.layers[1].weights)  # only what follows changes
+        assert trace.logits == approx(expected, scale=1)
+        assert trace.predictions[-1].all_logits == approx(expected[-1], scale=1)
+        assert trace.layers[1].weights == approx(plain.layers[1].weights)  # only what follows changes
         assert not torch.equal(trace.layers[2].weights, plain.layers[2].weights)
         assert trace.changes[0].startswith(
             f"Layer 1, {'output of the MLP' if site == 'mlp_output' else 'residual stream after'}"
@@ -130,10 +130,10 @@ def test_several_changes_of_one_run_follow_each_other() -> None:
         },
     )  # fmt: skip
     trace = replace(model, interventions=changes).trace()
-    torch.testing.assert_close(trace.logits, expected, rtol=1e-4, atol=1e-5)
+    assert trace.logits == approx(expected)
     assert len(trace.changes) == 5
     stream = trace.residual[1]
-    torch.testing.assert_close(stream[3], source[3], rtol=1e-4, atol=1e-5)
+    assert stream[3] == approx(source[3])
 
 
 @pytest.mark.parametrize("name", ["GPT-2", "Llama with shared keys"])
@@ -149,14 +149,14 @@ def test_single_queries_of_a_head_are_changed_and_explained(name: str) -> None:
 
     changes = parse_codes("1.1@2.takeZ;1.1@5.zero0.25")
     trace = replace(model, interventions=changes).trace()
-    torch.testing.assert_close(trace.logits, hooked(network, IDS, {("z", 1): edit}), rtol=1e-4, atol=1e-5)
+    assert trace.logits == approx(hooked(network, IDS, {("z", 1): edit}))
     layer = trace.layers[1]
     changed = (layer["patched_output"] != layer["head_output"]).any(-1).nonzero().tolist()
     assert changed == [[1, 2], [1, 5]]
     for query, words in ((2, "Patched from the other state"), (5, "ablated"), (4, "No intervention here")):
         explanation = explain(trace, "patched_output", 1, 1, query, 3)
         assert words in explanation.words
-        assert explanation.value == pytest.approx(float(layer["patched_output"][1, query, 3]), abs=1e-6)
+        assert explanation.value == approx(float(layer["patched_output"][1, query, 3]))
 
 
 def test_program_of_a_head_changed_at_positions_gives_its_numbers(
@@ -180,9 +180,9 @@ def test_program_of_a_head_changed_at_positions_gives_its_numbers(
         ):
             exec(compile(python(source, trace, cell), "<snippet>", "exec"), {})
             got, expected = capsys.readouterr().out.strip().splitlines()[-1].rpartition(": ")[2].split(" expected ")
-            assert float(got) == pytest.approx(float(expected), rel=1e-4, abs=1e-6)
-            assert float(expected) == pytest.approx(
-                float(trace.layers[cell.layer]["patched_output"][cell.head, cell.row, cell.column]), rel=1e-4
+            assert float(got) == approx(float(expected), scale=1)
+            assert float(expected) == approx(
+                float(trace.layers[cell.layer]["patched_output"][cell.head, cell.row, cell.column]), scale=1
             )
         sites = replace(source, interventions=parse_codes("0.mlp.zero"))
         trace = sites.trace()
@@ -212,14 +212,14 @@ def test_sweeps_over_layers_and_positions_equal_hooks(name: str) -> None:
                 value(hooked(network, IDS, {(site, layer): rows((at,), lambda x, source=source: source)})) - before  # type: ignore[misc]
                 for at in range(len(IDS))
             ]
-            np.testing.assert_allclose(patched.values[layer], expected, atol=1e-5)
+            assert patched.values[layer] == approx(expected, terms=1024, scale=1, dtype="float32")
         for row, layer in enumerate((0, 2)):
             for column, at in enumerate((1, 4)):
                 expected_one = value(hooked(network, IDS, {(site, layer): rows((at,), torch.zeros_like)})) - before
-                assert ablated.values[row, column] == pytest.approx(expected_one, abs=1e-5)
+                assert ablated.values[row, column] == approx(expected_one, terms=1024, scale=1)
     # The whole stream of the last layer is the other run.
     whole = circuits.where(model, positions="all", target=target)
-    assert whole.baseline + whole.values[2, 0] == pytest.approx(value(hooked(network, OTHER, {})), abs=1e-5)
+    assert whole.baseline + whole.values[2, 0] == approx(value(hooked(network, OTHER, {})))
     of_head = circuits.where(model, "head_output", heads=[(1, 2)], target=target)
     source = seen(network, "z", 1)
     for at in range(len(IDS)):
@@ -228,7 +228,9 @@ def test_sweeps_over_layers_and_positions_equal_hooks(name: str) -> None:
             z[at, 2 * SIZE : 3 * SIZE] = source[at, 2 * SIZE : 3 * SIZE]
             return z
 
-        assert of_head.values[0, at] == pytest.approx(value(hooked(network, IDS, {("z", 1): edit})) - before, abs=1e-5)
+        assert of_head.values[0, at] == approx(
+            value(hooked(network, IDS, {("z", 1): edit})) - before, terms=1024, scale=1
+        )
     frame = of_head.frame()
     assert [*frame.columns[:4]] == ["layer", "head", "position", "token"]
     assert [*frame.iloc[:, -1].abs()] == sorted(of_head.values.ravel().__abs__(), reverse=True)
@@ -247,7 +249,7 @@ def test_aligned_runs_patch_tokens_with_a_partner() -> None:
         x[[0, 1, 3, 4, 5, 6]] = found[0]
         return x
 
-    torch.testing.assert_close(trace.logits, hooked(network, IDS, {("resid_post", 1): edit}), rtol=1e-4, atol=1e-5)
+    assert trace.logits == approx(hooked(network, IDS, {("resid_post", 1): edit}))
     assert "2 t15 keeps its own values" in trace.changes[-1]
 
 
@@ -273,7 +275,7 @@ def test_frozen_layers_are_those_after_the_site() -> None:
     plain = replace(model, interventions=(), frozen=False).trace()
     trace = model.trace()
     for layer in range(3):
-        torch.testing.assert_close(trace.layers[layer].weights, plain.layers[layer].weights, rtol=0, atol=1e-6)
+        assert trace.layers[layer].weights == approx(plain.layers[layer].weights)
     assert not torch.equal(trace.layers[2]["value"], plain.layers[2]["value"])
 
 
@@ -338,4 +340,4 @@ def test_smollm2_is_changed_as_by_hooks() -> None:
     with torch.no_grad():
         expected = loaded.model(torch.tensor([ids])).logits[0]
     handle.remove()
-    torch.testing.assert_close(trace.logits, expected, rtol=1e-4, atol=1e-3)
+    assert trace.logits == approx(expected, terms=16384)

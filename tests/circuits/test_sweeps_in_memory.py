@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from margins import approx
 from test_model import OWL
 from test_model_in_memory import (
     OTHER,
@@ -40,8 +41,8 @@ def test_generated_text_and_ablation_sweep_equal_those_of_the_folder(
     (*_, expected), (*_, sweep) = sweep_heads(folder), sweep_heads(source)
     assert sweep.result is not None
     assert expected.result is not None
-    torch.testing.assert_close(sweep.result.change, expected.result.change, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(sweep.result.direct, expected.result.direct, rtol=1e-4, atol=1e-4)
+    assert sweep.result.change == approx(expected.result.change, dtype="float32")
+    assert sweep.result.direct == approx(expected.result.direct, dtype="float32")
     half = Model.of(load(tiny, "Llama", implementation, torch.bfloat16), tokenizer, OWL, generate=4)
     (*_, coarse) = sweep_heads(half)
     assert coarse.result is not None
@@ -60,7 +61,7 @@ def test_fused_attention_with_a_window_is_patched_in_batches(tiny: TinyModels, t
         assert last.result is not None
         sweeps.append(last.result.change)
     assert sweeps[0].any()
-    torch.testing.assert_close(sweeps[1], sweeps[0], rtol=1e-4, atol=1e-4)
+    assert sweeps[1] == approx(sweeps[0], terms=1024, scale=1, dtype="float32")
 
 
 def test_model_is_freed_with_its_source_and_shares_its_weights(tiny: TinyModels, tokenizer: Any) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import streamlit as st
 from conftest import texts_of
+from margins import approx
 from streamlit.testing.v1 import AppTest
 from test_pages import drawn, opened, said
 from tiny_models import TinyModels
@@ -54,7 +55,7 @@ def test_heads_are_patched_from_the_second_state(model: Model, step: str) -> Non
     button.click().run()
     sweep = circuits.which(circuits.patch_aligned(model, OTHER), patch=step)
     for drawn_map, expected in zip(maps(app), (sweep.change, sweep.estimate, sweep.direct), strict=True):
-        np.testing.assert_allclose(drawn_map, expected, rtol=1e-5, atol=1e-7)
+        assert drawn_map == approx(expected)
     assert "Patches act at" in captions(app)
     assert "rank correlation with the exact sweep (Spearman)" in captions(app)
     assert f"L{sweep.by_effect()[0][0]} H{sweep.by_effect()[0][1]} with the" in " ".join(
@@ -95,8 +96,8 @@ def test_prompt_set_shows_means_and_a_link_for_each_prompt(model: Model, exact: 
     assert [*result.numbers] == ([ABLATION, PATCH] if exact else []) + [ESTIMATE, DIRECT]
     name = PATCH if exact else ESTIMATE
     mean, spread = maps(app)
-    np.testing.assert_allclose(mean, result.means(name), rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(spread, result.spreads(name), rtol=1e-5, atol=1e-7)
+    assert mean == approx(result.means(name))
+    assert spread == approx(result.spreads(name))
     frames = [frame.value for frame in app.dataframe]
     index = next(i for i, frame in enumerate(frames) if "link" in frame)
     heads, rows = frames[index - 1 : index + 1]

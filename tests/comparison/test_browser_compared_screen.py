@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conftest import act_and_settle, painted_numbers
+from margins import approx
 from playwright.sync_api import Page, expect
 from test_browser import Open
 from test_browser_first_screen import headline, painted, percent, query
@@ -119,7 +120,7 @@ def test_the_shown_state_follows_its_knob_while_it_moves(open_page: Open, server
     page.wait_for_function("document.querySelector('#root .figures').figureState.frames > 0")
     warm = TypedText(TEXT, AttentionConfig(mask="causal", temperature=100)).trace().layers[0]
     expected = np.where(warm["mask"].numpy(), warm["weights"][0].numpy(), np.nan)
-    np.testing.assert_allclose(painted(page), expected, rtol=1e-6, atol=1e-7)
+    assert painted(page) == approx(expected)
     np.testing.assert_array_equal(painted_numbers(page, 0), A.layers[0]["weights"][0].numpy())  # the maps below wait
 
 

@@ -1,9 +1,8 @@
-import math
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from margins import approx
 
 from attention import AttentionConfig, Cell, Layer, MissingError, ShapeError, Trace, TypedText, paper
 from attention.comparison import figures
@@ -49,7 +48,8 @@ def test_rounding_differences_count_as_identical():
     weights = torch.full((2, 2), 0.5)
     noise = weights + torch.tensor([[1e-7, 0.0], [0.0, 0.0]])
     comparison = compare(given_weights("ab", weights), given_weights("ab", noise))
-    assert 0 < comparison.largest < 2e-7
+    assert comparison.largest > 0
+    assert comparison.largest == approx(0, scale=1)
     assert comparison.identity_words == "identical to rounding (largest difference 1e-7)"
     assert not compare(given_weights("ab", weights), given_weights("ab", weights + 1e-4)).is_identical
 
@@ -58,9 +58,9 @@ def test_pieces_sum_over_keys_average_over_queries_and_leave_gaps():
     pieces = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.5, 0.1, 0.2, 0.2], [0.3, 0.3, 0.2, 0.2], [0.25, 0.25, 0.25, 0.25]])
     words = torch.tensor([[0.5, 0.5], [0.1, 0.9]])
     comparison = compare(given_weights(["[CLS]", "un", "##do", "it"], pieces), given_weights(["undo", "it"], words))
-    assert torch.allclose(comparison.a[1:, 1:], torch.tensor([[(0.3 + 0.5) / 2, 0.2], [0.5, 0.25]]))
+    assert comparison.a[1:, 1:] == approx(torch.tensor([[(0.3 + 0.5) / 2, 0.2], [0.5, 0.25]]))
     expected = torch.tensor([[NAN, NAN, NAN], [NAN, 0.5 - 0.4, 0.5 - 0.2], [NAN, 0.1 - 0.5, 0.9 - 0.25]])
-    assert torch.allclose(comparison.matrix, expected, equal_nan=True)
+    assert comparison.matrix == approx(expected, nan=True)
     (notes,) = comparison.notes
     assert notes.endswith("Without a partner: 0 [CLS] in A.")
 
@@ -73,7 +73,7 @@ def test_key_sums_do_not_depend_on_how_words_are_split(sizes, seed):
     a = given_weights(pieces, random / random.sum(dim=1, keepdim=True))
     b = given_weights(words, torch.eye(len(words)))
     forward, backward = compare(a, b), compare(b, a)
-    assert torch.allclose(forward.a.sum(dim=1), torch.ones(len(words)))
+    assert forward.a.sum(dim=1) == approx(torch.ones(len(words)))
     assert torch.equal(forward.matrix, -backward.matrix)
     assert torch.equal(compare(a, a).matrix, torch.zeros_like(random))
 
@@ -82,7 +82,7 @@ def test_scores_are_never_summed_and_unmatched_rows_stay_empty():
     pieces = Trace(("un", "##do", "it"), (Layer(recorded={"scores": torch.ones(1, 3, 3)}),))
     words = Trace(("undo", "it"), (Layer(recorded={"scores": torch.ones(1, 2, 2)}),))
     comparison = compare(pieces, words, "scores")
-    assert torch.allclose(comparison.matrix, torch.tensor([[NAN, 0.0], [NAN, 0.0]]), equal_nan=True)
+    assert comparison.matrix == approx(torch.tensor([[NAN, 0.0], [NAN, 0.0]]), nan=True, scale=1)
     lone = [i for i, group in enumerate(align(A.tokens, OTHER.tokens).groups) if not group.has_partners]
     weights = compare(A, OTHER).matrix
     assert bool(weights[lone].isnan().all())
@@ -173,7 +173,7 @@ def test_comparison_maps_share_scales_clicks_files_and_alt_texts():
     # The arithmetic, the table and the picture show the same number.
     explanation = explain_difference(comparison, cell)
     assert explanation.value == float(comparison.matrix[row, column])
-    assert math.isclose(explanation.result, explanation.value, abs_tol=1e-7)
+    assert explanation.result == approx(explanation.value)
     assert explain_difference(comparison, Cell(0, "weights", 1, A.tokens.index("cat"), 0)) is None
     frame = comparison.frame()
     assert frame.to_numpy()[row, column] == explanation.value

@@ -8,6 +8,7 @@ from weakref import ref
 import numpy as np
 import pytest
 from conftest import component_message, set_knobs, state_of_address
+from margins import approx
 from test_pages import DEFAULT_TEXT, drawn, opened, said
 
 from attention import AttentionConfig, Trace, TypedText
@@ -89,7 +90,7 @@ def test_compare_page_handles_matrices_and_exports_both_to_plain_torch() -> None
     for program, index in zip(programs, (0, 1), strict=True):
         variables: dict[str, object] = {}
         exec(compile(program, "program", "exec"), variables)  # our own program
-        np.testing.assert_allclose(np.asarray(variables["weights"])[0], drawn(app)[index]["data"][0]["z"], atol=1e-6)
+        assert np.asarray(variables["weights"])[0] == approx(drawn(app)[index]["data"][0]["z"])
 
 
 def test_compare_page_session_keeps_no_layer() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import formula_models as reference
 import pytest
 import torch
+from margins import approx
 
 from attention import ConfigError, Intervention, Model, Trace
 from attention.comparison import compare, mean_weights
@@ -29,7 +30,7 @@ def test_mean_is_that_of_the_models_own_weights() -> None:
     mean = mean_weights(model.trace() for model in models(*IDS))
     for layer in range(3):
         expected = torch.stack([each[layer][0] for each in own]).mean(0)
-        torch.testing.assert_close(mean.layers[layer].weights, expected, rtol=0, atol=1e-6)
+        assert mean.layers[layer].weights == approx(expected)
     assert mean.tokens == ("t03", "t14", "x2", "t09", "x4", "t06", "t05")
     assert mean.notes == (
         "The mean of the weights of 3 prompts, whose tokens differ at 2 (t15, t21, …), 4 (t02, t07, …).",
@@ -38,7 +39,7 @@ def test_mean_is_that_of_the_models_own_weights() -> None:
     expected = (
         torch.stack([each[0][0, 0] for each in own[:2]]) - torch.stack([each[0][0, 0] for each in own]).mean(0)
     ).mean(0)
-    torch.testing.assert_close(compare(mean, of_two).matrix.nan_to_num(), expected, rtol=0, atol=1e-6)
+    assert compare(mean, of_two).matrix.nan_to_num() == approx(expected)
 
 
 def test_prompts_that_do_not_match_are_named() -> None:

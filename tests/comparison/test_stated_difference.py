@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from margins import approx
 from test_explain import plain_value
 from test_stated import altered, near, some_cells, traced
 
@@ -41,4 +42,4 @@ def test_difference_of_few_digits_is_rounded_like_its_dtype() -> None:
     comparison = compare(Trace(("a", "b"), (a,)), Trace(("a", "b"), (b,)), "scores")
     explanation = explain_difference(comparison, Cell(0, "scores", 0, 1, 1))
     assert explanation is not None
-    assert explanation.result == pytest.approx(explanation.value, rel=0.02)
+    assert explanation.result == approx(explanation.value)

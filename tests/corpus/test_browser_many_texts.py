@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from conftest import act_and_settle, click_cell, painted_numbers, wait_until_settled
+from margins import approx
 from playwright.sync_api import Page, expect
 from test_browser import Open, query
 from test_many_texts_page import heads_parquet
@@ -30,7 +30,7 @@ def test_upload_leads_over_a_head_to_one_cell(open_page: Open, server: str) -> N
     expect(page.get_by_text("python -m attention.corpus")).to_be_visible()
     upload(page, "heads_result", "heads.parquet", content)
     mean = result.column("previous", "mean").reshape(6, 12)
-    np.testing.assert_allclose(painted_numbers(page, 0), mean, rtol=1e-6)
+    assert painted_numbers(page, 0) == approx(mean)
     link = {"heads_over": "many texts", "heads_result": f"heads.parquet:{result.digest}"}
     assert query(page) == link
     assert page.locator(".figures .js-plotly-plot *").count() < 600, "bars are paths, not elements"
@@ -47,7 +47,7 @@ def test_upload_leads_over_a_head_to_one_cell(open_page: Open, server: str) -> N
     lab = opening.value
     wait_until_settled(lab)
     shown = float(lab.locator(".answer-line .number").inner_text())
-    assert shown == pytest.approx(best.weight, abs=1e-3)
+    assert shown == approx(best.weight, digits=4)
     state = {"source": "model", "text": best.text, "head": "2", "q": str(best.query), "k": str(best.key)}
     assert query(lab) == {key: text for key, text in state.items() if text != "0"}
     lab.close()
@@ -55,7 +55,7 @@ def test_upload_leads_over_a_head_to_one_cell(open_page: Open, server: str) -> N
     # Back and Forward, by the keyboard to another head, and another page in between.
     page.go_back()
     wait_until_settled(page)
-    np.testing.assert_allclose(painted_numbers(page, 0), mean, rtol=1e-6)
+    assert painted_numbers(page, 0) == approx(mean)
     page.locator(".figures .js-plotly-plot").first.focus()
     page.keyboard.press("ArrowRight")
     act_and_settle(page, lambda: page.keyboard.press("Enter"))
@@ -89,4 +89,4 @@ def test_found_head_opens_at_its_strongest_cell(open_page: Open, server: str) ->
     expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
     state = {"head": best.head, "q": best.query, "k": best.key}
     assert query(page) == {key: str(number) for key, number in state.items() if number}
-    assert float(page.locator(".answer-line .number").inner_text()) == pytest.approx(best.weight, abs=1e-4)
+    assert float(page.locator(".answer-line .number").inner_text()) == approx(best.weight, digits=4)

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from conftest import ROOT
+from margins import approx
 from tiny_models import TinyModels
 
 from attention import ConfigError, FileError, Model, ModelError, metrics
@@ -89,26 +90,26 @@ def test_numbers_are_those_of_single_texts(family: str, tiny: TinyModels, tmp_pa
         assert row["queries"] == sum(table.counts[place] for table in tables)
         if row["queries"]:
             total = sum(table.values[place] * table.counts[place] for table in tables if table.counts[place])
-            assert row["query_mean"] == pytest.approx(total / row["queries"], abs=1e-5)
+            assert row["query_mean"] == approx(total / row["queries"], terms=1024)
         if not len(defined):
             assert row["mean"] is None
             assert row["top"] == []
             continue
-        assert row["mean"] == pytest.approx(defined.mean(), abs=1e-5)
+        assert row["mean"] == approx(defined.mean(), terms=16384)
         assert sum(row["histogram"]) == len(defined)
         uniform = np.array([table.uniform[place[0], place[2]] for table in tables])
         uniform = uniform[~np.isnan(uniform)]
-        assert row["uniform"] is None if not len(uniform) else row["uniform"] == pytest.approx(uniform.mean(), abs=1e-5)
+        assert row["uniform"] is None if not len(uniform) else row["uniform"] == approx(uniform.mean())
         if len(defined) > 1:
-            assert row["sd"] == pytest.approx(defined.std(ddof=1), abs=1e-5)
+            assert row["sd"] == approx(defined.std(ddof=1), terms=1024)
         largest = sorted(defined, reverse=True)[:3]
-        assert [example["value"] for example in row["top"]] == pytest.approx(largest, abs=1e-5)
+        assert [example["value"] for example in row["top"]] == approx(largest, terms=16384, dtype="float32")
         for example in row["top"]:
             weights = traces[example["number"]].layers[row["layer"]].matrix(WEIGHTS, row["head"])[example["query"]]
             assert example["text"] == TEXTS[example["number"]]
             assert tuple(example["tokens"]) == traces[example["number"]].layers[row["layer"]].tokens
-            assert example["weights"] == pytest.approx(weights.sort(descending=True).values[:N_KEYS].tolist(), abs=1e-5)
-            assert weights[example["keys"]].tolist() == pytest.approx(example["weights"], abs=1e-5)
+            assert example["weights"] == approx(weights.sort(descending=True).values[:N_KEYS].tolist(), terms=16384)
+            assert weights[example["keys"]].tolist() == approx(example["weights"], terms=16384)
 
 
 def test_key_of_an_example_is_a_cell_of_its_metric(tiny: TinyModels, tmp_path: Path) -> None:
@@ -138,14 +139,14 @@ def test_maps_and_offsets_are_means_over_texts(tiny: TinyModels, tmp_path: Path)
     for row in first_rows:
         maps = [trace.layers[row["layer"]].matrix(WEIGHTS, row["head"]) for trace in traces]
         mean = torch.stack([m for m in maps if len(m) == n]).mean(0)
-        assert row["mean_map"] == pytest.approx(mean.flatten().tolist(), abs=1e-6)
+        assert row["mean_map"] == approx(mean.flatten().tolist())
         for offset in (-3, -1, 0):
             cells = torch.cat([m.diagonal(offset) for m in maps])
-            assert row["offset_weights"][MAX_OFFSET + offset] == pytest.approx(float(cells.mean()), abs=1e-6)
+            assert row["offset_weights"][MAX_OFFSET + offset] == approx(float(cells.mean()))
         others = [(row["offset_weights"][MAX_OFFSET - back], -back) for back in range(2, 17)]
         others = [pair for pair in others if pair[0] is not None and not math.isnan(pair[0])]
         assert (row["peak_weight"], row["peak_offset"]) == (
-            pytest.approx(max(others)[0], abs=1e-6),
+            approx(max(others)[0]),
             max(others)[1],
         )
         assert row["offset_weights"][MAX_OFFSET + 1] is None or math.isnan(
@@ -239,8 +240,8 @@ def test_difference_is_paired_with_the_shuffled_text(tiny: TinyModels, tmp_path:
         pairs = pairs[~np.isnan(pairs)]
         assert row["difference_count"] == len(pairs)
         if len(pairs) > 1:
-            assert row["difference_mean"] == pytest.approx(pairs.mean(), abs=1e-5)
-            assert row["difference_sd"] == pytest.approx(pairs.std(ddof=1), abs=1e-5)
+            assert row["difference_mean"] == approx(pairs.mean(), scale=1)
+            assert row["difference_sd"] == approx(pairs.std(ddof=1), scale=1)
     assert any(abs(row["difference_mean"] or 0) > 1e-3 for row in rows)
 
 
@@ -262,8 +263,8 @@ def test_excess_is_each_text_minus_its_null(family: str, tiny: TinyModels, tmp_p
         defined = np.array([difference for difference in differences if not math.isnan(difference)])
         assert row["excess_count"] == len(defined)
         if len(defined) > 1:
-            assert row["excess_mean"] == pytest.approx(defined.mean(), abs=1e-5)
-            assert row["excess_sd"] == pytest.approx(defined.std(ddof=1), abs=1e-5)
+            assert row["excess_mean"] == approx(defined.mean(), terms=1024, scale=1)
+            assert row["excess_sd"] == approx(defined.std(ddof=1), terms=1024, scale=1)
     assert any(row["excess_count"] for row in rows if row["metric"] == "distant induction")
     assert all(row["excess_count"] == row["count"] for row in rows if row["metric"] != "norm-weighted first token")
 
@@ -283,10 +284,10 @@ def test_moments_merge_to_those_of_all_values() -> None:
         merged = merged.merge(Moments.of(values[start : start + 11]))
     whole = Moments.of(values)
     assert np.array_equal(merged.count, whole.count)
-    assert merged.mean == pytest.approx(whole.mean)
-    assert merged.squares == pytest.approx(whole.squares)
-    assert whole.mean[1, 1] == pytest.approx(np.nanmean(values[:, 1, 1]))
-    assert whole.sd[1, 1] == pytest.approx(np.nanstd(values[:, 1, 1], ddof=1))
+    assert merged.mean == approx(whole.mean)
+    assert merged.squares == approx(whole.squares)
+    assert whole.mean[1, 1] == approx(np.nanmean(values[:, 1, 1]))
+    assert whole.sd[1, 1] == approx(np.nanstd(values[:, 1, 1], ddof=1))
 
 
 def test_folder_of_another_run_is_refused(tiny: TinyModels, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ import pytest
 from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from margins import approx
 from tiny_models import TinyModels
 from tiny_pictures import TinyPictureModels
 
@@ -114,7 +115,7 @@ def test_command_plans_computes_and_names_the_strongest_heads(
         assert row, metric
         if best is not None:
             assert (int(row[1]), int(row[2])) == result.heads[best], metric
-            assert float(row[3]) == pytest.approx(mean[best], abs=0.06)
+            assert float(row[3]) == approx(mean[best], step=0.1, terms=1024)
     assert "9 of 9 texts in " in errors
     assert "Merging the parts" in errors
     plan, _ = scan.make_plan(LIBRARY.get(str(tiny("GPT-2"))), TEXTS, chunk_size=4, top=3)
@@ -191,7 +192,7 @@ def test_every_input_gives_the_same_result(
         assert command(tiny("GPT-2"), *arguments, "-o", tmp_path / "c")[0] == 0
     assert digest(tmp_path / "a") == digest(tmp_path / "b")
     results = [HeadsResult.open(tmp_path / name) for name in "ac"]
-    assert [result.column("local", "mean") == pytest.approx(results[0].column("local", "mean")) for result in results]
+    assert [result.column("local", "mean") == approx(results[0].column("local", "mean")) for result in results]
 
 
 class Undisturbed:

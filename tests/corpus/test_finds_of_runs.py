@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from margins import approx
 from test_followed import (
     TEXT,
     make,
@@ -45,12 +46,12 @@ def test_finds_of_a_run_are_those_of_single_texts(tiny: TinyModels, tmp_path: Pa
         ]
         defined = [each for each in found if each.queries]
         assert row["count"] == len(defined) > 0
-        assert row["mean"] == pytest.approx(np.mean([each.value for each in defined]), abs=1e-5)
-        assert row["uniform"] == pytest.approx(np.mean([each.uniform for each in defined]), abs=1e-5)
+        assert row["mean"] == approx(np.mean([each.value for each in defined]))
+        assert row["uniform"] == approx(np.mean([each.uniform for each in defined]))
         assert row["queries"] == sum(each.queries for each in defined)
         of_queries = sum(each.value * each.queries for each in defined) / row["queries"]
-        assert row["query_mean"] == pytest.approx(of_queries, abs=1e-5)
-        assert row["difference_mean"] == pytest.approx(row["mean"] - row["shuffled_mean"], abs=1e-9)
+        assert row["query_mean"] == approx(of_queries)
+        assert row["difference_mean"] == approx(row["mean"] - row["shuffled_mean"])
         example = row["top"][0]
         best = found[example["number"]]
         assert (example["query"], example["key"]) == (best.query, best.key)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from margins import approx
 from test_corpus import TEXTS, run
 from tiny_models import TinyModels
 
@@ -112,7 +113,7 @@ def test_result_has_every_number_of_its_table(folder: Path, table: pa.Table, rew
             assert mean_map.shape == (n, n)
             assert mean_map.ravel().tolist() == row["mean_map"]
             offsets = [np.nan if value is None else value for value in row["offset_weights"]]
-            assert result.offset_weights(row["layer"], row["head"]) == pytest.approx(np.array(offsets), nan_ok=True)
+            assert result.offset_weights(row["layer"], row["head"]) == approx(np.array(offsets), nan=True)
 
 
 def test_result_describes_its_run_and_is_equal_by_its_bytes(folder: Path, good: bytes) -> None:

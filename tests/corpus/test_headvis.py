@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import torch
+from margins import approx
 from tiny_models import TinyModels
 from torch import Tensor
 
@@ -62,7 +63,7 @@ def test_means_over_queries_are_those_of_headvis(family: str, tiny: TinyModels, 
         maps = [layer.matrix(WEIGHTS, row["head"]).double() for layer in layers]
         expected = headvis(maps, [layer.tokens for layer in layers])
         if row["metric"] in expected:
-            assert row["query_mean"] == pytest.approx(expected[row["metric"]], abs=1e-5)
+            assert row["query_mean"] == approx(expected[row["metric"]])
             compared += 1
         elif row["metric"] == "entropy":
             total = 0.0
@@ -75,5 +76,5 @@ def test_means_over_queries_are_those_of_headvis(family: str, tiny: TinyModels, 
                 total += float(
                     (torch.special.entr(weights).sum(-1)[visible > 1] / visible[visible > 1].double().log()).sum()
                 )
-            assert row["query_mean"] == pytest.approx(total / row["queries"], abs=1e-5)
+            assert row["query_mean"] == approx(total / row["queries"])
     assert compared == 4 * len({(row["layer"], row["head"]) for row in rows})

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from margins import approx
 from tiny_models import TinyModels
 
 from attention.corpus import labels, scan
@@ -101,9 +102,9 @@ def test_chance_is_the_paired_difference_from_its_null(tiny: TinyModels, tmp_pat
     table = result(str(tiny("GPT-2")), tmp_path, max_tokens=32)
     chance = Chance.of(table, "local", 2)
     assert (chance.texts, chance.null, chance.control) == (len(TEXTS), "uniform attention", "shuffled")
-    assert chance.difference == pytest.approx(chance.value - chance.uniform, abs=1e-6)
+    assert chance.difference == approx(chance.value - chance.uniform, scale=1)
     row = set_head(table, 2, "local")
-    assert chance.standard_error == pytest.approx(row["excess_sd"] / len(TEXTS) ** 0.5)
+    assert chance.standard_error == approx(row["excess_sd"] / len(TEXTS) ** 0.5)
 
 
 @pytest.mark.parametrize(

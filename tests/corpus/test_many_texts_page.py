@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import state_of_address
+from margins import approx
 from streamlit.testing.v1 import AppTest
 from test_pages import drawn, opened, said
 
@@ -106,7 +107,7 @@ def test_example_is_what_its_command_makes(tmp_path: Path) -> None:
     assert (found.metrics, found.heads, found.info["read"]) == (again.metrics, again.heads, again.info["read"])
     pd.testing.assert_frame_equal(found.frame(), again.frame(), rtol=1e-3, atol=1e-4)
     for layer, head in found.heads[::7]:
-        np.testing.assert_allclose(found.mean_map(layer, head), again.mean_map(layer, head), atol=1e-4)
+        assert found.mean_map(layer, head) == approx(again.mean_map(layer, head))
         (example,), (other,) = found.examples(layer, head, "previous"), again.examples(layer, head, "previous")
         assert example.tokens == other.tokens
     assert (result_of_runs.EXAMPLE / "heads.parquet").stat().st_size < 160_000  # the wheel has at most 2 MB
@@ -122,8 +123,8 @@ def test_mosaic_has_the_means_and_histograms_of_the_result() -> None:
     assert not app.error
     heat, *bars = mosaic(app)["data"]
     expected = result().column("induction", "mean").reshape(6, 12)
-    np.testing.assert_allclose(heat["z"], expected, rtol=1e-6)
-    assert (heat["zmin"], heat["zmax"]) == pytest.approx((0, float(expected.max())))
+    assert heat["z"] == approx(expected)
+    assert (heat["zmin"], heat["zmax"]) == approx((0, float(expected.max())))
     numbers = HeadDistributions(result(), "induction")
     paths = [trace for trace in bars if trace.get("fill") == "toself"]
     pieces = [piece for trace in paths for piece in split(trace["x"], trace["y"])]
@@ -132,7 +133,7 @@ def test_mosaic_has_the_means_and_histograms_of_the_result() -> None:
     heights = {(round(float(y[0] - 0.44)), round(float(x.mean()))): y[0] - y[1:-1:2] for x, y in pieces}
     for i, counts in counted:
         drawn_heights = heights[numbers.heads[i]]
-        np.testing.assert_allclose(drawn_heights / drawn_heights.max(), counts / counts.max(), atol=1e-5)
+        assert drawn_heights / drawn_heights.max() == approx(counts / counts.max())
 
 
 def split(x: Any, y: Any) -> list[tuple[Any, Any]]:
@@ -162,10 +163,10 @@ def test_head_page_shows_its_numbers_examples_and_links() -> None:
     figures = {figure["layout"]["title"]["text"]: figure for figure in drawn(app)}
     mean_map = result().mean_map(0, 2)
     assert mean_map is not None
-    np.testing.assert_allclose(figures["<b>Mean map</b>"]["data"][0]["z"], mean_map, rtol=1e-6)
+    assert figures["<b>Mean map</b>"]["data"][0]["z"] == approx(mean_map)
     offsets = figures["<b>Mean weight by distance</b>"]["data"][0]
     weights = dict(zip(map(int, offsets["x"]), offsets["y"], strict=True))
-    assert weights[-1] == pytest.approx(result().offset_weights(0, 2)[63])
+    assert weights[-1] == approx(result().offset_weights(0, 2)[63])
     (histogram, *_) = figures["<b>previous</b>"]["data"]
     np.testing.assert_array_equal(histogram["y"], result().histogram("previous")[2])
 
@@ -198,7 +199,7 @@ def test_changed_heads_are_ranked_by_the_difference_of_their_means() -> None:
     assert not app.error
     first, second = (each.column("previous", "mean") for each in (result(), other_result()))
     change_map = mosaic(app)["data"][0]
-    np.testing.assert_allclose(change_map["z"], (second - first).reshape(6, 12))
+    assert change_map["z"] == approx((second - first).reshape(6, 12))
     assert change_map["zmin"] == -change_map["zmax"]
     largest = int(np.abs(second - first).argmax())
     name = f"L{largest // 12} H{largest % 12}"
@@ -206,18 +207,18 @@ def test_changed_heads_are_ranked_by_the_difference_of_their_means() -> None:
     (table,) = app.dataframe
     assert table.value["head"][0] == name
     spreads = [each.column("previous", "sd") ** 2 / each.column("previous", "count") for each in (result(), other_result())]  # fmt: skip
-    assert table.value["standard error"][0] == pytest.approx(np.sqrt(sum(spreads))[largest])
+    assert table.value["standard error"][0] == approx(np.sqrt(sum(spreads))[largest])
     app = opened(PAGE, **MANY, heads_result="first", heads_result_b="second", heads_show="one head", layer="1")
     assert not app.exception
     histogram = next(figure for figure in drawn(app) if figure["layout"]["title"]["text"] == "<b>previous</b>")["data"]
     np.testing.assert_array_equal(histogram[0]["y"], result().histogram("previous")[12] / len(TEXTS))
-    np.testing.assert_allclose(histogram[1]["y"], other_result().histogram("previous")[12] / other_result().column("previous", "count")[12])  # fmt: skip
+    assert histogram[1]["y"] == approx(other_result().histogram("previous")[12] / other_result().column("previous", "count")[12])  # fmt: skip
 
 
 def test_stretched_colours_end_at_the_largest_mean() -> None:
     app = opened(PAGE, **MANY, heads_result="first", heads_metric="self", colors="stretched")
     heat = mosaic(app)["data"][0]
-    assert heat["zmax"] == pytest.approx(result().column("self", "mean").max())
+    assert heat["zmax"] == approx(result().column("self", "mean").max())
     assert "full colour = " in mosaic(app)["layout"]["title"]["subtitle"]["text"]
 
 
@@ -226,7 +227,7 @@ def test_find_ranks_the_heads_of_this_text() -> None:
     assert not app.exception
     table = next(frame.value for frame in app.dataframe if "strongest cell" in frame.value)
     column = metrics.of(TypedText("the owl asked the moon and the moon blinked").trace()).column("previous")
-    np.testing.assert_allclose(table["mean weight"], np.sort(column)[::-1])
+    assert table["mean weight"] == approx(np.sort(column)[::-1])
     assert state_of_address(app)["heads_find"] == "from any to offset -1"
     app.button(key="heads_find_1").click().run()
     assert state_of_address(app)["heads_find"] == "from any to same word"

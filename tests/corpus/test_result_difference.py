@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from margins import approx
 from test_corpus import TEXTS, run
 from tiny_models import TinyModels
 
@@ -40,8 +41,8 @@ def test_change_and_standard_error_follow_their_formulas(folders: dict[str, Path
         assert changes.change[place] == b["mean"] - a["mean"]
         if a["sd"] and b["sd"]:
             error = (a["sd"] ** 2 / a["count"] + b["sd"] ** 2 / b["count"]) ** 0.5
-            assert changes.error[place] == pytest.approx(error)
-            assert changes.in_errors[place] == pytest.approx((b["mean"] - a["mean"]) / error)
+            assert changes.error[place] == approx(error)
+            assert changes.in_errors[place] == approx((b["mean"] - a["mean"]) / error)
     changes = HeadChanges.of(*results, "local")
     ranked = np.abs(changes.change[changes.order])
     assert list(ranked) == sorted(ranked, reverse=True)

@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 import numpy as np
 import pytest
 from conftest import ROOT, chosen_cell_line, click_cell
+from margins import approx
 from playwright.sync_api import Page, expect
 
 from attention import AttentionError, Trace, explain
@@ -343,9 +344,7 @@ def painted(page: Page, index: int) -> np.ndarray:
 
 def shows(actual: np.ndarray, matrix: Any) -> bool:
     expected = matrix.double().numpy()
-    return bool(
-        np.allclose(actual, np.where(np.isfinite(expected), expected, np.nan), rtol=1e-5, atol=1e-6, equal_nan=True)
-    )
+    return bool(actual == approx(np.where(np.isfinite(expected), expected, np.nan), nan=True, dtype="float32"))
 
 
 def line_of(page: Page) -> str:
@@ -420,9 +419,7 @@ def test_demo_temperature_drag_gives_the_numbers_of_torch(open_page: Any, served
     settled(page)
     assert shows(painted(page, 1), trace.layers[0]["mask"])
     size = float(trace.layers[0]["masked_scores"][trace.layers[0]["masked_scores"].isfinite()].abs().max())
-    assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[2].data[0].zmax") == pytest.approx(
-        size, rel=1e-5
-    )
+    assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[2].data[0].zmax") == approx(size)
     alt = page.locator(".js-plotly-plot").last.get_attribute("aria-label")
     assert alt is not None
     assert number(size).text in alt

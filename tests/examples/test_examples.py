@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 
 import pytest
-import torch
 from conftest import ROOT
+from margins import approx
 
 from attention import ConfigError, File, Trace, TypedText
 from attention.examples import EXAMPLES, Example
@@ -72,7 +72,7 @@ def test_stored_layer_gives_the_same_numbers_without_its_matrices() -> None:
     assert opened.notes == ()
     assert opened.tokens == layer.tokens
     assert {"input", "w_q", "w_o"} <= layer.recorded.keys() - opened.layers[0].recorded.keys()
-    torch.testing.assert_close(opened.layers[0]["weights"], layer["weights"], rtol=0, atol=0)
+    assert opened.layers[0]["weights"] == approx(layer["weights"])
 
 
 @pytest.mark.slow
@@ -85,9 +85,11 @@ def test_example_has_the_numbers_of_its_model(name: str) -> None:
     layer = computed.layers[example.layer]
     assert found.tokens == layer.tokens
     for step in found.steps:
-        torch.testing.assert_close(found[step.name], layer[step.name], rtol=1e-3, atol=1e-3)
+        assert found[step.name] == approx(layer[step.name], terms=1024)
     kept = DATA / f"{name}.npz"
-    assert len(stored(computed, example.layer)) == pytest.approx(kept.stat().st_size, rel=0.02)
+    assert len(stored(computed, example.layer)) == approx(
+        kept.stat().st_size, within=0.02 * kept.stat().st_size, why="compressed by another version of zlib"
+    )
     assert kept.stat().st_size < 2**16
 
 

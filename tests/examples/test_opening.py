@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from conftest import ROOT, component_message, unpack_message
+from margins import approx
 from streamlit.testing.v1 import AppTest
 
 from attention.examples import EXAMPLES
@@ -21,7 +21,7 @@ def test_packed_opening_is_what_the_page_computes() -> None:
         assert {name: before[name] for name in ("name", "step", "shown", "short")} == {
             name: now[name] for name in ("name", "step", "shown", "short")
         }
-        np.testing.assert_allclose(before["z"], now["z"], rtol=1e-6, atol=1e-6)
+        assert before["z"] == approx(now["z"], nan=True)
     assert (packed["queries"], packed["why"], packed["where"]) == (
         computed["queries"],
         computed["why"],

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from margins import approx
 
 from attention import AttentionConfig, Cell, Layer, MissingError, ShapeError, Trace, TypedText
 from attention.explanation import derived
@@ -40,27 +40,27 @@ def test_rollout_equals_its_closed_forms(n: int, n_layers: int) -> None:
     rollout = aggregates.find_aggregate("rollout")
     even = torch.full((n, n), 1 / n, dtype=torch.float64)
     result = rollout.matrix(stacked(*[even] * n_layers), n_layers - 1)
-    np.testing.assert_allclose(result, 2.0**-n_layers * torch.eye(n) + (1 - 2.0**-n_layers) * even, atol=1e-12)
+    assert result == approx(2.0**-n_layers * torch.eye(n) + (1 - 2.0**-n_layers) * even)
     assert rollout.matrix(stacked(*[torch.eye(n)] * n_layers), n_layers - 1).equal(torch.eye(n).double())
     causal = torch.ones(n, n).double().tril() / torch.arange(1, n + 1)[:, None]
     result = rollout.matrix(stacked(*[causal] * n_layers), n_layers - 1)
-    np.testing.assert_allclose(result.diag(), [((1 + 1 / k) / 2) ** n_layers for k in range(1, n + 1)], atol=1e-12)
+    assert result.diag() == approx([((1 + 1 / k) / 2) ** n_layers for k in range(1, n + 1)])
     back = torch.eye(n)[[0, *range(n - 1)]]
     result = rollout.matrix(stacked(*[back] * n_layers), n_layers - 1)
     for row in range(n_layers, n):
         wanted = [math.comb(n_layers, row - at) / 2**n_layers if 0 <= row - at <= n_layers else 0 for at in range(n)]
-        np.testing.assert_allclose(result[row], wanted, atol=1e-12)
+        assert result[row] == approx(wanted)
 
 
 def test_mean_and_max_match_heads_and_rollout_rows_are_normalized() -> None:
     sample = trace()
     weights = sample.layers[1].weights
     assert weights is not None
-    np.testing.assert_allclose(aggregates.find_aggregate("mean").matrix(sample, 1), weights.mean(dim=0), atol=1e-7)
+    assert aggregates.find_aggregate("mean").matrix(sample, 1) == approx(weights.mean(dim=0))
     assert aggregates.find_aggregate("max").matrix(sample, 1).equal(weights.amax(dim=0))
     hidden = stacked(torch.tensor([[0.0, 0.0], [0.4, 0.4]]), torch.tensor([[0.5, 0.5], [0.1, 0.2]]))
     for layer in range(2):  # a row that sees no key, and rows that lost weight to a sink
-        np.testing.assert_allclose(aggregates.find_aggregate("rollout").matrix(hidden, layer).sum(-1), 1, atol=1e-12)
+        assert aggregates.find_aggregate("rollout").matrix(hidden, layer).sum(-1) == approx(1)
     assert aggregates.find_aggregate("rollout").matrix(hidden, 0)[0].tolist() == [1, 0]
     assert "every path leads back" in aggregates.find_aggregate("rollout").warning(sample, 0)
     assert aggregates.find_aggregate("rollout").warning(trace(mask="none"), 0) == ""
@@ -76,12 +76,12 @@ def test_aggregate_arithmetic_gives_the_value_of_every_cell(reading: DerivedMap,
     for row, column in ((0, 0), (5, 2), (8, 8), (1, 7)):
         explanation = reading.explain(sample, Cell(layer, "weights", 3, row, column))
         matrix = reading.matrix(sample, layer, 3)
-        assert explanation.value == pytest.approx(float(matrix[row, column]))
+        assert explanation.value == approx(float(matrix[row, column]), scale=1)
         assert explanation.cell == Cell(layer, reading.name, 3, row, column)
         assert explanation.lines
         assert explanation.short
         if explanation.terms:
-            assert explanation.result == pytest.approx(explanation.value, abs=1e-6)
+            assert explanation.result == approx(explanation.value, scale=1)
     with pytest.raises(MissingError, match=f"query_pos of {reading.name} counts from 0 to 8; got 9"):
         reading.explain(sample, Cell(layer, "weights", 0, 9, 0))
 
@@ -118,4 +118,4 @@ def test_norm_weighted_map_is_the_length_of_each_vector() -> None:
     assert value is not None
     assert w_o is not None
     vectors = weights[3][:, :, None] * (value[1] @ w_o[3])[None]
-    np.testing.assert_allclose(derived.NORMS.matrix(sample, 0, 3), vectors.norm(dim=-1), rtol=1e-5, atol=1e-7)
+    assert derived.NORMS.matrix(sample, 0, 3) == approx(vectors.norm(dim=-1))

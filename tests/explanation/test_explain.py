@@ -10,6 +10,7 @@ import torch
 from conftest import examples_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from margins import approx
 
 from attention import STEPS, AttentionConfig, Cell, Layer, Matrices, MissingError, Trace, TypedText, explain, find_step
 from attention.base.printed import format_number, number
@@ -161,7 +162,7 @@ def test_terms_of_every_step_give_the_number_on_the_map(name):
             if quotient
             else sum(abs(term.value) for term in explanation.terms)
         )
-        assert explanation.result == pytest.approx(explanation.value, rel=1e-6, abs=1e-6 * size), explanation
+        assert explanation.result == approx(explanation.value, scale=size), explanation
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -300,7 +301,7 @@ def test_sources_of_a_number_are_valid_cells(name):
 
 @given(st.floats(-1e300, 1e300))
 def test_numbers_have_four_significant_digits(value):
-    assert float(latex_value(number(value).tex)) == pytest.approx(value, rel=5.1e-4, abs=5e-324)
+    assert float(latex_value(number(value).tex)) == approx(value, digits=4, scale=abs(value))
     assert float(plain_value(number(value).text)) == float(number(value).value) == float(latex_value(number(value).tex))
     digits = re.sub(r" \\cdot.*", "", number(value).tex).lstrip("-").replace(".", "").lstrip("0")
     assert len(digits) == 4 or value == 0
@@ -344,7 +345,7 @@ def test_many_terms_show_the_largest_and_sum_the_rest():
     *listed, summed = explain(trace, "scores", q=1, k=2).terms
     largest = sorted(sorted(range(64), key=lambda i: -abs(products[i]))[:8])
     assert [term.value for term in listed] == [products[i] for i in largest]
-    assert summed.value == pytest.approx(sum(products) - sum(term.value for term in listed))
+    assert summed.value == approx(sum(products) - sum(term.value for term in listed))
     assert r"56\text{ more}" in summed.tex
 
 
@@ -367,9 +368,9 @@ def test_weight_shows_numerator_and_denominator():
     masked = trace.layers[0].masked_scores[0, 2, :3].double()
     explanation = explain(trace, "weights", q=2, k=1)
     powers = (masked - masked.max()).exp()
-    assert explanation.terms[0].value == pytest.approx(float(powers[1]))
-    assert [part.value for part in explanation.parts] == pytest.approx(powers.tolist())
-    assert explanation.terms[1].value == pytest.approx(float(powers.sum()))
+    assert explanation.terms[0].value == approx(float(powers[1]))
+    assert [part.value for part in explanation.parts] == approx(powers.tolist())
+    assert explanation.terms[1].value == approx(float(powers.sum()))
     assert explanation.words == "The share of key 1 in everything query 2 can see (3 keys)."
 
 

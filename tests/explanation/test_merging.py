@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from margins import approx
 
 from attention import Layer, Override, TextError, Trace, explain
 from attention.explanation.subwords import TokenGroups, merge_tokens
@@ -48,13 +49,11 @@ def test_merged_weights_sum_over_keys_and_average_over_queries(
         expected = merged_directly(base["weights"][head], groups)
         if special == "renormalise":
             expected = expected / expected.sum(dim=-1, keepdim=True)
-        torch.testing.assert_close(view.matrix("weights", head), expected)
-        torch.testing.assert_close(
-            view.blocks("weights", heads=slice(head, head + 1), rows=slice(1, 2))[0][0], expected[1:2]
-        )
+        assert view.matrix("weights", head) == approx(expected)
+        assert view.blocks("weights", heads=slice(head, head + 1), rows=slice(1, 2))[0][0] == approx(expected[1:2])
     sums = view["weights"].sum(dim=-1)
     facts = view.stats("weights")
-    assert (facts.min_row_sum, facts.max_row_sum) == pytest.approx((float(sums.min()), float(sums.max())))
+    assert (facts.min_row_sum, facts.max_row_sum) == approx((float(sums.min()), float(sums.max())))
     assert (special == "hide") == bool((sums < 0.999).any())
     assert [step.name for step in view.steps] == ["weights"]
     assert view.shape("weights") == (2, len(groups), len(groups))
@@ -62,7 +61,7 @@ def test_merged_weights_sum_over_keys_and_average_over_queries(
     for q in range(len(groups)):
         for k in range(len(groups)):
             explanation = explain(trace, "weights", 0, 1, q, k)
-            assert explanation.result == pytest.approx(explanation.value, rel=1e-6)
+            assert explanation.result == approx(explanation.value)
             assert "as recorded" not in explanation.words
 
 
@@ -94,8 +93,8 @@ def test_merged_words_read_as_they_were_typed() -> None:
 def test_override_applies_to_the_layer_behind_merged_weights() -> None:
     base = layer()
     cold = merge_tokens(base, SPECIAL, True, "show").with_config(Override(temperature=0.2))
-    torch.testing.assert_close(
-        cold.matrix("weights", 0), merged_directly(base.with_config(Override(temperature=0.2))["weights"][0], WORDS)
+    assert cold.matrix("weights", 0) == approx(
+        merged_directly(base.with_config(Override(temperature=0.2))["weights"][0], WORDS)
     )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import examples_of
+from margins import approx
 from test_explain import latex_value, plain_value
 from tiny_models import TinyModels
 from torch import Tensor
@@ -222,7 +223,8 @@ BY_DEFINITION: dict[str, Callable[[Layer, Cell], float]] = {
 
 
 def near(actual: float, expected: float, size: float = 0.0) -> bool:
-    return actual == expected or abs(actual - expected) <= 2 * NEAR * (size + abs(actual) + abs(expected)) + 1e-30
+    tolerance = 2 * NEAR * (size + abs(actual) + abs(expected))
+    return actual == approx(expected, within=tolerance, why="printed numbers have four digits")
 
 
 def set_by_hand(layer: Layer, cell: Cell) -> bool:
@@ -333,9 +335,7 @@ def check_terms(layer: Layer, explanation: Explanation) -> None:
         left_row * (right_matrix[cell.column] if cell.step == "scores" else right_matrix[:, cell.column])
     ).tolist()
     shown_terms = [term for term in explanation.terms if r"\text{ more}" not in term.tex and r"\cdot" in term.tex]
-    assert all(any(math.isclose(term.value, each, rel_tol=1e-9) for each in products) for term in shown_terms), (
-        explanation
-    )
+    assert all(any(term.value == approx(each, scale=1) for each in products) for term in shown_terms), explanation
 
 
 def some_cells(layer: Layer, step: str, head: int, count: int = 3) -> list[tuple[int, int]]:
@@ -489,7 +489,7 @@ def test_input_of_seven_embeddings_is_not_called_the_embedding(tmp_path: Path) -
     np.savez(tmp_path / "seven.npz", **contents, **{"L0.input": 7 * contents["L0.embedding"]})
     trace = File.open(tmp_path / "seven.npz").trace()
     explanation = explain(trace, "input", q=1, k=2)
-    assert explanation.result == explanation.value == pytest.approx(7 * float(layer["embedding"][1, 2]))
+    assert explanation.result == explanation.value == approx(7 * float(layer["embedding"][1, 2]))
     assert (explanation.short, explanation.came_from, len(explanation.lines)) == ("", (), 1)
     assert "not the sum" in explanation.words
     assert explain(trace, "input", q=2, k=3).words == explanation.words, "7 · 0 = 0 is a coincidence"
@@ -668,10 +668,4 @@ def test_copied_python_of_an_altered_file_gives_its_numbers(
         for recorded_step in opened.layers[0].steps:
             actual = variables.get({"input": "x", "memory": "x2"}.get(recorded_step.name, recorded_step.name))
             if actual is not None:
-                torch.testing.assert_close(
-                    actual,
-                    opened.layers[0][recorded_step.name],
-                    rtol=2e-5,
-                    atol=2e-5,
-                    msg=f"{step}: {recorded_step.name}",
-                )
+                assert actual == approx(opened.layers[0][recorded_step.name]), f"{step}: {recorded_step.name}"

@@ -15,6 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from margins import approx
 from starlette.testclient import TestClient
 from test_code import run
 from tiny_models import TinyModels
@@ -87,7 +88,7 @@ LABELLED: dict[str, tuple[str, str | bytes]] = {
 @pytest.mark.parametrize(("name", "content"), LABELLED.values(), ids=LABELLED)
 def test_labels_of_a_table_become_its_tokens(name: str, content: str | bytes) -> None:
     trace = opened(content, name)
-    np.testing.assert_allclose(trace.layers[0][WEIGHTS][0].numpy(), WEIGHTS_OF_TABLE.numpy(), rtol=0, atol=1e-15)
+    assert trace.layers[0][WEIGHTS][0].numpy() == approx(WEIGHTS_OF_TABLE.numpy())
     expected = [token.strip() for token in HOSTILE]
     assert [token.strip() for token in trace.tokens] == expected
     assert [token.strip() for token in trace.layers[0].key_tokens] == expected
@@ -125,7 +126,7 @@ def test_bare_numbers_are_a_map_without_names(name: str, content: str) -> None:
 def test_printed_stack_is_one_map_for_each_head() -> None:
     heads = np.arange(1.0, 9).reshape(2, 2, 2)
     trace = opened(str(heads / heads.sum(-1, keepdims=True)), "w.txt")
-    np.testing.assert_allclose(trace.layers[0][WEIGHTS].numpy(), heads / heads.sum(-1, keepdims=True), atol=1e-8)
+    assert trace.layers[0][WEIGHTS].numpy() == approx(heads / heads.sum(-1, keepdims=True), dtype="float32")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ def test_numbers_decide_what_a_table_means(text: str, step: str, why: str) -> No
 def test_knob_says_what_a_table_means() -> None:
     text = "0.5,0.5\n0.25,0.75"
     scores = opened(text, table_means="scores").layers[0]
-    np.testing.assert_allclose(scores[WEIGHTS][0], torch.softmax(torch.tensor([[0.5, 0.5], [0.25, 0.75]]).double(), -1))
+    assert scores[WEIGHTS][0] == approx(torch.softmax(torch.tensor([[0.5, 0.5], [0.25, 0.75]]).double(), -1))
     assert_map(opened("1,2\n3,4", table_means="weights"), torch.tensor([[1.0, 2], [3, 4]]))
     assert not any("table_means" in note for note in opened(text, table_means="weights").notes)
     with pytest.raises(ConfigError, match="table_means is one of numbers, weights, scores; got 'x'"):

@@ -18,6 +18,7 @@ import pytest
 import torch
 from contract import variants
 from hypothesis import given, settings
+from margins import approx
 from safetensors.torch import save
 from test_code import run
 
@@ -80,7 +81,7 @@ def same(actual: Trace, expected: Trace) -> None:
         assert [step.name for step in layer.steps] == [step.name for step in expected_layer.steps]
         for step, tensor in layer:
             assert tensor.dtype == expected_layer[step.name].dtype
-            torch.testing.assert_close(tensor, expected_layer[step.name], rtol=0, atol=0, equal_nan=True)
+            assert tensor == approx(expected_layer[step.name])
 
 
 # -- our own exports ---------------------------------------------------------------------
@@ -116,9 +117,7 @@ def test_exported_text_opens_to_the_same_digits_and_formula(knobs: dict[str, Any
     assert alone.formula is not None
     for step in original.steps:
         if step.name != "output" or not alone.has("w_o"):
-            torch.testing.assert_close(
-                alone.matrix(step.name), original.matrix(step.name, head), rtol=0, atol=0, equal_nan=True
-            )
+            assert alone.matrix(step.name) == approx(original.matrix(step.name, head))
 
 
 @pytest.mark.slow
@@ -195,7 +194,7 @@ def test_export_of_an_earlier_version_has_the_standard_formula() -> None:
     opened = File.of("x.npz", npz(**old)).trace()
     assert opened.layers[0].formula is not None
     for step, tensor in trace.layers[0]:
-        torch.testing.assert_close(opened.layers[0][step.name], tensor, rtol=0, atol=0)
+        assert opened.layers[0][step.name] == approx(tensor)
 
 
 @pytest.mark.parametrize(
@@ -287,7 +286,7 @@ def test_every_kind_of_number_is_read_right(kind: torch.dtype, read_as: torch.dt
         assert layer["scores"].dtype == read_as
         assert layer["mask"].dtype == torch.bool
         np.testing.assert_array_equal(layer["scores"][0], np.eye(4))
-        np.testing.assert_allclose(layer["weights"][0, 1, :2], torch.softmax(torch.tensor([0.0, 1.0]), 0), rtol=1e-6)
+        assert layer["weights"][0, 1, :2] == approx(torch.softmax(torch.tensor([0.0, 1.0]), 0))
         assert not layer["weights"][0, 1, 2:].any()
 
 
@@ -299,7 +298,7 @@ def test_queries_and_keys_are_attended_like_torch() -> None:
         expected = torch.nn.functional.scaled_dot_product_attention(
             *(torch.from_numpy(array[number]) for array in QKV.values()), attn_mask=torch.from_numpy(mask)
         )
-        torch.testing.assert_close(layer["head_output"], expected, rtol=1e-12, atol=1e-12)
+        assert layer["head_output"] == approx(expected)
         assert (
             layer.formula_of(next(step for step in layer.steps if step.name == "scaled_scores"))
             == "S / (√d_k · temperature)"
@@ -318,7 +317,7 @@ def test_file_defines_the_divisor_of_its_scores(extra: dict[str, Any]) -> None:
     )
     trace = File.of("x.safetensors" if texts else "x.npz", content).trace()
     assert trace.tokens == tuple("abcd")
-    torch.testing.assert_close(trace.layers[1]["scaled_scores"], trace.layers[1]["scores"] / 2)
+    assert trace.layers[1]["scaled_scores"] == approx(trace.layers[1]["scores"] / 2)
 
 
 def test_weights_beside_queries_and_keys_come_from_the_file() -> None:
@@ -482,7 +481,7 @@ def test_matrices_of_one_head_equal_the_matrices_source() -> None:
     }
     opened = File.of("x.npz", npz(query=query, key=key, value=value)).trace()
     for step, tensor in Matrices(**rows).trace().layers[0]:
-        torch.testing.assert_close(opened.layers[0][step.name], tensor, rtol=0, atol=0)
+        assert opened.layers[0][step.name] == approx(tensor)
 
 
 @pytest.mark.slow
@@ -508,5 +507,5 @@ def test_documented_lines_save_attention_that_opens(tmp_path: Path, monkeypatch:
     assert len(trace.layers) == 2
     for layer, weights in zip(trace.layers, variables["weights"], strict=True):
         np.testing.assert_array_equal(layer["weights"], weights)
-        torch.testing.assert_close(layer["weights"].sum(-1), torch.ones(2, len(words) + 2))
+        assert layer["weights"].sum(-1) == approx(torch.ones(2, len(words) + 2))
     assert "[layer head query key] = 2 × 2 × " in trace.notes[0]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from margins import approx
 from safetensors.torch import save
 from test_code import run
 from torch.nn.functional import scaled_dot_product_attention
@@ -85,7 +86,7 @@ def test_numbers_of_a_mask_are_added_to_the_scores(mask: np.ndarray[Any, Any], s
         mask = mask[0, 0]
     trace, mask = source(mask).trace(), mask.astype(np.float64)
     expected = softmax(SCORES + mask.reshape(mask.shape[-3:]))
-    np.testing.assert_allclose(trace.layers[0]["weights"], expected, rtol=0, atol=1e-7 if mask.min() == -2e9 else 1e-12)
+    assert trace.layers[0]["weights"] == approx(expected, dtype="float32" if mask.min() == -2e9 else "float64")
     assert "added to the scores" in " ".join(trace.notes)
 
 
@@ -99,7 +100,7 @@ def test_one_keeps_a_key_as_in_torch(mask: np.ndarray[Any, Any], source: Any) ->
         torch.from_numpy(mask != 0).expand(2, 3, 3) if mask.ndim < 4 else torch.from_numpy(mask != 0)[0].expand(2, 3, 3)
     )
     expected = scaled_dot_product_attention(*map(torch.from_numpy, (Q, K, V)), attn_mask=whole)
-    torch.testing.assert_close(trace.layers[0]["head_output"], expected, rtol=0, atol=1e-12)
+    assert trace.layers[0]["head_output"] == approx(expected)
     has_note = any("keeps a key, as in a tokenizer's" in note for note in trace.notes)
     assert has_note == (mask.dtype != bool)
 
@@ -112,9 +113,9 @@ def test_unseeing_query_gets_a_note_about_the_opposite(source: Any) -> None:
     layer = source(~CAUSAL, mask_means="hide").trace().layers[0]
     _, weights = module(*[torch.randn(1, 3, 4)] * 3, attn_mask=torch.from_numpy(~CAUSAL))
     assert torch.equal(layer["weights"][0] > 0, weights[0] > 0)
-    np.testing.assert_allclose(layer["weights"], softmax(SCORES + additive(-INF)), rtol=0, atol=1e-12)
+    assert layer["weights"] == approx(softmax(SCORES + additive(-INF)))
     kept = source(CAUSAL.astype(float), mask_means="add").trace().layers[0]
-    np.testing.assert_allclose(kept["weights"], softmax(SCORES + CAUSAL), rtol=0, atol=1e-12)
+    assert kept["weights"] == approx(softmax(SCORES + CAUSAL))
 
 
 def test_masks_are_the_same_in_every_format() -> None:
@@ -122,7 +123,7 @@ def test_masks_are_the_same_in_every_format() -> None:
     text = json.dumps({name: tensor.tolist() for name, tensor in tensors.items()})
     expected = softmax(SCORES + additive(-INF))
     for name, content in (("m.safetensors", save(tensors)), ("m.json", text.encode())):
-        np.testing.assert_allclose(File.of(name, content).trace().layers[0]["weights"], expected, rtol=0, atol=1e-12)
+        assert File.of(name, content).trace().layers[0]["weights"] == approx(expected)
     rows = "0,1;1,0;1,1"
     link = {"source": "matrices", "matrix_kind": "Q, K and V", "query": rows, "key": rows, "value": "1;2;3"}
     link["attn_mask"] = "0,-inf,-inf;0,0,-inf;0,0,0"
@@ -168,7 +169,7 @@ def test_mask_that_does_not_fit_gets_one_sentence(mask: Any, sentence: str) -> N
 def test_row_that_everything_hides_is_only_shifted() -> None:
     trace = opened(ADDED["rows that everything hides"]).trace()
     assert "hides nothing, since all are shifted" in trace.notes[-1]
-    np.testing.assert_allclose(trace.layers[0]["weights"][:, 2], softmax(SCORES)[:, 2], rtol=0, atol=1e-6)
+    assert trace.layers[0]["weights"][:, 2] == approx(softmax(SCORES)[:, 2], dtype="float32")
 
 
 def test_unknown_meaning_is_refused_with_the_known_ones() -> None:
@@ -186,12 +187,12 @@ def test_copied_programs_have_the_mask(mask: Any, tmp_path: Path, monkeypatch: p
             Path(source.name).write_bytes(source.content)
         trace = source.trace()
         weights = run(python(source, trace))["weights"]
-        torch.testing.assert_close(weights, trace.layers[0]["weights"], rtol=0, atol=1e-12)
+        assert weights == approx(trace.layers[0]["weights"])
 
 
 def test_knob_of_the_mask_hides_beside_typed_matrix() -> None:
     layer = typed(CAUSAL, config=AttentionConfig(mask="window", window=1)).trace().layers[0]
     expected = softmax(SCORES + additive(-INF) + np.where(np.eye(3, k=-2), -INF, 0))
-    np.testing.assert_allclose(layer["weights"], expected, rtol=0, atol=1e-12)
+    assert layer["weights"] == approx(expected)
     replaced = opened(CAUSAL, config=Override(mask="none")).trace().layers[0]
-    np.testing.assert_allclose(replaced["weights"], softmax(SCORES), rtol=0, atol=1e-12)
+    assert replaced["weights"] == approx(softmax(SCORES))

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
+from margins import approx
 
 from attention import AttentionConfig, Matrices, MatrixError
 from attention.files.matrix_text import format_matrix, parse_matrix, parse_text
@@ -26,7 +26,7 @@ def test_published_example_gives_the_published_digits(example):
     assert example["printed"]
     for step, piece in example["printed"].items():
         actual = matrices["query"] if step == "input_as_read" else layer.matrix(step)
-        np.testing.assert_allclose(actual, matrix_of(piece), rtol=3e-7, atol=example["atol"], err_msg=step)
+        assert actual == approx(matrix_of(piece), within=example["atol"], why="as many digits as were published"), step
 
 
 @pytest.mark.parametrize("example", PUBLISHED, ids=[example["source"] for example in PUBLISHED])

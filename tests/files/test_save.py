@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from conftest import set_knobs
+from margins import approx
 from test_file import mixed_trace, same
 from test_file_on_pages import uploaded
 from test_pages import drawn, opened
@@ -38,7 +38,7 @@ def test_saved_head_and_layers_keep_their_numbers(tmp_path: Path) -> None:
     trace = mixed_trace()
     trace.save(str(tmp_path / "part.npz"), head=1, layers=[1])
     (layer,) = File.open(tmp_path / "part.npz").trace().layers
-    torch.testing.assert_close(layer.weights[0], trace.layers[1].weights[1], rtol=0, atol=0)
+    assert layer.weights[0] == approx(trace.layers[1].weights[1])
 
 
 def test_lab_paints_the_numbers_of_a_saved_trace(tmp_path: Path) -> None:

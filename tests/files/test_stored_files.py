@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from margins import approx
 from safetensors.torch import save
 from test_code import run
 
@@ -174,14 +175,14 @@ def test_steps_of_a_generation_are_joined() -> None:
     document = {"attentions": [[layer.tolist() for layer in step] for step in output.attentions]}
     trace = in_json({**document, "tokens": [f"t{i}" for i in range(6)]}).trace()
     for layer, expected in zip(trace.layers, whole, strict=True):
-        torch.testing.assert_close(layer["weights"].float(), expected[0], rtol=0, atol=1e-6)
+        assert layer["weights"].float() == approx(expected[0])
     assert trace.tokens == ("t0", "t1", "t2", "t3", "t4", "t5")
     named = {f"attentions.{i}.{j}": layer for i, step in enumerate(output.attentions) for j, layer in enumerate(step)}
     opened = File.of("x.safetensors", save({key: each.contiguous() for key, each in named.items()})).trace()
     assert [layer["weights"].shape for layer in opened.layers] == [(2, 6, 6)] * 2
     last = in_json({"attentions": document["attentions"][1:], "tokens": [f"t{i}" for i in range(6)]}).trace()
     assert (last.tokens, len(last.key_tokens)) == (("t3", "t4", "t5"), 6)
-    torch.testing.assert_close(last.layers[1]["weights"].float(), whole[1][0, :, 3:], rtol=0, atol=1e-6)
+    assert last.layers[1]["weights"].float() == approx(whole[1][0, :, 3:])
 
 
 def test_generation_of_an_encoder_decoder_has_its_blocks() -> None:
@@ -202,7 +203,7 @@ def test_generation_of_an_encoder_decoder_has_its_blocks() -> None:
     expected = [*whole.encoder_attentions, *whole.decoder_attentions, *whole.cross_attentions]
     assert [layer.name for layer in layers][3:5] == ["decoder 1", "cross 0"]
     for layer, weights in zip(layers, expected, strict=True):
-        torch.testing.assert_close(layer["weights"].float(), weights[0], rtol=0, atol=1e-6)
+        assert layer["weights"].float() == approx(weights[0])
 
 
 def test_masks_of_libraries_have_their_meaning() -> None:
@@ -215,7 +216,7 @@ def test_masks_of_libraries_have_their_meaning() -> None:
     file = npz(**{key: each.detach().numpy() for key, each in arrays.items()})
     for index in range(2):
         trace = replace(file, sequence=index).trace()
-        torch.testing.assert_close(trace.layers[0]["weights"][0], weights[index].detach(), rtol=0, atol=1e-6)
+        assert trace.layers[0]["weights"][0] == approx(weights[index].detach())
         assert "In key_padding_mask, True hides a key, as in nn.MultiheadAttention" in " ".join(trace.notes)
     kept = npz(query=q[0].detach().numpy(), key=k[0].detach().numpy(), attn_mask=~causal.numpy()).trace()
     assert torch.equal(kept.layers[0]["weights"][0] > 0, ~causal)
@@ -225,7 +226,7 @@ def test_masks_of_libraries_have_their_meaning() -> None:
 def test_names_of_queries_and_keys_are_those_of_libraries(names: tuple[str, str, str]) -> None:
     q, k, v = (torch.randn(2, 3, 4) for _ in "qkv")
     layer = npz(**dict(zip(names, (q, k, v), strict=True))).trace().layers[0]
-    torch.testing.assert_close(layer["head_output"], torch.nn.functional.scaled_dot_product_attention(q, k, v))
+    assert layer["head_output"] == approx(torch.nn.functional.scaled_dot_product_attention(q, k, v))
 
 
 def test_rows_before_heads_are_recognized() -> None:
@@ -234,7 +235,7 @@ def test_rows_before_heads_are_recognized() -> None:
     for names in (("blocks.0.attn.hook_q", "blocks.0.attn.hook_k", "blocks.0.attn.hook_pattern"), ("q", "k", "pattern")):  # fmt: skip
         layer = npz(**dict(zip(names, (q, k, pattern), strict=True))).trace().layers[0]
         assert layer.formula is not None
-        torch.testing.assert_close(layer["query"], q[0].transpose(0, 1), rtol=0, atol=0)
+        assert layer["query"] == approx(q[0].transpose(0, 1))
 
 
 def test_plan_says_everything() -> None:
@@ -256,7 +257,7 @@ def test_records_have_masks_of_their_own() -> None:
     for index, mask in enumerate(masks):
         weights = replace(file, sequence=index).trace().layers[0]["weights"][0]
         expected = torch.nn.functional.softmax((q[index] @ k[index].T / 2).masked_fill(torch.tensor(mask) == 0, -torch.inf), -1)  # fmt: skip
-        torch.testing.assert_close(weights.float(), expected)
+        assert weights.float() == approx(expected)
 
 
 REFUSED = {

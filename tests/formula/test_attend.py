@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from margins import approx
 from torch import nn
 
 from attention import ShapeError
@@ -60,7 +61,7 @@ def attentions(draw, masked=True):
 @pytest.mark.parametrize(("n_queries", "n_keys"), [(6, 6), (4, 7), (7, 4), (1, 1), (1, 9)])
 def test_attend_equals_torch_sdpa_without_a_mask(n_queries, n_keys):
     query, key, value = rand(3, n_queries, 5), rand(3, n_keys, 5, seed=1), rand(3, n_keys, 2, seed=2)
-    torch.testing.assert_close(attend(query, key, value).head_output, F.scaled_dot_product_attention(query, key, value))
+    assert attend(query, key, value).head_output == approx(F.scaled_dot_product_attention(query, key, value))
 
 
 @pytest.mark.parametrize(("n_queries", "n_keys"), [(6, 6), (4, 7), (7, 4)])
@@ -69,7 +70,7 @@ def test_attend_equals_torch_sdpa_with_custom_mask_and_blind_rows(n_queries, n_k
     mask = some_mask(n_queries, n_keys)
     mask[1] = False
     result = attend(query, key, value, mask).head_output
-    torch.testing.assert_close(result, F.scaled_dot_product_attention(query, key, value, attn_mask=mask))
+    assert result == approx(F.scaled_dot_product_attention(query, key, value, attn_mask=mask))
     assert result[:, 1].eq(0).all()
 
 
@@ -77,17 +78,16 @@ def test_attend_equals_torch_sdpa_with_custom_mask_and_blind_rows(n_queries, n_k
 def test_attend_equals_torch_sdpa_when_causal_with_unequal_lengths(n_queries, n_keys):
     query, key, value = rand(3, n_queries, 5), rand(3, n_keys, 5, seed=1), rand(3, n_keys, 2, seed=2)
     result = attend(query, key, value, mask_tensor.causal(n_queries, n_keys)).head_output
-    torch.testing.assert_close(result, F.scaled_dot_product_attention(query, key, value, is_causal=True))
+    assert result == approx(F.scaled_dot_product_attention(query, key, value, is_causal=True))
 
 
 def test_unscaled_and_temperature_attend_equal_torch_sdpa_with_that_scale():
     query, key, value = rand(2, 4, 9), rand(2, 5, 9, seed=1), rand(2, 5, 3, seed=2)
-    torch.testing.assert_close(
-        attend(query, key, value, scaled=False).head_output, F.scaled_dot_product_attention(query, key, value, scale=1)
+    assert attend(query, key, value, scaled=False).head_output == approx(
+        F.scaled_dot_product_attention(query, key, value, scale=1)
     )
-    torch.testing.assert_close(
-        attend(query, key, value, temperature=2.5).head_output,
-        F.scaled_dot_product_attention(query, key, value, scale=1 / 7.5),
+    assert attend(query, key, value, temperature=2.5).head_output == approx(
+        F.scaled_dot_product_attention(query, key, value, scale=1 / 7.5)
     )
 
 
@@ -107,8 +107,8 @@ def test_attend_equals_torch_multihead_attention_with_equal_weights(n_queries, n
     layer = attend(project(x, w_q), project(memory, w_k), project(memory, w_v), mask, w_o=w_o)
     with torch.no_grad():  # True hides in torch's module, and shows in ours
         output, weights = module(x, memory, memory, attn_mask=~mask, need_weights=True, average_attn_weights=False)
-    torch.testing.assert_close(layer.weights, weights)
-    torch.testing.assert_close(layer.output, output)
+    assert layer.weights == approx(weights)
+    assert layer.output == approx(output)
 
 
 def test_true_in_a_mask_means_visible():
@@ -124,14 +124,14 @@ def test_attend_steps_follow_the_formula():
     query, key, value, w_o = rand(2, 3, 4), rand(2, 5, 4, seed=1), rand(2, 5, 6, seed=2), rand(2, 6, 7, seed=3)
     mask = mask_tensor.causal(3, 5)
     layer = attend(query, key, value, mask, temperature=0.5, w_o=w_o)
-    torch.testing.assert_close(layer.scores, torch.einsum("hqd,hkd->hqk", query, key))
-    torch.testing.assert_close(layer.scaled_scores, layer.scores / (math.sqrt(4) * 0.5))
-    torch.testing.assert_close(
-        layer.masked_scores, torch.where(mask, layer.scaled_scores, torch.tensor(HIDDEN, dtype=torch.float64))
+    assert layer.scores == approx(torch.einsum("hqd,hkd->hqk", query, key))
+    assert layer.scaled_scores == approx(layer.scores / (math.sqrt(4) * 0.5))
+    assert layer.masked_scores == approx(
+        torch.where(mask, layer.scaled_scores, torch.tensor(HIDDEN, dtype=torch.float64))
     )
-    torch.testing.assert_close(layer.weights, layer.masked_scores.softmax(dim=-1))
-    torch.testing.assert_close(layer.head_output, torch.einsum("hqk,hkv->hqv", layer.weights, value))
-    torch.testing.assert_close(layer.output, torch.einsum("hqv,hvm->qm", layer.head_output, w_o))
+    assert layer.weights == approx(layer.masked_scores.softmax(dim=-1))
+    assert layer.head_output == approx(torch.einsum("hqk,hkv->hqv", layer.weights, value))
+    assert layer.output == approx(torch.einsum("hqv,hvm->qm", layer.head_output, w_o))
 
 
 def test_attend_steps_do_not_share_memory():
@@ -146,19 +146,19 @@ def test_attend_steps_do_not_share_memory():
 def test_scores_are_scaled_by_root_d_k_not_d_model():
     scores = attend(rand(4, 3, 16), rand(4, 3, 16, seed=1), rand(4, 3, 16))
     assert scores.divisor == 4
-    torch.testing.assert_close(scores.scaled_scores * 4, scores.scores)
+    assert scores.scaled_scores * 4 == approx(scores.scores)
 
 
 def test_softmax_normalizes_over_keys_not_queries():
     weights = attend(rand(1, 3, 4), rand(1, 5, 4, seed=1), rand(1, 5, 2)).weights
-    torch.testing.assert_close(weights.sum(dim=-1), torch.ones(1, 3, dtype=torch.float64))
-    assert not torch.allclose(weights.sum(dim=-2), torch.ones(1, 5, dtype=torch.float64))
+    assert weights.sum(dim=-1) == approx(torch.ones(1, 3, dtype=torch.float64))
+    assert weights.sum(dim=-2) != approx(torch.ones(1, 5, dtype=torch.float64))
 
 
 def test_project_output_concatenates_heads_in_order():
     head_output, w_o = rand(3, 2, 4), rand(3, 4, 5, seed=1)
     side_by_side = torch.cat([head_output[0], head_output[1], head_output[2]], dim=1)
-    torch.testing.assert_close(project_output(head_output, w_o), side_by_side @ torch.cat([w_o[0], w_o[1], w_o[2]]))
+    assert project_output(head_output, w_o) == approx(side_by_side @ torch.cat([w_o[0], w_o[1], w_o[2]]))
 
 
 def test_attend_without_w_o_has_no_output():
@@ -187,7 +187,7 @@ def test_weight_rows_sum_to_one_or_zero_without_hidden_keys(given_, temperature)
     visible = torch.ones(query.shape[1], key.shape[1], dtype=torch.bool) if mask is None else mask
     sees = visible.any(dim=-1)
     sums = layer.weights.sum(dim=-1)
-    torch.testing.assert_close(sums[:, sees], torch.ones_like(sums[:, sees]))
+    assert sums[:, sees] == approx(torch.ones_like(sums[:, sees]), scale=1)
     assert sums[:, ~sees].eq(0).all()
     assert layer.weights[:, ~visible].eq(0).all()
     assert layer.weights.ge(0).all()
@@ -227,15 +227,15 @@ def test_permuted_keys_permute_columns_and_keep_the_output(given_, random):
     base = attend(query, key, value, mask)
     permuted = attend(query, key[:, order], value[:, order], None if mask is None else mask[:, order])
     for name in ("scores", "scaled_scores", "masked_scores", "weights"):
-        torch.testing.assert_close(permuted[name], base[name][..., order])
-    torch.testing.assert_close(permuted.head_output, base.head_output)
+        assert permuted[name] == approx(base[name][..., order])
+    assert permuted.head_output == approx(base.head_output)
 
 
 @quick
 @given(attentions(), st.floats(-50, 50))
 def test_adding_a_constant_to_every_score_keeps_the_weights(given_, shift):
     layer = attend(*given_)
-    torch.testing.assert_close(softmax_weights(layer.masked_scores + shift), layer.weights, rtol=1e-6, atol=1e-12)
+    assert softmax_weights(layer.masked_scores + shift) == approx(layer.weights)
 
 
 def test_softmax_does_not_overflow_for_the_largest_floats():
@@ -254,9 +254,7 @@ def test_temperature_zero_is_argmax_with_ties_split_evenly(given_):
     layer = attend(query, key, value, mask, temperature=0)
     highest = layer.masked_scores.amax(dim=-1, keepdim=True)
     winners = ((layer.masked_scores == highest) & (layer.masked_scores > HIDDEN)).double()
-    torch.testing.assert_close(
-        layer.weights.double(), winners / winners.sum(dim=-1, keepdim=True).clamp_min(1), rtol=1e-6, atol=0
-    )
+    assert layer.weights.double() == approx(winners / winners.sum(dim=-1, keepdim=True).clamp_min(1), scale=1)
     assert layer.temperature == 0
 
 
@@ -290,7 +288,7 @@ def test_infinite_temperature_is_uniform_over_visible_keys(given_):
     layer = attend(query, key, value, mask, temperature=math.inf)
     visible = torch.ones(query.shape[1], key.shape[1], dtype=torch.float64) if mask is None else mask.double()
     uniform = visible / visible.sum(dim=-1, keepdim=True).clamp_min(1)
-    torch.testing.assert_close(layer.weights, uniform.expand_as(layer.weights))
+    assert layer.weights == approx(uniform.expand_as(layer.weights), scale=1)
     assert layer.scaled_scores.eq(0).all()
 
 
@@ -317,7 +315,7 @@ def test_low_temperature_sharpens_and_high_temperature_flattens():
     ]
     assert largest == sorted(largest, reverse=True)
     assert largest[0] == 1
-    assert largest[-1] == pytest.approx(1 / 6)
+    assert largest[-1] == approx(1 / 6)
 
 
 def test_temperature_zero_keeps_the_scaling_by_root_d_k():
@@ -331,7 +329,7 @@ def test_temperature_zero_keeps_the_scaling_by_root_d_k():
 def test_sinusoidal_positions_match_the_paper(d_model):
     wave = [math.sin, math.cos]
     expected = [[wave[i % 2](pos / 10000 ** (i // 2 * 2 / d_model)) for i in range(d_model)] for pos in range(500)]
-    torch.testing.assert_close(sinusoidal(500, d_model), torch.tensor(expected), atol=1e-7, rtol=0)
+    assert sinusoidal(500, d_model) == approx(torch.tensor(expected))
 
 
 def test_equal_rows_have_equal_scores_in_single_precision():

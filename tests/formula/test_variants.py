@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from contract import variants
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from margins import approx
 
 from attention import AttentionConfig, Cell, ConfigError, Layer, ShapeError, Trace, TypedText, explain
 from attention.base.knobs import knobs_of
@@ -39,7 +39,7 @@ def test_grouped_query_heads_equal_torch(kv_heads: int) -> None:
     query, key, value = rand(4, 5, 8), rand(kv_heads, 7, 8, seed=1), rand(kv_heads, 7, 6, seed=2)
     expected = F.scaled_dot_product_attention(query[None], key[None], value[None], enable_gqa=True)[0]
     layer = attend(query, key, value)
-    torch.testing.assert_close(layer["head_output"], expected)
+    assert layer["head_output"] == approx(expected)
     assert layer.shape("key") == (kv_heads, 7, 8)
     for head in range(4):
         assert torch.equal(layer.matrix("key", head), key[head // (4 // kv_heads)])
@@ -49,8 +49,8 @@ def test_additive_bias_equals_torchs_float_mask() -> None:
     query, key, value, bias = rand(2, 5, 8), rand(2, 7, 8, seed=1), rand(2, 7, 6, seed=2), rand(2, 5, 7, seed=3)
     layer = attend(query, key, value, formula=Formula(divisor=math.sqrt(8), bias="given")).with_tensors(bias=bias)
     expected = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
-    torch.testing.assert_close(layer["head_output"], expected)
-    torch.testing.assert_close(layer["biased_scores"], layer["scaled_scores"] + bias)
+    assert layer["head_output"] == approx(expected)
+    assert layer["biased_scores"] == approx(layer["scaled_scores"] + bias)
 
 
 def test_rope_multiplies_by_powers_of_i() -> None:
@@ -60,7 +60,7 @@ def test_rope_multiplies_by_powers_of_i() -> None:
     expected = pairs * torch.polar(
         torch.ones(9, 4, dtype=torch.float64), torch.arange(9.0, dtype=torch.float64)[:, None] * theta
     )
-    torch.testing.assert_close(rotate(rows, 10_000.0), torch.cat([expected.real, expected.imag], dim=-1))
+    assert rotate(rows, 10_000.0) == approx(torch.cat([expected.real, expected.imag], dim=-1))
 
 
 @pytest.mark.parametrize("n_heads", [1, 2, 4, 8, 16])
@@ -84,11 +84,11 @@ def test_t5_buckets_separate_near_distances_and_share_far_ones() -> None:
 
 def test_score_cap_is_a_scaled_tanh() -> None:
     scores = rand(2, 3, 4) * 40
-    torch.testing.assert_close(cap_scores(scores, 30.0), torch.tanh(scores / 30.0) * 30.0)
+    assert cap_scores(scores, 30.0) == approx(torch.tanh(scores / 30.0) * 30.0)
     assert cap_scores(scores, 30.0).abs().max() < 30
     layer = attend(rand(1, 3, 4) * 9, rand(1, 3, 4, seed=1), rand(1, 3, 4), formula=Formula(temperature=0.0, cap=2.0))
     assert set(layer["capped_scores"].flatten().tolist()) <= {-2.0, 0.0, 2.0}
-    torch.testing.assert_close(layer["weights"].sum(dim=-1), torch.ones(1, 3, dtype=torch.float64))
+    assert layer["weights"].sum(dim=-1) == approx(torch.ones(1, 3, dtype=torch.float64))
 
 
 # -- the same arithmetic as transformers ----------------------------------------------------------
@@ -103,7 +103,7 @@ def test_rope_equals_llama() -> None:
     cos, sin = LlamaRotaryEmbedding(config)(query[None], torch.arange(40)[None])
     expected = apply_rotary_pos_emb(query[None], key[None], cos, sin)
     for rows, expected_rows in zip((query, key), expected, strict=True):
-        torch.testing.assert_close(rotate(rows, 10_000.0), expected_rows[0], atol=2e-5, rtol=1e-5)
+        assert rotate(rows, 10_000.0) == approx(expected_rows[0])
 
 
 @pytest.mark.parametrize("n_heads", [1, 4, 6, 12, 16])
@@ -116,9 +116,7 @@ def test_alibi_equals_bloom_up_to_a_constant_per_row(n_heads: int) -> None:
     causal = torch.ones(9, 9).tril().bool()
     layer = attend(rand(n_heads, 9, 4), rand(n_heads, 9, 4), rand(n_heads, 9, 4), formula=Formula(bias="alibi"))
     apart = expected[:, None, :] - expected[:, :, None]
-    torch.testing.assert_close(
-        layer["bias"][:, causal], apart[:, causal], atol=1e-6, rtol=1e-6
-    )  # its slopes are single
+    assert layer["bias"][:, causal] == approx(apart[:, causal], dtype="float32")  # its slopes are single
 
 
 def test_t5_distance_buckets_equal_t5() -> None:
@@ -138,22 +136,22 @@ def test_score_cap_equals_gemma_2() -> None:
     module: Any = SimpleNamespace(head_dim=8, num_key_value_groups=2, training=False)
     expected, weights = eager_attention_forward(module, query, key, value, None, scaling=8**-0.5, softcap=5.0)
     layer = attend(query[0], key[0], value[0], formula=Formula(divisor=math.sqrt(8), cap=5.0))
-    single = {"atol": 1e-6, "rtol": 1e-6}  # in which it takes the softmax
-    torch.testing.assert_close(layer["weights"], weights[0], **single)
-    torch.testing.assert_close(layer["head_output"].transpose(0, 1), expected[0], **single)
+    # It takes the softmax in single precision.
+    assert layer["weights"] == approx(weights[0], dtype="float32")
+    assert layer["head_output"].transpose(0, 1) == approx(expected[0], dtype="float32")
 
 
 def test_cosine_scores_equal_torch() -> None:
     query, key = rand(2, 3, 8), rand(2, 5, 8, seed=1)
     expected = F.cosine_similarity(query[:, :, None], key[:, None], dim=-1)
-    torch.testing.assert_close(SCORES["cosine"].scores(query, key), expected)
+    assert SCORES["cosine"].scores(query, key) == approx(expected)
     assert SCORES["cosine"].scores(torch.zeros(1, 1, 4), torch.ones(1, 1, 4)).tolist() == [[[0.0]]]
 
 
 def test_additive_scores_are_a_weighted_sum_of_tanh() -> None:
     query, key, weights = rand(2, 300, 3), rand(2, 5, 3, seed=1), rand(2, 3, seed=2)
     expected = torch.einsum("hqkd,hd->hqk", torch.tanh(query[:, :, None] + key[:, None]), weights)
-    torch.testing.assert_close(SCORES["additive"].scores(query, key, weights), expected)
+    assert SCORES["additive"].scores(query, key, weights) == approx(expected)
 
 
 def simplex(row: list[float]) -> list[float]:
@@ -169,18 +167,18 @@ def simplex(row: list[float]) -> list[float]:
 @given(st.lists(st.floats(-30, 30), min_size=1, max_size=12))
 def test_sparsemax_is_the_projection_onto_the_simplex(row: list[float]) -> None:
     weights = NORMALIZERS["sparsemax"].weights(torch.tensor([row], dtype=torch.float64))[0]
-    np.testing.assert_allclose(weights.numpy(), simplex(row), atol=1e-9)
+    assert weights.numpy() == approx(simplex(row), dtype="float32")
 
 
 def test_softmax1_equals_softmax_with_an_extra_zero_score() -> None:
     scores = rand(2, 3, 5) * 50
     expected = torch.softmax(F.pad(scores, (0, 1)), dim=-1)[..., :-1]
-    torch.testing.assert_close(NORMALIZERS["softmax1"].weights(scores), expected)
+    assert NORMALIZERS["softmax1"].weights(scores) == approx(expected)
 
 
 def test_sigmoid_subtracts_the_log_of_the_number_of_keys() -> None:
     scores = rand(2, 3, 5)
-    torch.testing.assert_close(NORMALIZERS["sigmoid"].weights(scores), torch.sigmoid(scores - math.log(5)))
+    assert NORMALIZERS["sigmoid"].weights(scores) == approx(torch.sigmoid(scores - math.log(5)))
 
 
 # -- what is always so ----------------------------------------------------------------------------
@@ -207,7 +205,7 @@ def test_weights_of_a_row_sum_as_this_test_says_and_hidden_keys_get_zero(share: 
     sums = weights.sum(dim=-1)[:, mask.any(dim=-1)]
     match share:
         case "softmax" | "sparsemax":
-            torch.testing.assert_close(sums, torch.ones_like(sums))
+            assert sums == approx(torch.ones_like(sums))
         case "softmax1" | "sinks":
             assert ((sums > 0) & (sums < 1)).all()
         case "sigmoid":
@@ -234,7 +232,7 @@ def test_temperature_zero_is_the_limit_of_small_temperatures(share: str) -> None
         )
         for temperature in (0.0, 1e-9)
     )
-    torch.testing.assert_close(cold["weights"], colder["weights"], atol=1e-6, rtol=0)
+    assert cold["weights"] == approx(colder["weights"])
 
 
 @pytest.mark.parametrize("share", NORMALIZERS)
@@ -251,7 +249,7 @@ def test_bias_breaks_ties_of_scores_at_temperature_zero(share: str) -> None:
         ).with_tensors(bias=bias, **{name: tensor[:1] for name, tensor in learned(share).items()})
         for temperature in (0.0, 1e-9)
     ]
-    torch.testing.assert_close(layers[0]["weights"], layers[1]["weights"], atol=1e-6, rtol=0)
+    assert layers[0]["weights"] == approx(layers[1]["weights"], dtype="float32")
 
 
 @settings(deadline=None, max_examples=20)
@@ -266,7 +264,7 @@ def test_rope_depends_on_distances_only(shift: int, seed: int) -> None:
         ]
         return float(rotate(rows[0], 10_000.0)[0, -1] @ rotate(rows[1], 10_000.0)[0, -1])
 
-    assert score(7, 3) == pytest.approx(score(7 + shift, 3 + shift), abs=1e-9)
+    assert score(7, 3) == approx(score(7 + shift, 3 + shift))
 
 
 @pytest.mark.slow
@@ -282,7 +280,7 @@ def test_every_cell_is_explained_by_arithmetic_that_gives_its_value(name: str, m
                 explanation = explain(trace, step.name, 0, head, row, column)
                 assert "recorded" not in explanation.words, (step.name, row, column, explanation.words)
                 if explanation.terms and math.isfinite(explanation.value) and explanation.operation:
-                    assert explanation.result == pytest.approx(explanation.value, abs=2e-5, rel=1e-4), (
+                    assert explanation.result == approx(explanation.value, scale=1), (
                         step.name,
                         explanation,
                     )
@@ -297,11 +295,8 @@ def test_heads_computed_singly_equal_heads_computed_jointly(name: str) -> None:
     complete, single = source.trace().layers[0], replace(source, max_bytes=source.memory_bytes() - 1).trace().layers[0]
     assert (complete.materialize_all_heads, single.materialize_all_heads) == (True, False)
     for step in complete.steps:
-        close = 1e-5 if step.name in ("head_output", "output") else 1e-6
-        torch.testing.assert_close(
-            single.matrix(step.name, 3), complete.matrix(step.name, 3), rtol=1e-6, atol=close, msg=step.name
-        )
-        assert single.finite_range(step.name) == pytest.approx(complete.finite_range(step.name), rel=1e-4)
+        assert single.matrix(step.name, 3) == approx(complete.matrix(step.name, 3), terms=1024), step.name
+        assert single.finite_range(step.name) == approx(complete.finite_range(step.name))
 
 
 def test_explanation_with_wrong_terms_is_withheld() -> None:

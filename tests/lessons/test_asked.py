@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import torch
 from conftest import ROOT, set_knobs, state_of_address
+from margins import approx
 from streamlit.testing.v1 import AppTest
 from test_pages import opened, said
 from test_path import sent
@@ -106,7 +107,7 @@ def test_every_offered_question_can_be_asked_and_keeps_its_answer(state: dict[st
             lesson = with_answer(replace(lesson, options=("a", "b"), replies=(("b", "No."),)), {"choice": "a", "number": 2.5}[lesson.kind])  # fmt: skip
         linked = through_a_link(lesson)
         context = context_of(linked)
-        torch.testing.assert_close(context.before.layer(cell.layer).matrix("weights", cell.head), base.layer(cell.layer).matrix("weights", cell.head))  # fmt: skip
+        assert context.before.layer(cell.layer).matrix("weights", cell.head) == approx(base.layer(cell.layer).matrix("weights", cell.head))  # fmt: skip
         message, truth = grading.lesson_message(linked, context, ()), evaluate(linked.answer, context)
         assert (message["truth"], message["truth_text"], message["reply"], message["stage"]) == (None, "", "", "ask"), (
             label
@@ -131,7 +132,7 @@ def test_computed_answers_are_right() -> None:
     masked = trace({**OWL, "mask": "causal"}).layers[0].weights[0]
     answers: dict[str, Any] = {
         "Which key has the largest number?": int(weights[3].argmax()),
-        "What is the chosen number?": pytest.approx(float(weights[3, 1])),
+        "What is the chosen number?": approx(float(weights[3, 1])),
         "More or less, if the temperature is 0.3?": "more" if cold[3, 1] > weights[3, 1] else "less",
         "More or less, if a causal mask hides later tokens?": "more" if masked[3, 1] > weights[3, 1] else "less",
         "Put the keys in order": tuple(weights[3].argsort(descending=True, stable=True).tolist()),

@@ -17,6 +17,7 @@ from conftest import (
     wait_until_settled,
     watch_runs,
 )
+from margins import approx
 from playwright.sync_api import Page, expect
 
 from attention import STEPS, AttentionConfig, TypedText, find_step
@@ -52,10 +53,10 @@ def test_softmax_page_paints_backend_numbers_and_reports_factors_that_overflow(o
     heights = page.evaluate(
         "[...document.querySelectorAll('.figures .js-plotly-plot')[1].querySelectorAll('.bars .point path')].map((bar) => bar.getBBox().height)"
     )
-    np.testing.assert_allclose(
-        np.array(heights) / max(heights),
+    assert np.array(heights) / max(heights) == approx(
         np.concatenate(list(spread.shares.values())) / spread.shares[0.125].max(),
-        atol=0.02,
+        within=0.04,
+        why="bars are drawn in whole pixels",
     )
     expect(page.get_by_text("Both ways agree")).to_be_visible()
     expect(page.get_by_text("overflows")).to_have_count(0)
@@ -87,11 +88,11 @@ def test_softmax_row_follows_its_slider_without_the_server(open_page: Open, serv
             temperature = float(output.text_content() or "")
             shares = page.evaluate("Array.from(document.querySelector('.softmax-bars').weights)")
             expected = NORMALIZERS["softmax"].weights(torch.tensor(row, dtype=torch.float64) / temperature)
-            np.testing.assert_allclose(shares, expected.numpy(), atol=1e-12)
+            assert shares == approx(expected.numpy())
             bars = page.evaluate(
                 "[...document.querySelectorAll('.softmax-bars .bar')].map((bar) => bar.firstChild.getBoundingClientRect().width / bar.getBoundingClientRect().width)"
             )
-            np.testing.assert_allclose(bars, expected.numpy(), atol=0.01)
+            assert bars == approx(expected.numpy(), within=0.04, why="bars are drawn in whole pixels")
             temperatures.append(temperature)
         assert (temperatures[0], temperatures[-1], 1.0 in temperatures) == (0.05, 10.0, True)
         slider.focus()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT
+from margins import approx
 
 from attention import AttentionConfig, NumbersError, TypedText
 from attention.formula.config import INITS
@@ -22,14 +23,14 @@ def test_softmax_curve_matches_notebook_1() -> None:
     powers = np.exp(x - np.max(x))
     curve = softmax.curve()
     np.testing.assert_array_equal(curve.number, x)
-    np.testing.assert_allclose(curve.share, powers / powers.sum(axis=0), rtol=1e-14)
-    assert curve.share.sum() == pytest.approx(1)
+    assert curve.share == approx(powers / powers.sum(axis=0))
+    assert curve.share.sum() == approx(1)
 
 
 def test_softmax_weights_and_variances_match_notebook_2() -> None:
     spread = softmax.spread(ROW)
-    np.testing.assert_allclose(spread.shares[1.0], [0.2562, 0.1898, 0.1717, 0.3822], atol=5e-5)
-    np.testing.assert_allclose(spread.shares[0.125], [0.0390, 0.0035, 0.0016, 0.9559], atol=5e-5)
+    assert spread.shares[1.0] == approx([0.2562, 0.1898, 0.1717, 0.3822], step=1e-4)
+    assert spread.shares[0.125] == approx([0.0390, 0.0035, 0.0016, 0.9559], step=1e-4)
     table = spread.frame().set_index("temperature")
     assert round(table.loc[1.0, "variance"], 4) == 0.0091
     assert round(table.loc[0.125, "variance"], 4) == 0.2218
@@ -39,8 +40,8 @@ def test_variance_matches_torch_and_entropy_spans_0_to_ln_n() -> None:
     spread = softmax.spread(ROW)
     for temperature, variance, entropy in zip(spread.temperatures, spread.variance, spread.entropy, strict=True):
         shares = torch.softmax(torch.tensor(ROW, dtype=torch.float64) / temperature, dim=0)
-        assert variance == pytest.approx(float(shares.var()), rel=1e-9, abs=1e-15)
-        assert entropy == pytest.approx(float(torch.distributions.Categorical(shares).entropy()), abs=1e-6)
+        assert variance == approx(float(shares.var()))
+        assert entropy == approx(float(torch.distributions.Categorical(shares).entropy()))
         assert 0 <= entropy <= math.log(4)
     assert (np.diff(spread.entropy) > 0).all()
 
@@ -84,15 +85,15 @@ def test_scaling_maps_equal_attend(mask: str) -> None:
             layer = TypedText(TEXT, config).trace().layers[0]
             np.testing.assert_array_equal(scaling.weights[i, j], layer.weights[0].numpy())
             rows = torch.distributions.Categorical(layer.weights[0].double()).entropy()
-            assert scaling.entropy[i, j] == pytest.approx(float(rows.mean()), abs=1e-5)
+            assert scaling.entropy[i, j] == approx(float(rows.mean()), terms=64)
 
 
 def test_middle_column_divides_by_the_root_of_d_model() -> None:
     scaling = measure(TypedText(TEXT, AttentionConfig(d_model=64, n_heads=4)))
     layer = TypedText(TEXT, AttentionConfig(d_model=64, n_heads=4)).trace().layers[0]
     twice_as_hot = attend(layer.query, layer.key, layer.value, temperature=2.0)  # √64 is 2 · √16
-    np.testing.assert_allclose(scaling.weights[0, 1], twice_as_hot.weights[0].numpy(), rtol=1e-6)
-    np.testing.assert_allclose(scaling.spread[:, 2] / scaling.spread[:, 1], 8)
+    assert scaling.weights[0, 1] == approx(twice_as_hot.weights[0].numpy())
+    assert scaling.spread[:, 2] / scaling.spread[:, 1] == approx(8)
     np.testing.assert_array_equal(scaling.weights[4, 0], scaling.weights[4, 1])  # identity: d_k is d_model
 
 
@@ -124,7 +125,7 @@ def test_naive_exp_overflows_and_the_stable_softmax_does_not() -> None:
     assert lesson.failed
     assert math.isinf(lesson.powers[3])
     assert math.isnan(lesson.naive[3])
-    assert lesson.stable == pytest.approx((0, 0, 0, 1), abs=1e-6)
+    assert lesson.stable == approx((0, 0, 0, 1))
     assert "overflows" in lesson.words
     assert "inf (infinity)" in lesson.frame()["exp(x)"].tolist()
     assert "nan (not a number)" in lesson.frame()["naive share"].tolist()
@@ -135,8 +136,8 @@ def test_both_softmaxes_agree_with_torch_for_small_numbers() -> None:
     assert not lesson.failed
     assert "agree" in lesson.words
     expected = torch.softmax(torch.tensor(ROW) * 8, dim=0).tolist()
-    assert lesson.naive == pytest.approx(expected, rel=1e-6)
-    assert lesson.stable == pytest.approx(expected, rel=1e-6)
+    assert lesson.naive == approx(expected)
+    assert lesson.stable == approx(expected)
 
 
 def test_overflowing_and_vanishing_sums_are_distinguished() -> None:
@@ -148,7 +149,7 @@ def test_overflowing_and_vanishing_sums_are_distinguished() -> None:
     assert nothing.failed
     assert all(map(math.isnan, nothing.naive))
     assert "underflows" in nothing.words
-    assert sum(nothing.stable) == pytest.approx(1)
+    assert sum(nothing.stable) == approx(1)
 
 
 def test_importing_the_lessons_and_charts_does_not_import_torch() -> None:

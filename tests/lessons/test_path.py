@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import ROOT
+from margins import approx
 from streamlit.testing.v1 import AppTest
 from test_pages import opened
 
@@ -78,8 +79,8 @@ def largest_written() -> str:
     answer = p["end scale"] * p["answer"][:, trained.example.answers.index("the")]
     deviation = residual.var(unbiased=False).sqrt()
     effects = {name: float((output - output.mean()) @ answer / deviation) for name, output in outputs.items()}
-    assert effects["layer 1"] == pytest.approx(11.35, abs=0.005)
-    assert effects["layer 0"] == pytest.approx(0.785, abs=0.005)
+    assert effects["layer 1"] == approx(11.35, step=0.01)
+    assert effects["layer 0"] == approx(0.785, step=0.01)
     return max(effects, key=lambda name: effects[name])
 
 
@@ -103,7 +104,7 @@ TRUTHS: dict[str, Callable[[], Any]] = {
     "map": lambda: [4, 1],
     "temperature": lambda: ["less", "more"][softmax(*rows("temperature")[2] / 0.3)[2] > softmax(*rows("temperature")[2])[2]],
     "mask": lambda: ["less", "more"][softmax(*rows("mask")[1, :2])[0] > softmax(*rows("mask")[1])[0]],
-    "positions": lambda: ["different", "the same"][torch.allclose(rows("positions")[0], rows("positions")[3])],
+    "positions": lambda: ["different", "the same"][(rows("positions")[0] == approx(rows("positions")[3]))],
     "heads": lambda: 8 // 4,
     "reverse": lambda: 11 - 2,
     "lookup": lambda: [entry[0] for entry in Trained("lookup").example.memory].index("k"),
@@ -159,7 +160,7 @@ def test_lesson_is_short_right_and_replies_to_everything(name: str) -> None:
     truth = evaluate(lesson.answer, context)
     if name in TRUTHS:
         expected = TRUTHS[name]()
-        assert truth == (pytest.approx(expected, abs=1e-5) if not isinstance(truth, str) else expected)
+        assert truth == (approx(expected, scale=1) if not isinstance(truth, str) else expected)
         assert lesson.kind not in ("cell", "order") or list(truth) == expected
     options = wrong_answers(lesson, truth)
     replies = [select_reply(lesson.kind, option, truth, False, lesson.replies) for option in options]

@@ -7,6 +7,7 @@ import re
 
 import pytest
 import torch
+from margins import approx
 
 from attention import ConfigError, Layer, Trace
 from attention.metrics import FindRule, find_heads, find_rule
@@ -26,10 +27,10 @@ def cells(rule: str, tokens: tuple[str, ...]) -> set[tuple[int, int]]:
     assert found.queries == int(defined.sum())
     if found.queries:
         rows = (weights[0] * mask).sum(-1)[defined]
-        assert found.value == pytest.approx(float(rows.mean()))
-        assert found.uniform == pytest.approx(float(mask.sum(-1)[defined].double().mean()) / len(tokens))
+        assert found.value == approx(float(rows.mean()))
+        assert found.uniform == approx(float(mask.sum(-1)[defined].double().mean()) / len(tokens))
         assert mask[found.query, found.key]
-        assert found.weight == pytest.approx(float(weights[0, found.query, found.key]))
+        assert found.weight == approx(float(weights[0, found.query, found.key]))
         null = "" if math.isnan(found.by_distance) else ".* if only distances counted, "  # patches have no distances
         assert re.fullmatch(rf".* of its queries; by chance {null}.* the same weight", found.words)
     return {(int(query), int(key)) for query, key in mask.nonzero()}

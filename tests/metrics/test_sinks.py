@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from margins import approx
 
 from attention import AttentionConfig, ConfigError, Layer, Trace, TypedText, metrics
 
@@ -22,11 +23,11 @@ def test_the_first_token_is_a_sink_of_the_head_that_rests_there() -> None:
     weights = torch.stack([even, resting])
     table = metrics.sinks(trace_of(weights))
     means = weights[:, :, 0].mean(dim=1)
-    assert table["first_token"].tolist() == pytest.approx(means.tolist())
+    assert table["first_token"].tolist() == approx(means.tolist())
     assert (means > 0.3).tolist() == [False, True]
     assert table["sinks"].tolist() == [(), (0,)]
     assert table["tokens"].tolist() == [(), ("t0",)]
-    assert table["share"].tolist() == pytest.approx([0, float(means[1])])
+    assert table["share"].tolist() == approx([0, float(means[1])])
 
 
 def test_a_later_sink_counts_the_queries_that_see_it() -> None:
@@ -44,7 +45,7 @@ def test_a_later_sink_counts_the_queries_that_see_it() -> None:
     expected = [key for key in range(n) if received[key] > 0.3 and 8 * (n - key) >= n]
     assert row["sinks"] == tuple(expected) == (at,)
     assert row["tokens"] == ("j",)
-    assert row["share"] == pytest.approx(float(weights[:, at].sum()) / n)
+    assert row["share"] == approx(float(weights[:, at].sum()) / n)
     assert metrics.sinks(Trace(layer.tokens, (layer,)), threshold=0.7)["sinks"].tolist() == [()]
 
 
@@ -56,7 +57,7 @@ def test_every_head_of_a_source_has_a_row_and_its_share_is_that_of_the_matrix() 
     for head, keys in enumerate(table["sinks"]):
         received = weights[head].sum(dim=0)
         assert keys == tuple((received / seen > 0.2).nonzero()[:, 0].tolist())
-        assert table["share"][head] == pytest.approx(float(received[list(keys)].sum() / received.sum()))
+        assert table["share"][head] == approx(float(received[list(keys)].sum() / received.sum()))
 
 
 def test_a_threshold_that_is_no_mean_weight_is_refused() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from margins import approx
 from torch import Tensor, nn
 
 from attention import Cell, File, MissingError, Model, ModelError, Trace
@@ -99,13 +100,13 @@ def test_weights_are_those_of_the_softmax(family: str, tokenizer: Any, monkeypat
     trace = Model.of(model, tokenizer, TEXT).trace()
     assert [*maps(trace)] == ["layer 0", "layer 1"]
     for weights, of_softmax in zip(maps(trace).values(), expected, strict=True):
-        torch.testing.assert_close(weights, of_softmax, rtol=0, atol=1e-6)
+        assert weights == approx(of_softmax)
     assert "only its weights are shown; Q, K, V and the scores are unknown" in trace.notes[0]
     if family != "SqueezeBert":  # it returns its scores
         with torch.no_grad():
             returned = model(ids, output_attentions=True).attentions
         for weights, tensor in zip(maps(trace).values(), returned, strict=True):
-            torch.testing.assert_close(weights, tensor[0], rtol=0, atol=1e-6)
+            assert weights == approx(tensor[0])
 
 
 def test_followed_pass_leaves_the_model_as_it_was(tokenizer: Any) -> None:
@@ -134,7 +135,7 @@ def test_windows_of_longformer_stand_at_their_keys(text: str, tokenizer: Any) ->
         query, key = (linear(x).view(n, 4, 8).transpose(0, 1) for linear in (attention.query, attention.key))
     expected = (query / 8**0.5 @ key.mT).masked_fill(~near, -1e30).softmax(-1)
     weights = Model.of(model, tokenizer, text).trace().layers[0]["weights"]
-    torch.testing.assert_close(weights, expected, rtol=0, atol=1e-6)
+    assert weights == approx(expected)
 
 
 def test_global_tokens_of_longformer_stand_at_their_keys(tokenizer: Any) -> None:
@@ -154,7 +155,7 @@ def test_global_tokens_of_longformer_stand_at_their_keys(tokenizer: Any) -> None
     expected = (query / 8**0.5 @ key.mT).masked_fill(~near, -1e30).softmax(-1)
     expected[:, 0] = (global_query / 8**0.5 @ global_key.mT).softmax(-1)[:, 0]
     weights = Model.of(model, tokenizer, LONG).trace().layers[0]["weights"]
-    torch.testing.assert_close(weights, expected, rtol=0, atol=1e-6)
+    assert weights == approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +171,7 @@ def test_attention_in_blocks_stands_at_its_keys(family: str, of_encoder: str, ra
         weights = trace.layers[number]["weights"]
         n = len(trace.layers[number].tokens)
         assert float(weights.min()) >= 0
-        torch.testing.assert_close(weights.sum(-1), torch.ones(4, n))
+        assert weights.sum(-1) == approx(torch.ones(4, n))
         far = (torch.arange(n)[:, None] - torch.arange(n)).abs() > radius
         assert bool((weights[:, far] == 0).all()) == bool(radius)
     assert any("only its weights are shown" in note for note in trace.notes)
@@ -183,7 +184,7 @@ def test_shortened_layer_is_named_and_the_others_keep_their_number(tokenizer: An
         returned = model(tokenizer(TEXT, return_tensors="pt")["input_ids"], output_attentions=True).attentions
     assert [layer.has_attention for layer in trace.layers] == [True, False, True]
     for number in (0, 2):
-        torch.testing.assert_close(trace.layers[number]["weights"], returned[number][0], rtol=0, atol=1e-6)
+        assert trace.layers[number]["weights"] == approx(returned[number][0])
     assert "from token to token in layer 1 (maps of 3 × 5 positions instead of 5 × 5 tokens)" in trace.notes[-1]
     with pytest.raises(MissingError, match=r"^layer 1 of the model has no attention from token to token \(maps of 3"):
         _ = trace.layers[1]["weights"]
@@ -210,7 +211,7 @@ def test_shared_layer_has_a_number_for_each_run(tokenizer: Any) -> None:
         returned = model(tokenizer(TEXT, return_tensors="pt")["input_ids"], output_attentions=True).attentions
     assert [*maps(trace)] == ["layer 0", "layer 1"]
     for weights, tensor in zip(maps(trace).values(), returned, strict=True):
-        torch.testing.assert_close(weights, tensor[0], rtol=0, atol=1e-6)
+        assert weights == approx(tensor[0])
 
 
 def test_values_read_from_elsewhere_are_no_projection(tokenizer: Any) -> None:
@@ -230,11 +231,11 @@ def test_difference_of_differential_attention_is_what_the_model_uses(tokenizer: 
     for number in (0, 1):
         layer, again = trace.layers[number], trace.layers[number + 2]
         value = torch.cat([each["value"].repeat_interleave(2, 0) for each in (layer, again)], -1)
-        torch.testing.assert_close(layer.difference @ value[:2], used[number], rtol=0, atol=1e-6)
+        assert layer.difference @ value[:2] == approx(used[number])
         first, second = layer["weights"].chunk(2)
-        torch.testing.assert_close(layer.difference, first - layer["lambdas"][0] * second)
+        assert layer.difference == approx(first - layer["lambdas"][0] * second)
     trace.save(tmp_path / "d.npz")
-    torch.testing.assert_close(File.open(tmp_path / "d.npz").trace().layers[1].difference, trace.layers[1].difference)
+    assert File.open(tmp_path / "d.npz").trace().layers[1].difference == approx(trace.layers[1].difference)
     with pytest.raises(MissingError, match="this source has no lambdas"):
         _ = Model.of(make("Albert"), tokenizer, TEXT).trace().layers[0].difference
 
@@ -280,7 +281,7 @@ def test_model_with_replaced_or_wrapped_modules_is_recorded(tokenizer: Any) -> N
     for wrapped in (model, bridge):
         trace = Model.of(wrapped, tokenizer, TEXT).trace()
         for layer, before in zip(trace.layers, expected.layers, strict=True):
-            torch.testing.assert_close(layer["weights"], before["weights"], rtol=0, atol=1e-6)
+            assert layer["weights"] == approx(before["weights"])
         assert trace.notes[0].startswith("This model computes its attention without transformers' common function")
 
 
@@ -295,7 +296,7 @@ def test_model_folder_and_its_copied_program_have_the_same_weights(
         source = Model(str(tmp_path / family), TEXT)
         trace = source.trace()
         expected = Model.of(model, tokenizer, TEXT).trace().layers[1]["weights"]
-        torch.testing.assert_close(trace.layers[1]["weights"], expected, rtol=0, atol=1e-6)
+        assert trace.layers[1]["weights"] == approx(expected)
         if family == "Longformer":
             with pytest.raises(
                 MissingError, match="does not return the weights of layer 1, so no short program has them"
@@ -305,7 +306,7 @@ def test_model_folder_and_its_copied_program_have_the_same_weights(
         exec(compile(python(source, trace, Cell(1, "weights", 1, 2, 1)), "<snippet>", "exec"), {})
         match = re.search(r"(\S+) expected (\S+)$", capsys.readouterr().out.strip())
         assert match
-        assert float(match[1]) == pytest.approx(float(match[2]), rel=1e-5)
+        assert float(match[1]) == approx(float(match[2]))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

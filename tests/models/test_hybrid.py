@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from conftest import state_of_address
+from margins import approx
 from test_file import same
 from test_pages import drawn, opened, said
 from tiny_models import HYBRID, TinyModels
@@ -77,7 +77,7 @@ def test_layers_have_the_index_of_the_model(family: str, tiny: TinyModels) -> No
         hook = w_q.register_forward_pre_hook(lambda _, args: queried.append(args[0][0].clone()))
         Model(family, TEXT).trace()
         hook.remove()
-        torch.testing.assert_close(trace.layers[index]["input"], queried[-1], rtol=0, atol=0)
+        assert trace.layers[index]["input"] == approx(queried[-1])
 
 
 def test_layer_without_attention_says_what_it_has() -> None:
@@ -135,7 +135,7 @@ def test_copied_python_computes_the_layer_of_the_model(
         exec(compile(python(source, trace, Cell(at, "weights", 1, 3, 1)), "<snippet>", "exec"), {})
         match = re.fullmatch(r".*: (\S+) expected (\S+)", capsys.readouterr().out.strip().splitlines()[-1])
         assert match
-        assert float(match[1]) == pytest.approx(float(match[2]), rel=1e-4, abs=1e-6)
+        assert float(match[1]) == approx(float(match[2]))
 
 
 def test_metrics_and_maps_name_layers_of_the_model() -> None:
@@ -166,7 +166,7 @@ def test_linear_run_names_what_layers_have_instead_of_attention(family: str, wit
     assert other == without
     assert {part.layer for part in parts if part.kind == HEAD} == {*WITH_ATTENTION[family]}
     by_name = {part.name: vector for part, vector in zip(parts, vectors, strict=True)}
-    assert by_name["rounding"].abs().max() < 1e-6 * vectors.abs().max()
+    assert by_name["rounding"] == approx(0, scale=float(vectors.abs().max()))
     loaded, written = LIBRARY.get(family), list[Tensor]()
     layer = loaded.model.model.layers[0]
     mixer = next(module for name, module in layer.named_children() if name in ("mamba", "linear_attn", "conv"))
@@ -180,7 +180,7 @@ def test_linear_run_names_what_layers_have_instead_of_attention(family: str, wit
     direction = direction * getattr(layer, "residual_multiplier", 1.0)
     scale = by_name[without[0]] / direction
     embedding = Model(family, TEXT).trace().residual[0][4].double()
-    torch.testing.assert_close(scale, by_name["embedding"] / embedding, rtol=1e-4, atol=1e-6)
+    assert scale == approx(by_name["embedding"] / embedding, terms=1024, scale=1, dtype="float32")
 
 
 def test_linear_run_refuses_heads_behind_another_matrix() -> None:
@@ -201,7 +201,7 @@ def test_saved_hybrid_model_keeps_its_layer_numbers(ending: str, tmp_path: Path)
     assert read.notes == trace.notes
     trace.save(tmp_path / f"head.{ending}", head=2)
     head = File.open(tmp_path / f"head.{ending}").trace()
-    torch.testing.assert_close(head.layers[3]["weights"][0], trace.layers[3]["weights"][2], rtol=0, atol=0)
+    assert head.layers[3]["weights"][0] == approx(trace.layers[3]["weights"][2])
 
 
 def test_page_opens_a_layer_with_attention() -> None:

@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
+from margins import approx
 from tiny_models import FAMILIES, NO_TEXT, TinyModels
 from torch import nn
 
@@ -85,7 +86,7 @@ def test_matrices_of_any_kind_equal_tuples(convert: Callable[[Any], Any]) -> Non
     source, expected = (Matrices(query=rows, key=rows, value=rows) for rows in (convert(ROWS), ROWS))
     assert source == expected
     assert hash(source) == hash(expected)
-    torch.testing.assert_close(source.trace()[0].weights, expected.trace()[0].weights, rtol=0, atol=0)
+    assert source.trace()[0].weights == approx(expected.trace()[0].weights)
 
 
 def test_linear_layers_are_transposed_with_their_bias() -> None:
@@ -98,15 +99,15 @@ def test_linear_layers_are_transposed_with_their_bias() -> None:
         layer.weight, layer.bias = nn.Parameter(weight.detach()), nn.Parameter(bias.detach())
     output, weights = attention(x, x, x, average_attn_weights=False)
     layer = Matrices(x, *layers, attention.out_proj, n_heads=2).trace()[0]
-    torch.testing.assert_close(layer.weights, weights[0].double(), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(layer.output, output[0].double(), rtol=1e-5, atol=1e-6)
+    assert layer.weights == approx(weights[0].double(), dtype="float32")
+    assert layer.output == approx(output[0].double(), dtype="float32")
 
 
 def test_stack_of_one_beside_heads_is_shared() -> None:
     many, one = torch.randn(4, 5, 8, generator=N), torch.randn(1, 5, 8, generator=N)
     layer = Matrices(query=many[None], key=one[None], value=one).trace()[0]
     assert (layer.n_heads, len(layer.key)) == (4, 1)
-    torch.testing.assert_close(layer.z, F.scaled_dot_product_attention(many, one, one).double(), rtol=1e-5, atol=1e-6)
+    assert layer.z == approx(F.scaled_dot_product_attention(many, one, one).double(), dtype="float32")
 
 
 def test_labels_of_a_table_are_tokens() -> None:
@@ -152,7 +153,7 @@ def test_weights_are_read_by_their_axes(tensor: Any, n_layers: int) -> None:
     trace = Trace.of(tensor, ["a", "b", "c"])
     assert (len(trace), trace.tokens) == (n_layers, ("a", "b", "c"))
     for layer in trace:
-        torch.testing.assert_close(layer.weights.float(), WEIGHTS, rtol=0, atol=0)
+        assert layer.weights.float() == approx(WEIGHTS)
     assert any("axes were read as weights [" in note for note in trace.notes)
 
 
@@ -160,8 +161,8 @@ def test_batch_is_chosen_and_noted() -> None:
     pair = torch.stack([WEIGHTS, WEIGHTS.flip(0)])
     assert len(Trace.of(pair)) == 2
     chosen, first = Trace.of(pair, batch=1), Trace.of([pair])
-    torch.testing.assert_close(chosen[0].weights, WEIGHTS.flip(0), rtol=0, atol=0)
-    torch.testing.assert_close(first[0].weights, WEIGHTS, rtol=0, atol=0)
+    assert chosen[0].weights == approx(WEIGHTS.flip(0))
+    assert first[0].weights == approx(WEIGHTS)
     assert "Sequence 0 of 2 is shown: batch= chooses another." in first.notes
     with pytest.raises(ShapeError, match="batch=2"):
         Trace.of(pair, batch=2)
@@ -170,22 +171,20 @@ def test_batch_is_chosen_and_noted() -> None:
 def test_formula_computes_what_is_missing() -> None:
     expected = F.scaled_dot_product_attention(Q, K, V, is_causal=True)
     trace = Trace.of(query=Q, key=K, value=V, mask=CAUSAL, tokens="a b c d e")
-    torch.testing.assert_close(trace["z", 0], expected, rtol=1e-5, atol=1e-6)
+    assert trace["z", 0] == approx(expected)
     assert explain(trace, "weights", q=3, k=1).short
     scaled = Trace.of(query=Q, key=K, value=V, scaling=0.25)
-    torch.testing.assert_close(
-        scaled["z", 0], F.scaled_dot_product_attention(Q, K, V, scale=0.25), rtol=1e-5, atol=1e-6
-    )
+    assert scaled["z", 0] == approx(F.scaled_dot_product_attention(Q, K, V, scale=0.25))
     bias = torch.randn(5, 5, generator=N)
     biased = Trace.of(query=Q, key=K, value=V, bias=bias)
-    torch.testing.assert_close(biased["z", 0], F.scaled_dot_product_attention(Q, K, V, bias), rtol=1e-5, atol=1e-6)
+    assert biased["z", 0] == approx(F.scaled_dot_product_attention(Q, K, V, bias))
 
 
 def test_numbers_that_no_formula_gives_are_shown() -> None:
     weights = torch.softmax((Q @ K.mT / 2).masked_fill(~CAUSAL, -torch.inf), -1)
     trace = Trace.of(query=Q, key=K, value=V, weights=weights)
     assert trace[0].formula is None
-    torch.testing.assert_close(trace[0].weights, weights, rtol=0, atol=0)
+    assert trace[0].weights == approx(weights)
     assert "differs from the result of the formula" in trace.notes[0]
     assert Trace.of(query=Q, key=K, value=V, weights=weights, mask=CAUSAL)[0].formula is not None
 
@@ -194,7 +193,7 @@ def test_trace_does_not_follow_later_changes() -> None:
     weights = WEIGHTS.clone()
     trace = Trace.of(weights)
     weights.zero_()
-    torch.testing.assert_close(trace[0].weights, WEIGHTS, rtol=0, atol=0)
+    assert trace[0].weights == approx(WEIGHTS)
 
 
 def test_cache_of_transformerlens_is_read() -> None:
@@ -209,9 +208,7 @@ def test_cache_of_transformerlens_is_read() -> None:
     trace = Trace.of(cache | {"blocks.0.mlp.hook_pre": Q}, list("abcde"))
     assert len(trace) == 2
     assert replace(trace, layers=())  # it has predictions
-    torch.testing.assert_close(
-        trace["z", 1], F.scaled_dot_product_attention(Q, K, V, is_causal=True), rtol=1e-5, atol=1e-6
-    )
+    assert trace["z", 1] == approx(F.scaled_dot_product_attention(Q, K, V, is_causal=True))
 
 
 def test_grid_makes_patches_that_a_file_keeps(tmp_path: Path) -> None:
@@ -268,7 +265,7 @@ def test_output_gives_the_layers_of_model(load: Callable[..., Any], tokenizer: A
     assert len(trace) == len(expected)
     for layer, other in zip(trace, expected, strict=True):
         if other.name.startswith("encoder") or not arguments:
-            torch.testing.assert_close(layer.weights, other.weights, rtol=1e-5, atol=1e-6)
+            assert layer.weights == approx(other.weights)
             assert layer.tokens == other.tokens
     assert [layer.name for layer in trace if arguments] == [layer.name for layer in expected if arguments]
 
@@ -305,7 +302,7 @@ def test_joined_generation_equals_one_pass(
         whole = model(ids, decoder_input_ids=read, output_attentions=True) if family == "BART" else model(read, output_attentions=True)  # fmt: skip
     names = ("encoder_attentions", "decoder_attentions", "cross_attentions") if family == "BART" else ("attentions",)
     for layer, weights in zip(trace, [each for name in names for each in whole[name]], strict=True):
-        torch.testing.assert_close(layer.weights, weights[0], rtol=1e-4, atol=1e-5)
+        assert layer.weights == approx(weights[0], terms=1024)
     assert isinstance(trace[-1].tokens[-1], Generated)
     assert len(trace.continuation) == 1
 
@@ -325,7 +322,7 @@ def test_padding_of_a_batch_is_left_out(load: Callable[..., Any], tokenizer: Any
         alone = model(tokenizer(["the owl"], return_tensors="pt")["input_ids"], output_attentions=True)
         parts = model(batch["input_ids"], output_attentions=True, return_dict=False)
     trace = Trace.of(output, batch, tokenizer=tokenizer)
-    torch.testing.assert_close(trace[1].weights, alone.attentions[1][0], rtol=1e-4, atol=1e-5)
+    assert trace[1].weights == approx(alone.attentions[1][0])
     assert any("Padding is left out" in note for note in trace.notes)
     assert len(Trace.of(output, batch, batch=1).tokens) == batch["input_ids"].shape[1]
     assert len(Trace.of(parts, batch, batch=1)) == len(Trace.of(output.attentions, batch)) == 2
@@ -370,7 +367,7 @@ def test_trace_is_a_sequence_of_its_layers() -> None:
     trace = Trace.of([WEIGHTS, WEIGHTS.flip(0)])
     assert (len(trace), list(trace), trace[-1], trace[:1]) == (2, [*trace.layers], trace.layers[1], trace.layers[:1])
     assert trace["pattern", 1].equal(WEIGHTS.flip(0))
-    torch.testing.assert_close(trace["weights"], torch.stack([WEIGHTS, WEIGHTS.flip(0)]), rtol=0, atol=0)
+    assert trace["weights"] == approx(torch.stack([WEIGHTS, WEIGHTS.flip(0)]))
     for place, sentence in (
         (2, "from 0 to 1; got 2"),
         ((0, "weights"), "write one of these"),

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 import torch
+from margins import approx
 from tiny_models import TinyModels
 
 from attention import Model, ModelError, Trace
@@ -153,7 +154,7 @@ def test_twelve_times_twelve_heads_of_1000_tokens_keep_little(tiny: TinyModels) 
     CACHE.reset(limit)
     try:
         for layer, head in product(trace.layers, range(3, 12, 2)):
-            assert float(layer.matrix("weights", head).sum()) == pytest.approx(1024, rel=1e-4)
+            assert float(layer.matrix("weights", head).sum()) == approx(1024)
             assert CACHE.cache.currsize <= limit
     finally:
         CACHE.reset(old_size)

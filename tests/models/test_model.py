@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from margins import approx
 from test_explain import check_printed_lines, some_cells
 from tiny_models import FAMILIES, TinyModels
 from torch import Tensor
@@ -152,10 +153,10 @@ def test_model_tensors_equal_eager_attention_and_our_formula(recorded: Any, fami
     assert torch.equal(running.run(loaded, inputs)[last], expected[last])
     for layer in record.trace.layers:
         weights, output = record.eager_tensors(layer)
-        torch.testing.assert_close(layer["weights"], weights, rtol=0, atol=1e-6)
-        torch.testing.assert_close(weights_by_formula(layer), weights, rtol=0, atol=1e-6)
-        torch.testing.assert_close(layer["head_output"], weights @ each(layer, layer["value"]), rtol=0, atol=1e-5)
-        torch.testing.assert_close(layer["output"], output, rtol=1e-5, atol=1e-5)
+        assert layer["weights"] == approx(weights)
+        assert weights_by_formula(layer) == approx(weights)
+        assert layer["head_output"] == approx(weights @ each(layer, layer["value"]))
+        assert layer["output"] == approx(output)
 
 
 def each(layer: Layer, shared: Tensor) -> Tensor:
@@ -185,7 +186,7 @@ def test_formula_and_shapes_match_the_model_family(recorded: Any, family: str) -
         biased = ("bias",) if family == "T5" and not layer.name.startswith("cross") else ()
         assert layer.formula is not None
         assert layer.formula.mask == mask
-        assert layer.formula.divisor == pytest.approx(DIVISOR.get(family, math.sqrt(8)))
+        assert layer.formula.divisor == approx(DIVISOR.get(family, math.sqrt(8)))
         assert layer.has("scaled_scores") == (DIVISOR.get(family, 1) is not None)
         assert layer.formula.cap == (0.5 if family == "Gemma 2" else None)
         assert layer.has("capped_scores") == (family == "Gemma 2")
@@ -194,7 +195,7 @@ def test_formula_and_shapes_match_the_model_family(recorded: Any, family: str) -
         )
         assert layer.formula.normalizer == ("sinks" if family == "gpt-oss" else "softmax")
         rows = layer["weights"].sum(dim=-1)
-        assert (rows < 1).all() if family == "gpt-oss" else torch.allclose(rows, torch.ones_like(rows))
+        assert (rows < 1).all() if family == "gpt-oss" else rows == approx(torch.ones_like(rows))
         n_queries = len(layer.tokens)
         assert layer.key_tokens == (words if not layer.name.startswith("decoder") else layer.tokens)
         assert layer.tokens == (words if not layer.name.startswith(("decoder", "cross")) else trace.layers[2].tokens)
@@ -216,7 +217,7 @@ def test_projections_reproduce_recorded_tensors_where_nothing_intervenes(recorde
             projected = layer[x] @ layer[f"w_{name[0]}"]
             if layer.has(f"b_{name[0]}"):
                 projected = projected + layer[f"b_{name[0]}"][:, None]
-            near = torch.allclose(projected, layer[name], atol=1e-5)
+            near = projected == approx(layer[name])
             assert near == (name == "value" or family in STRAIGHT or (family, name) == ("OPT", "key")), (family, name)
 
 
@@ -234,7 +235,7 @@ def test_every_step_of_a_model_is_explained(recorded: Any, family: str) -> None:
                     noted.add(step.name)
                 elif not math.isinf(explanation.value):
                     size = sum(abs(term.value) for term in explanation.terms)
-                    assert explanation.result == pytest.approx(explanation.value, rel=1e-5, abs=1e-5 * size)
+                    assert explanation.result == approx(explanation.value, scale=size, terms=1024)
     straight = {"query", "key"} if family in STRAIGHT else {"key"} if family == "OPT" else set()
     assert {"input", "memory", "query", "key"} - straight - noted <= {"memory"}
     assert not noted & straight
@@ -256,8 +257,8 @@ def test_copied_python_of_a_model_gives_the_same_number(
         exec(compile(program, "<snippet>", "exec"), {})
         match = re.fullmatch(r".*: (\S+) expected (\S+)", capsys.readouterr().out.strip().splitlines()[-1])
         assert match
-        assert float(match[1]) == pytest.approx(float(match[2]), rel=1e-5)
-        assert float(match[2]) == pytest.approx(float(trace.layers[at].matrix(step, 1)[2, 1]))
+        assert float(match[1]) == approx(float(match[2]))
+        assert float(match[2]) == approx(float(trace.layers[at].matrix(step, 1)[2, 1]))
 
 
 @pytest.mark.parametrize("family", ["GPT-2", "Bloom"])
@@ -301,9 +302,9 @@ def test_overridden_model_returns_to_its_own_formula(tiny: TinyModels) -> None:
     source = Model(tiny("Llama").name, OWL, config=Override(mask="none", temperature=2.0))
     overridden, base = source.trace().layers[1], source.base.trace().layers[1]
     expected = torch.softmax(base["scores"] / math.sqrt(8) / 2, dim=-1)
-    torch.testing.assert_close(overridden["weights"], expected)
-    torch.testing.assert_close(overridden.with_config(Override())["output"], base["output"])
-    assert not torch.allclose(overridden["output"], base["output"])
+    assert overridden["weights"] == approx(expected)
+    assert overridden.with_config(Override())["output"] == approx(base["output"])
+    assert overridden["output"] != approx(base["output"])
 
 
 def test_minilm_heads_attend_as_documented() -> None:
@@ -317,4 +318,4 @@ def test_minilm_heads_attend_as_documented() -> None:
     for layer, head, offset, share in ((0, 2, previous, 1.0), (1, 8, following, 0.69), (4, 5, first, 0.83)):
         weights = trace.layers[layer].matrix("weights", head)
         cells = weights[:, 0] if offset is None else weights[offset[0] :, offset[1] :].diagonal()
-        assert float(cells.mean()) == pytest.approx(share, abs=0.12), (layer, head)
+        assert float(cells.mean()) == approx(share, within=0.4, why="the mean over other sentences"), (layer, head)

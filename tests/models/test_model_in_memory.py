@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from margins import approx
 from test_explain import check_printed_lines
 from test_model import CAT, OWL, RECORDED, TWO_TEXTS, WEIGHTS_ONLY
 from tiny_models import FAMILIES, TinyModels
@@ -47,11 +48,10 @@ def check_equal(actual: Trace, expected: Trace, exact: bool = True) -> None:
         assert (layer.name, layer.formula, layer.provenance) == (other.name, other.formula, other.provenance)
         assert layer.recorded.keys() == other.recorded.keys()
         for name in layer.recorded:
-            tolerance = {"rtol": 0.0, "atol": 0.0} if exact else {"rtol": 1e-4, "atol": 1e-4}
-            torch.testing.assert_close(layer[name], other[name], **tolerance)
+            assert layer[name] == approx(other[name], terms=0 if exact else 16384)
     assert [p.position for p in actual.predictions] == [p.position for p in expected.predictions]
     for prediction, other_prediction in zip(actual.predictions, expected.predictions, strict=True):
-        torch.testing.assert_close(prediction.all_logits, other_prediction.all_logits, rtol=1e-4, atol=1e-4)
+        assert prediction.all_logits == approx(other_prediction.all_logits, terms=1024)
 
 
 @pytest.mark.parametrize("family", [*RECORDED, *WEIGHTS_ONLY, "BART alone"])
@@ -65,7 +65,7 @@ def test_trace_in_memory_equals_trace_of_the_folder(tiny: TinyModels, tokenizer:
         assert trace.max_weight_error is None
     else:
         assert trace.max_weight_error is not None
-        assert trace.max_weight_error < 1e-6
+        assert trace.max_weight_error == approx(0, scale=1)
 
 
 @pytest.mark.parametrize("family", ["GPT-2", "BERT", "Mistral", "Gemma 3", "GPT-NeoX", "ModernBERT", "BART", "T5"])
@@ -76,7 +76,7 @@ def test_fused_attention_is_recorded_like_eager_attention(tiny: TinyModels, toke
     assert "sdpa attention" in trace.caption
     check_equal(trace, folder, exact=False)
     assert trace.max_weight_error is not None
-    assert trace.max_weight_error < 1e-6
+    assert trace.max_weight_error == approx(0, scale=1)
 
 
 @pytest.mark.parametrize("dtype", HALF)
@@ -99,8 +99,9 @@ def test_weights_of_half_precision_differ_by_the_reported_number(
             assert layer[name].dtype in (torch.float32, torch.bool)
         assert layer["query"].to(dtype).float().equal(layer["query"])
         assert {"w_q", "w_k", "w_v", "w_o"} <= layer.recorded.keys()
-    assert trace.max_weight_error == pytest.approx(max(differences), rel=1e-4)
-    assert 1e-5 < max(differences) < 0.05
+    assert trace.max_weight_error == approx(max(differences))
+    assert max(differences) > 1e-5
+    assert max(differences) == approx(0, scale=1, dtype="bfloat16")
     assert f"max_weight_error {max(differences):.1e}" in repr(trace)
 
 

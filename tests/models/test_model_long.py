@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+from margins import approx
 from test_model import CAT, OWL, RECORDED, TWO_TEXTS
 from tiny_models import TinyModels
 
@@ -56,9 +57,7 @@ def test_attention_by_rows_equals_attention(tiny: TinyModels, family: str, reque
     for layer, other in zip(complete.layers, supports_row_blocks.layers, strict=True):
         assert layer.formula == other.formula
         for (step, tensor), (same_step, expected) in zip(layer, other, strict=True):
-            torch.testing.assert_close(
-                tensor, expected, rtol=1e-4, atol=1e-5, msg=f"{family} {step.name} {same_step.name}"
-            )
+            assert tensor == approx(expected, terms=1024), f"{family} {step.name} {same_step.name}"
 
 
 def test_changed_model_by_rows_is_unchanged_before_the_intervention(

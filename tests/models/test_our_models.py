@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from margins import approx
 from transformers import BertConfig, BertModel
 
 from attention import Model
@@ -28,7 +29,7 @@ def test_link_that_names_a_model_of_ours_alone_shows_its_attention(name: str) ->
     assert "random weights" in LIBRARY.get(name).about
     layer = next(layer for layer in trace.layers if layer.has(WEIGHTS))
     rows = layer.matrix(WEIGHTS, 0).double().sum(-1)
-    assert torch.allclose(rows, torch.ones_like(rows), atol=1e-5)
+    assert rows == approx(torch.ones_like(rows), dtype="float32")
     assert layer.matrix(WEIGHTS, 0).amax(-1).max() > 1.2 / layer.sizes["key_pos"], "one key stands out"
 
 
@@ -57,7 +58,7 @@ def test_random_weights_are_whole_numbers_over_a_power_of_two_and_keep_sizes() -
     model = with_random_weights(BertModel(config))
     weight = model.encoder.layer[0].attention.self.query.weight
     steps = weight.double() * 2**15 / math.sqrt(3 / 64)
-    assert torch.allclose(steps, steps.round(), atol=2e-2)
+    assert steps == approx(steps.round(), dtype="float32")
     assert torch.equal(model.encoder.layer[0].attention.output.LayerNorm.weight, torch.ones(64))
     assert 0.8 < float(weight.detach().norm(dim=-1).mean()) < 1.2
     assert torch.equal(weight, with_random_weights(BertModel(config)).encoder.layer[0].attention.self.query.weight)

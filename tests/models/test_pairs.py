@@ -12,6 +12,7 @@ import pytest
 import torch
 import transformers
 from conftest import component_message, state_of_address
+from margins import approx
 from test_pages import drawn, opened
 from tiny_models import SENTENCES, TinyModels, byte_level, fast, word_piece
 from tokenizers import processors
@@ -104,7 +105,7 @@ def test_a_pair_has_the_weights_of_its_model(name: str) -> None:
         assert texts_of(trace.tokens) == f"-{'A' * first}{between}{'B' * second}-"
         assert "has no effect" not in str(trace.notes)
         for layer, weights in zip(trace.layers, expected, strict=True):
-            torch.testing.assert_close(layer.weights, weights, rtol=0, atol=1e-6)
+            assert layer.weights == approx(weights)
 
 
 def test_numbers_beside_tokens_go_through(bert: tuple[Any, Any]) -> None:
@@ -123,10 +124,10 @@ def test_numbers_beside_tokens_go_through(bert: tuple[Any, Any]) -> None:
         inputs = {"input_ids": ids, **beside}
         expected = network(**inputs, output_attentions=True).attentions[-1][0]
         trace = Model.of(network, tok, inputs=inputs).trace()
-        torch.testing.assert_close(trace.layers[-1].weights, expected, rtol=0, atol=1e-6)
+        assert trace.layers[-1].weights == approx(expected)
     padded = tok(A, B, padding="max_length", max_length=n_tokens + 3, return_tensors="pt")
     trace = Model.of(network, tok, inputs=padded).trace()
-    torch.testing.assert_close(trace.layers[-1].weights, Model.of(network, tok, A, B).trace().layers[-1].weights)
+    assert trace.layers[-1].weights == approx(Model.of(network, tok, A, B).trace().layers[-1].weights)
     assert trace.notes == ("3 padding tokens are left out: attention_mask hides them.",)
     with pytest.raises(ModelError, match=r"^The token_type_ids of BertModel are from 0 to 1; got 2: give those"):
         Model.of(network, tok, inputs={"input_ids": ids, "token_type_ids": 2 * halves}).trace()
@@ -146,7 +147,7 @@ def test_types_continue_over_generated_tokens(tiny: TinyModels) -> None:
     assert read.arguments["position_ids"][0].tolist() == [*range(2, 2 + len(trace.tokens))]
     gpt2.set_attn_implementation("eager")
     expected = gpt2(**read.arguments, output_attentions=True)
-    torch.testing.assert_close(trace.layers[1].weights, expected.attentions[1][0], rtol=0, atol=1e-6)
+    assert trace.layers[1].weights == approx(expected.attentions[1][0])
     n_read = ids.shape[1]
     assert read["input_ids"][0, n_read:].tolist() == expected.logits[0, n_read - 1 : -1].argmax(-1).tolist()
 
@@ -162,7 +163,7 @@ def test_a_mask_with_a_hole_stays_beside_its_own_text(tiny: TinyModels) -> None:
     expected = bart(**read.arguments, output_attentions=True)
     for name, weights in (("encoder", expected.encoder_attentions), ("cross", expected.cross_attentions)):
         layer = next(layer for layer in trace.layers if layer.name == f"{name} 0")
-        torch.testing.assert_close(layer.weights, weights[0][0], rtol=0, atol=1e-6)
+        assert layer.weights == approx(weights[0][0])
 
 
 def test_models_that_continue_a_text_read_no_pair(tiny: TinyModels) -> None:
@@ -205,11 +206,11 @@ def test_program_and_file_keep_the_pair(
     monkeypatch.chdir(folder.parent)
     source, _ = source_of({"source": "model", "model": "pairs", "text": A, "text2": B}, LIMITS)
     trace = source.trace()
-    torch.testing.assert_close(trace.layers[1].weights, Model.of(*bert, A, B).trace().layers[1].weights)
+    assert trace.layers[1].weights == approx(Model.of(*bert, A, B).trace().layers[1].weights)
     running.silence_warnings()
     names: dict[str, Any] = {}
     exec(compile(python(source, trace, Cell(1, "weights", 0, 1, 1)), "<program>", "exec"), names)
-    torch.testing.assert_close(names["weights"], trace.layers[1].weights, rtol=0, atol=1e-6)
+    assert names["weights"] == approx(trace.layers[1].weights)
     for name in ("trace.npz", "trace.safetensors"):
         trace.save(tmp_path / name)
         opened = File.open(tmp_path / name).trace()
@@ -233,7 +234,7 @@ def test_words_and_rules_know_the_texts(bert: tuple[Any, Any]) -> None:
     for rule, rows, columns in (("from text A to text B", a, b), ("from text B to text A", b, a)):
         best = find_heads(trace, FindRule.parse(rule))[0]
         weights = trace.layers[best.layer].weights[best.head]
-        assert best.value == pytest.approx(float(weights[rows][:, columns].sum(-1).mean()), abs=1e-6)
+        assert best.value == approx(float(weights[rows][:, columns].sum(-1).mean()))
         assert best.queries == len(rows)
 
 
@@ -288,7 +289,7 @@ def test_module_of_ones_own_is_told_its_way(bert: tuple[Any, Any]) -> None:
     # What the sentence says works.
     _, weights = encoder.layers[0].self_attn(x, x, x, need_weights=True, average_attn_weights=False)
     recorded = attention.record(encoder, x, tokens=list("abcde"))
-    torch.testing.assert_close(recorded.layers[0].weights, weights[0].detach())
+    assert recorded.layers[0].weights == approx(weights[0].detach())
     assert recorded.tokens == ("a", "b", "c", "d", "e")
     own = Own(bert[0])
     with pytest.raises(

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from margins import approx
 from tiny_models import FAMILIES
 
 from attention import ConfigError, Intervention, Model, Prediction, TextError, Trace
@@ -38,13 +39,13 @@ def test_predictions_equal_the_logits_of_transformers(tiny, family):
         assert trace.no_prediction_reason == ""
         assert trace.vectors is None
         for prediction, position in zip(trace.predictions, at, strict=True):
-            torch.testing.assert_close(prediction.all_logits, logits[position], atol=1e-5, rtol=1e-5)
+            assert prediction.all_logits == approx(logits[position])
             best = logits[position].softmax(-1).topk(10)
-            assert prediction.probabilities == pytest.approx(best.values.tolist(), rel=1e-4)
+            assert prediction.probabilities == approx(best.values.tolist(), scale=1)
             assert sorted(prediction.ids) == sorted(best.indices.tolist())
             assert len(prediction.tokens) == 10
-            assert prediction.logits == pytest.approx(logits[position][list(prediction.ids)].tolist(), abs=1e-5)
-            assert prediction.log_probabilities == pytest.approx([math.log(p) for p in prediction.probabilities])
+            assert prediction.logits == approx(logits[position][list(prediction.ids)].tolist())
+            assert prediction.log_probabilities == approx([math.log(p) for p in prediction.probabilities])
             assert prediction.fills_mask == (family in MASKED)
 
 
@@ -57,7 +58,7 @@ def test_headless_model_is_reported_and_gives_its_vectors(tiny, family):
         assert torch.equal(trace.vectors, loaded.model(**inputs).last_hidden_state[0])
     assert trace.predictions == ()
     assert "no language-model head" in trace.no_prediction_reason
-    assert [movement.cosine for movement in predictions.vector_shifts(trace, trace)] == pytest.approx(
+    assert [movement.cosine for movement in predictions.vector_shifts(trace, trace)] == approx(
         [1.0] * len(trace.input_tokens)
     )
 
@@ -92,10 +93,10 @@ def test_ranks_differences_and_distances_match_direct_computation():
     assert [(row.token, row.rank, row.before.rank, row.rank_change) for row in rows] == [
         ("c", 1, 3, "↑ 2"), ("b", 2, 2, ""), ("a", 3, 1, "↓ 2"), ("d", 3, 3, ""),
     ]  # fmt: skip
-    assert [row.probability for row in rows] == pytest.approx([1 / 2, 1 / 4, 1 / 8, 1 / 8])
+    assert [row.probability for row in rows] == approx([1 / 2, 1 / 4, 1 / 8, 1 / 8])
     # Σ p log(p / q) = 1/2 log 4 + 1/4 log 1 + 1/8 log 1/4 + 1/8 log 1
-    assert predictions._divergence(base, changed) == pytest.approx(3 / 8 * math.log(4))
-    assert predictions._logit_difference(base, 0, 1) == pytest.approx(math.log(2))
+    assert predictions._divergence(base, changed) == approx(3 / 8 * math.log(4))
+    assert predictions._logit_difference(base, 0, 1) == approx(math.log(2))
     assert predictions.summarize(changed, base, (0, "a"), (1, "b")) == (
         "“a” 0.5 → 0.125; “c” is now the likeliest.",
         "Logit of “a” minus logit of “b”: 0.6931 → −0.6931 (logit difference).",
@@ -107,7 +108,7 @@ def test_ranks_differences_and_distances_match_direct_computation():
         Trace(("x",), (), vectors=torch.tensor([[1.0, 1.0]]), input_tokens=("x",)),
     )
     (shift,) = predictions.vector_shifts(*moved_traces)
-    assert shift.cosine == pytest.approx(math.sqrt(1 / 2))
+    assert shift.cosine == approx(math.sqrt(1 / 2))
     movements = predictions.VectorShift(0, "x", 1 - 3e-5), predictions.VectorShift(1, "y", 1 - 5e-5)
     assert predictions.summarize_shifts(movements) == "Vectors moved: cosine 1 − 4e−5 on average."
     assert "a cosine of 1 − 5e−5 with the unchanged one" in predictions.describe_shifts(movements)
@@ -161,9 +162,7 @@ def test_text_is_read_up_to_the_chosen_prefix(tiny, family):
             assert trace.predictions[-1].tokens[0] == str(trace.continuation[0])
         short = next(layer for layer in trace.layers if not layer.name.startswith("encoder"))
         long = next(layer for layer in complete.layers if not layer.name.startswith("encoder"))
-        torch.testing.assert_close(
-            short.weights, long.weights[:, : base + shown_tokens, : base + shown_tokens], atol=1e-6, rtol=0
-        )
+        assert short.weights == approx(long.weights[:, : base + shown_tokens, : base + shown_tokens])
 
 
 def test_sampling_depends_on_its_seed_and_shorter_runs_are_prefixes(tiny):
@@ -180,7 +179,7 @@ def test_sampling_depends_on_its_seed_and_shorter_runs_are_prefixes(tiny):
     # The frequencies of the samples follow the softmax.
     logits, drawn = torch.tensor([[0.0, 1.0, 2.0]]), running._GumbelSampler(2.0, 0)
     counts = torch.bincount(torch.tensor([int(drawn(logits, logits).argmax()) for _ in range(4000)]), minlength=3)
-    torch.testing.assert_close(counts / 4000, (logits[0] / 2).softmax(-1), atol=0.03, rtol=0)
+    assert counts / 4000 == approx((logits[0] / 2).softmax(-1), within=0.04, why="frequencies of 4,000 draws")
 
 
 def test_generation_uses_interventions_and_neutral_ones_change_nothing(tiny):

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from margins import approx
 from test_model_in_memory import load
 from tiny_models import FAMILIES, HYBRID, SENTENCES, TinyModels, byte_level
 
@@ -51,14 +52,14 @@ def test_residual_stream_equals_hidden_states_to_the_bit(tiny: TinyModels, famil
     states, trace = of_transformers(tiny, family).hidden_states, Model(family, OWL).trace()
     assert len(trace.residual) == len(trace.layers) + 1 == len(states)
     for layer, state in enumerate(states[:-1]):
-        torch.testing.assert_close(trace.residual[layer], state[0], rtol=0, atol=0)
+        assert trace.residual[layer] == approx(state[0])
     last = trace.residual[len(trace.layers)]
     if family in POST_NORM:
         with pytest.raises(MissingError, match="has no norm after its last layer"):
             _ = trace.final_norm
     else:
         last = trace.final_norm(last)
-    torch.testing.assert_close(last, states[-1][0], rtol=0, atol=0)
+    assert last == approx(states[-1][0])
     assert next(iter(trace.residual)) is trace.residual[0], "all streams come from one pass"
 
 
@@ -71,11 +72,11 @@ def test_logits_and_vocabulary_weights_equal_those_of_the_model(tiny: TinyModels
     assert trace.model_run is not None
     with torch.no_grad():
         expected = model.eval()(**trace.model_run.inputs)
-    torch.testing.assert_close(trace.logits, expected.logits[0], rtol=0, atol=0)
+    assert trace.logits == approx(expected.logits[0])
     for prediction in trace.predictions:
-        torch.testing.assert_close(trace.logits[prediction.position], prediction.all_logits)
-    torch.testing.assert_close(trace.w_e, model.get_input_embeddings().weight.detach(), rtol=0, atol=0)
-    torch.testing.assert_close(trace.w_u, model.get_output_embeddings().weight.detach().T, rtol=0, atol=0)
+        assert trace.logits[prediction.position] == approx(prediction.all_logits)
+    assert trace.w_e == approx(model.get_input_embeddings().weight.detach())
+    assert trace.w_u == approx(model.get_output_embeddings().weight.detach().T)
     own = LIBRARY.get(family).model
     assert trace.w_e.data_ptr() == own.get_input_embeddings().weight.data_ptr(), "a view"
     assert trace.w_u.data_ptr() == own.get_output_embeddings().weight.data_ptr(), "a view"
@@ -85,7 +86,7 @@ def test_logits_and_vocabulary_weights_equal_those_of_the_model(tiny: TinyModels
 def test_normed_stream_times_unembedding_is_the_logits(tiny: TinyModels, family: str) -> None:
     tiny(family)
     trace = Model(family, OWL).trace()
-    torch.testing.assert_close(trace.final_norm(trace.residual[len(trace.layers)]) @ trace.w_u, trace.logits)
+    assert trace.final_norm(trace.residual[len(trace.layers)]) @ trace.w_u == approx(trace.logits)
     norm = trace.final_norm
     assert norm.weight is not None
     assert norm.weight.shape == trace.residual[0].shape[1:]
@@ -99,7 +100,7 @@ def test_stream_has_the_interventions_of_the_trace(tiny: TinyModels) -> None:
     changed = replace(plain, interventions=(Intervention(1, 2, ablate="zero"),)).trace()
     before = plain.trace()
     assert [bool((a == b).all()) for a, b in zip(before.residual, changed.residual, strict=True)] == [True, True, False, False, False]  # fmt: skip
-    torch.testing.assert_close(changed.logits[-1], changed.predictions[-1].all_logits)
+    assert changed.logits[-1] == approx(changed.predictions[-1].all_logits)
     assert not torch.equal(changed.logits, before.logits)
 
 
@@ -159,9 +160,9 @@ def test_stream_of_a_model_in_memory_changes_nothing(tiny: TinyModels) -> None:
         expected = model(ids, output_hidden_states=True)
     hooks = hooks_of(model)  # transformers leaves some of its own
     for layer in range(2):
-        torch.testing.assert_close(trace.residual[layer], expected.hidden_states[layer][0], rtol=0, atol=0)
-    torch.testing.assert_close(trace.final_norm(trace.residual[2]), expected.hidden_states[2][0], rtol=0, atol=0)
-    torch.testing.assert_close(trace.logits, expected.logits[0], rtol=0, atol=0)
+        assert trace.residual[layer] == approx(expected.hidden_states[layer][0])
+    assert trace.final_norm(trace.residual[2]) == approx(expected.hidden_states[2][0])
+    assert trace.logits == approx(expected.logits[0])
     assert hooks_of(model) == hooks
     reference = weakref.ref(model)
     del model, expected

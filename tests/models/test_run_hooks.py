@@ -8,6 +8,7 @@ from typing import Any
 import formula_models as reference
 import pytest
 import torch
+from margins import approx
 from torch import Tensor
 
 from attention import ConfigError, Intervention, Model
@@ -39,11 +40,11 @@ def test_every_step_is_read_and_replaced_by_name(name: str, implementation: str)
     logits = model.run_with_hooks(hooks)
     with torch.no_grad():
         plain = network(torch.tensor([IDS]), output_hidden_states=True)
-    torch.testing.assert_close(logits, plain.logits[0], rtol=1e-5, atol=1e-6)
+    assert logits == approx(plain.logits[0])
     assert not logits.requires_grad
     for step in steps:
-        torch.testing.assert_close(seen[step], trace.layers[1][step], rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(seen["resid_post"], plain.hidden_states[2][0], rtol=1e-5, atol=1e-6)
+        assert seen[step] == approx(trace.layers[1][step])
+    assert seen["resid_post"] == approx(plain.hidden_states[2][0])
     # A replaced head output is that of an ablation, and the same by the weights that give it.
     ablated = replace(model, interventions=(Intervention(1, 2, "zero"),)).trace().logits
     for name_of_step in (
@@ -58,14 +59,12 @@ def test_every_step_is_read_and_replaced_by_name(name: str, implementation: str)
             x[2] = 0
             return x
 
-        torch.testing.assert_close(model.run_with_hooks({name_of_step: zero}), ablated, rtol=1e-4, atol=1e-5)
+        assert model.run_with_hooks({name_of_step: zero}) == approx(ablated)
     no_mlp = replace(model, interventions=parse_codes("1.mlp.zero"))
-    torch.testing.assert_close(
-        model.run_with_hooks({"blocks.1.hook_mlp_out": torch.zeros_like}), no_mlp.trace().logits, rtol=1e-4, atol=1e-5
-    )
+    assert model.run_with_hooks({"blocks.1.hook_mlp_out": torch.zeros_like}) == approx(no_mlp.trace().logits)
     both = no_mlp.run_with_hooks({"layers.1.head_output": lambda z: z * 0})
     expected = replace(model, interventions=parse_codes("1.mlp.zero;1.*.zero")).trace().logits
-    torch.testing.assert_close(both, expected, rtol=1e-4, atol=1e-5)
+    assert both == approx(expected)
 
 
 def test_gradients_reach_what_a_hook_returns() -> None:
@@ -92,7 +91,9 @@ def test_gradients_reach_what_a_hook_returns() -> None:
             with torch.no_grad():
                 return float(model.run_with_hooks({"layers.2.weights": change})[-1, 11])
 
-        assert float(kept[0].grad[head, query, key]) == pytest.approx((moved(1) - moved(-1)) / (2 * step), abs=2e-3)
+        assert float(kept[0].grad[head, query, key]) == approx(
+            (moved(1) - moved(-1)) / (2 * step), within=0.002, why="a slope by differences"
+        )
     assert all(parameter.grad is None for parameter in network.parameters())
     assert all(parameter.requires_grad for parameter in network.parameters())
 
@@ -104,7 +105,7 @@ def test_steps_of_a_trace_have_the_gradients_of_the_models_own_weights(name: str
     plain, trace = model.trace(), model.trace(requires_grad=True)
     assert trace.embeddings is not None
     for layer, expected in zip(trace.layers, plain.layers, strict=True):
-        torch.testing.assert_close(layer.weights.detach(), expected.weights, rtol=0, atol=1e-6)
+        assert layer.weights.detach() == approx(expected.weights)
         assert layer.weights.requires_grad
         assert not expected.weights.requires_grad
     assert plain.embeddings is None
@@ -115,11 +116,11 @@ def test_steps_of_a_trace_have_the_gradients_of_the_models_own_weights(name: str
     network(inputs_embeds=embeddings, output_attentions=True).attentions[2][0, 1, 6, 3].backward()
     assert embeddings.grad is not None
     assert embeddings.grad.abs().max() > 1e-6
-    torch.testing.assert_close(trace.embeddings.grad, embeddings.grad[0], rtol=1e-3, atol=1e-6)
+    assert trace.embeddings.grad == approx(embeddings.grad[0], terms=1024)
     scores = trace.layers[1]["scores"]
     (of_query,) = torch.autograd.grad(scores[0, 5, 2], trace.layers[1]["query"], retain_graph=True)
     keys = plain.layers[1]["key"]
-    torch.testing.assert_close(of_query[0, 5], keys[0, 2], rtol=1e-5, atol=1e-6)
+    assert of_query[0, 5] == approx(keys[0, 2])
     with pytest.raises(ConfigError, match="run without interventions"):
         replace(model, interventions=(Intervention(0, 0, "zero"),)).trace(requires_grad=True)
 
@@ -138,9 +139,9 @@ def test_what_a_hook_edits_in_place_counts(step: str) -> None:
         return x
 
     edited, plain = model.run_with_hooks({name: in_place}), model.run_with_hooks({})
-    torch.testing.assert_close(edited, model.run_with_hooks({name: returned}), rtol=0, atol=0)
+    assert edited == approx(model.run_with_hooks({name: returned}))
     assert (edited - plain).abs().max() > 1e-3
-    torch.testing.assert_close(model.run_with_hooks({name: lambda x: None}), plain, rtol=1e-5, atol=1e-6)
+    assert model.run_with_hooks({name: lambda x: None}) == approx(plain)
 
 
 def test_gradients_do_not_pass_interventions_silently() -> None:
@@ -159,9 +160,7 @@ def test_gradients_do_not_pass_interventions_silently() -> None:
     changed.run_with_hooks({"layers.2.mlp_output": keep})[-1, 11].backward()  # after them
     assert kept[-1].grad is not None
     with torch.no_grad():
-        torch.testing.assert_close(
-            changed.run_with_hooks({"layers.0.mlp_output": keep}), changed.trace().logits, rtol=1e-4, atol=1e-5
-        )
+        assert changed.run_with_hooks({"layers.0.mlp_output": keep}) == approx(changed.trace().logits)
 
 
 def test_the_logits_of_hooks_are_counted_before() -> None:

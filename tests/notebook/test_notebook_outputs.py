@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import chosen_cell_line
+from margins import approx
 from PIL import Image
 from playwright.sync_api import Error, Frame, Page, Position
 from test_record_contract import BATCH, LENGTH, rows
@@ -124,7 +125,7 @@ def test_first_picture_has_the_weights_as_colours(causal: Trace) -> None:
     picture = Image.open(BytesIO(b64decode(re.findall(r"base64,([^\"]+)", html)[0])))
     assert re.findall("<div>(.*?)</div>", html.split('px">')[1]) == OWL.split()
     shares = np.asarray(picture) / 255
-    np.testing.assert_allclose(shares, causal.layers[0].matrix("weights", 2).numpy(), atol=0.5 / 255 + 1e-6)
+    assert shares == approx(causal.layers[0].matrix("weights", 2).numpy(), step=1 / 255)
     zero, full = (np.array(picture.getpalette()[at : at + 3]) for at in (0, 765))
     assert ["#" + bytes(map(int, color)).hex() for color in (zero, full)] == [LIGHT["zero"], LIGHT["weight"]]
     assert len(html) < 3_000
@@ -310,9 +311,7 @@ def painted(frame: Frame, index: int) -> np.ndarray:
 
 def is_close(actual: np.ndarray, matrix: Any) -> bool:
     expected = matrix.double().numpy()
-    return bool(
-        np.allclose(actual, np.where(np.isfinite(expected), expected, np.nan), rtol=1e-5, atol=1e-6, equal_nan=True)
-    )
+    return bool(actual == approx(np.where(np.isfinite(expected), expected, np.nan), nan=True, dtype="float32"))
 
 
 def click(frame: Frame, index: int, row: int, column: int) -> None:

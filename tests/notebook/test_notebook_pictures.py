@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from margins import approx
 from PIL import Image
 from playwright.sync_api import Frame, Page
 from test_notebook_outputs import click, open_outputs, served, settled, unpacked
@@ -53,12 +54,12 @@ def check_drawn(found: dict[str, Any], expected: Spec) -> None:
     layout = expected["layout"]
     for trace, expected_trace in zip(found["data"], expected["data"], strict=True):
         z = np.array(trace["z"], dtype=float)
-        np.testing.assert_allclose(z, np.asarray(expected_trace["z"], dtype=float), rtol=1e-5, atol=1e-6)
+        assert z == approx(np.asarray(expected_trace["z"], dtype=float), nan=True, dtype="float32")
         assert trace["text"] == expected_trace["text"]
         assert trace["hovertemplate"] == expected_trace["hovertemplate"]
         assert trace.get("opacity") == expected_trace["opacity"]
     heat = expected["data"][0]
-    assert (found["data"][0]["zmin"], found["data"][0]["zmax"]) == pytest.approx((heat["zmin"], heat["zmax"]), rel=1e-4)
+    assert (found["data"][0]["zmin"], found["data"][0]["zmax"]) == approx((heat["zmin"], heat["zmax"]))
     assert found["subtitle"] == layout["title"]["subtitle"]["text"]
     assert found["shapes"] == layout["shapes"]
     assert found["images"] == layout["images"]
@@ -162,7 +163,7 @@ def test_temperature_repaints_the_picture(open_outputs: Any, models: TinyPicture
     found = np.array(frame.evaluate(DRAWN)["data"][0]["z"], dtype=float)
     turned = trace.with_config(Override(temperature=temperature))
     expected = python_figure(turned, Cell(layer, "weights", 1, 4, 2))["data"][0]["z"]
-    np.testing.assert_allclose(found, expected, atol=0.02)
+    assert found == approx(expected, nan=True)
     before = python_figure(trace, Cell(layer, "weights", 1, 4, 2))["data"][0]["z"]
     assert np.nanmax(np.abs(found - before)) > 0.02
     assert not math.isnan(float(np.nansum(found)))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
-import numpy as np
 import pytest
 from conftest import act_and_settle, chosen_cell_line, click_cell, painted_numbers, set_control, wait_until_settled
+from margins import approx
 from test_browser import Open
 from test_browser_controls import TEXT, at_once, click, drag, follow, layer, output_has_columns, temperature
 
@@ -22,7 +22,7 @@ def test_map_with_d_model_columns_zooms_clicks_updates_and_redraws(open_page: Op
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
     range_now = "document.querySelectorAll('.figures .js-plotly-plot')[2]._fullLayout.xaxis.range"
     output_has_columns(page, "6 × 40", 40)
-    np.testing.assert_allclose(painted_numbers(page, 2), layer(d_model=40).output.numpy(), atol=1e-6)
+    assert painted_numbers(page, 2) == approx(layer(d_model=40).output.numpy())
     set_control(page, "d_model", "80")
     drag(page, 2, (8, 1), (70, 4))
     page.wait_for_function(f"{range_now}[1] - {range_now}[0] < 70")
@@ -37,7 +37,7 @@ def test_map_with_d_model_columns_zooms_clicks_updates_and_redraws(open_page: Op
     page.wait_for_function("location.search.includes('step=output') && location.search.includes('column=83')")
     assert "83" in chosen_cell_line(page)
     set_control(page, "d_model", "88")
-    np.testing.assert_allclose(painted_numbers(page, 2), layer(d_model=88).output.numpy(), atol=1e-6)
+    assert painted_numbers(page, 2) == approx(layer(d_model=88).output.numpy())
 
     # Plotly draws a map whose cells cannot be repainted in place.
     labels = page.locator(".figures .js-plotly-plot").nth(1).locator(".heatmap-label text")
@@ -46,5 +46,5 @@ def test_map_with_d_model_columns_zooms_clicks_updates_and_redraws(open_page: Op
     for place in (30, 170):
         follow(page, "temperature", place)
         weights = layer(d_model=88, temperature=temperature(page)).weights[0].numpy()
-        np.testing.assert_allclose(painted_numbers(page, 1), weights, atol=1e-6)
+        assert painted_numbers(page, 1) == approx(weights)
         assert labels.all_text_contents() == [f"{number:.2f}" for number in weights.flatten()]

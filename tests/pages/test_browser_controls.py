@@ -18,6 +18,7 @@ from conftest import (
     set_control,
     wait_until_settled,
 )
+from margins import approx
 from playwright.sync_api import Page, expect
 from test_browser import Open
 
@@ -110,9 +111,9 @@ def test_mask_looks_the_same_at_rest_and_while_dragging(
     def expected(temperature: float) -> Any:
         return TypedText(text, AttentionConfig(temperature=temperature, **knobs), text2).trace().layers[0].weights[0]
 
-    np.testing.assert_allclose(painted_numbers(page, 1), expected(1.0).numpy(), rtol=0, atol=1e-6)
+    assert painted_numbers(page, 1) == approx(expected(1.0).numpy())
     silent(page, lambda: follow(page, "temperature", 60))
-    np.testing.assert_allclose(painted_numbers(page, 1), expected(temperature(page)).numpy(), rtol=0, atol=1e-6)
+    assert painted_numbers(page, 1) == approx(expected(temperature(page)).numpy())
 
 
 def test_cells_that_only_the_old_mask_hid_appear_at_once(open_page: Open, server: str) -> None:
@@ -127,7 +128,7 @@ def test_cells_that_only_the_old_mask_hid_appear_at_once(open_page: Open, server
     )
     page.wait_for_function("document.querySelector('.figures').figureState.frames > 0")
     expected = TypedText(text, AttentionConfig(d_model=16), text2).trace().layers[0]
-    np.testing.assert_allclose(painted_numbers(page, 1), expected.weights[0].numpy(), rtol=0, atol=1e-6)
+    assert painted_numbers(page, 1) == approx(expected.weights[0].numpy())
 
 
 def test_300_tokens_draw_clickable_blocks_that_zoom_to_exact_cells(open_page: Open, server: str) -> None:
@@ -137,12 +138,7 @@ def test_300_tokens_draw_clickable_blocks_that_zoom_to_exact_cells(open_page: Op
     number = explain(TypedText(text, AttentionConfig(mask="causal")).trace(), "weights", q=250, k=100)
     expect(page.locator(".answer-line .number")).to_have_text(number.displayed_value)
     assert painted_numbers(page, 1).shape == (150, 150)
-    np.testing.assert_allclose(
-        painted_numbers(page, 1),
-        expected.weights[0].numpy().reshape(150, 2, 150, 2).max(axis=(1, 3)),
-        rtol=0,
-        atol=1e-6,
-    )
+    assert painted_numbers(page, 1) == approx(expected.weights[0].numpy().reshape(150, 2, 150, 2).max(axis=(1, 3)))
     expect(page.locator(".figures .js-plotly-plot").nth(1)).to_contain_text("each cell the largest of 2 × 2")
     # A click on a block selects its largest number.
     row, column = divmod(int(expected.weights[0, 40:42, 20:22].argmax()), 2)
@@ -158,10 +154,10 @@ def test_300_tokens_draw_clickable_blocks_that_zoom_to_exact_cells(open_page: Op
     assert abs(left - 100) <= 1  # the precision of the mouse
     assert abs(top - 150) <= 1
     window = np.s_[top : top + high, left : left + wide]
-    np.testing.assert_allclose(painted_numbers(page, 1), expected.weights[0].numpy()[window], rtol=0, atol=1e-6)
+    assert painted_numbers(page, 1) == approx(expected.weights[0].numpy()[window])
     follow(page, "temperature", 180)
     hot = layer(text, mask="causal", temperature=temperature(page))
-    np.testing.assert_allclose(painted_numbers(page, 1), hot.weights[0].numpy()[window], rtol=0, atol=1e-6)
+    assert painted_numbers(page, 1) == approx(hot.weights[0].numpy()[window])
     assert page.evaluate("document.querySelectorAll('.figures .js-plotly-plot')[1].data[0].dx") == 1
 
 
@@ -186,8 +182,8 @@ def test_weights_follow_temperature_without_messages_and_repaint_plotly_cells(op
         for place in (0, 30, 170):
             silent(page, lambda place=place: follow(page, "temperature", place))
             expected = layer(mask="causal", temperature=temperature(page))
-            np.testing.assert_allclose(painted_numbers(page, 1), expected.weights[0].numpy(), rtol=0, atol=1e-6)
-            np.testing.assert_allclose(painted_numbers(page, 2), expected.output.numpy(), rtol=0, atol=1e-5)
+            assert painted_numbers(page, 1) == approx(expected.weights[0].numpy())
+            assert painted_numbers(page, 2) == approx(expected.output.numpy())
             assert "temperature" not in page.url
             paintings = {}
             for redrawn in (False, True):
@@ -253,7 +249,7 @@ def test_blocks_keep_colours_while_dragging_and_d_model_columns(open_page: Open,
         follow(page, "temperature", place)
         dragging, picture = page.evaluate(ends), pixels(page, 1)
         act_and_settle(page, lambda: page.locator(".controls [name=temperature]").dispatch_event("change"))
-        assert page.evaluate(ends) == pytest.approx(dragging, rel=1e-5)
+        assert page.evaluate(ends) == approx(dragging)
         assert np.abs(pixels(page, 1) - picture).max() <= 2
         assert len(set(picture.flatten().tolist())) > 100  # the picture is not a uniform dark square
     output_has_columns(page, "each cell the largest of 2 × 2", 20)
@@ -304,13 +300,11 @@ def test_2048_tokens_follow_the_drag_as_256_by_256_blocks(open_page: Open, serve
     assert page.evaluate("document.querySelectorAll('.figures .js-plotly-plot')[1].data[0].dx") == 8
     source = TypedText(text, max_tokens=2048)
     blocks = source.trace().layers[0].matrix("weights", 1).numpy().reshape(256, 8, 256, 8).max(axis=(1, 3))
-    np.testing.assert_allclose(painted_numbers(page, 1), blocks, rtol=0, atol=1e-6)
+    assert painted_numbers(page, 1) == approx(blocks)
     silent(page, lambda: follow(page, "temperature", 20))
     overridden = replace(source, config=AttentionConfig(temperature=temperature(page)))
     cold = overridden.trace().layers[0].matrix("weights", 1).numpy()
-    np.testing.assert_allclose(
-        painted_numbers(page, 1), cold.reshape(256, 8, 256, 8).max(axis=(1, 3)), rtol=0, atol=1e-6
-    )
+    assert painted_numbers(page, 1) == approx(cold.reshape(256, 8, 256, 8).max(axis=(1, 3)))
 
 
 WATCH = """() => { window.shift = 0; window.empty = 0; window.frames = 0;

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 import pytest
 from conftest import act_and_settle, decode_numbers, wait_until_settled
+from margins import approx
 from playwright.sync_api import Page, expect
 
 from attention import AttentionConfig, TypedText, explain
@@ -165,7 +166,7 @@ def test_film_plays_stops_at_a_click_and_its_moment_is_a_link(open_page: Open, s
     shown = float(query(page)["show"])
     assert 0.2 < shown < 5
     other = open_page(page.url, sidebar=False)
-    assert other.evaluate("document.querySelector('#root .screen').firstScreen.t") == pytest.approx(shown)
+    assert other.evaluate("document.querySelector('#root .screen').firstScreen.t") == approx(shown)
     expect(other.locator(".screen .play")).to_have_text("▶ Go on")
 
 
@@ -184,9 +185,7 @@ def test_a_moving_knob_repaints_and_says_what_changed(open_page: Open, server: s
     slider.focus()
     act_and_settle(page, lambda: slider.press("End"))
     warm = TypedText(TEXT, AttentionConfig(mask="causal", temperature=100)).trace().layers[0]
-    np.testing.assert_allclose(
-        painted(page), np.where(warm["mask"].numpy(), warm["weights"][1].numpy(), np.nan), rtol=1e-6, atol=1e-7
-    )
+    assert painted(page) == approx(np.where(warm["mask"].numpy(), warm["weights"][1].numpy(), np.nan))
     page.locator(".tools .changed").click()
     changes = page.locator(".tools .changes")
     assert "Temperature 1.0 → 100.0" in changes.inner_text()
@@ -231,7 +230,7 @@ def test_many_words_have_rows_of_their_largest(open_page: Open, server: str) -> 
     matrix = TypedText(text, AttentionConfig(mask="causal")).trace().layers[0]["weights"][0]
     weights = matrix[140]
     # The page computes the map, and finds the cell of each block.
-    np.testing.assert_allclose(painted(page), pool_blocks(matrix.numpy(), 4, 4), rtol=1e-5, atol=1e-9)
+    assert painted(page) == approx(pool_blocks(matrix.numpy(), 4, 4))
     found = page.evaluate("document.querySelector('.screen').firstScreen.numbers.cellOfBlock('share', 35, 2)")
     assert matrix[found[0], found[1]] == matrix[140:144, 8:12].max()
     bars = page.locator(".screen .stage rect.bar[data-k]").evaluate_all(
@@ -313,7 +312,7 @@ def test_bare_address_opens_on_an_example_and_draws_it_before_the_page(open_page
     wait_until_settled(page)
     expect(page.locator("#opening")).to_have_count(0)
     assert headline(page) == said
-    assert page.locator(".screen .headline").bounding_box() == pytest.approx(box, abs=3), "it does not move"
+    assert page.locator(".screen .headline").bounding_box() == approx(box, within=3, why="pixels"), "it does not move"
     assert query(page)["source"] == opening_source()
     other = open_page(page.url, sidebar=False)
     assert headline(other) == said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conftest import act_and_settle, chosen_cell_line, click_cell, painted_numbers, place_of_cell, wait_until_settled
+from margins import approx
 from playwright.sync_api import expect
 from test_browser import Open, query
 
@@ -48,7 +49,7 @@ def test_buttons_sort_square_tiles_with_the_values_under_them(open_page: Open, s
         const { xaxis, yaxis, meta: { panels: [{ rows, columns }] } } = document.querySelector('.figures .js-plotly-plot')._fullLayout;
         return [columns * Math.abs(xaxis.l2p(1) - xaxis.l2p(0)), rows * Math.abs(yaxis.l2p(1) - yaxis.l2p(0))];
     }""")
-    assert tile[0] == pytest.approx(tile[1], abs=0.5)
+    assert tile[0] == approx(tile[1], within=0.5, why="pixels")
 
     # Resized to a phone and back: names appear where they fit, and tiles stay squares.
     size = page.viewport_size

@@ -11,6 +11,7 @@ import pytest
 import torch
 from conftest import script_address
 from contract import variants
+from margins import approx
 from playwright.sync_api import Page
 
 from attention import AttentionConfig, TypedText
@@ -95,7 +96,7 @@ def test_kernel_softmax_equals_torch(kernel: Page, mask: str) -> None:
         at_rest, *changed = in_page(kernel, sample_layer(n_tokens, mask, **MASKS[mask]), *turns)
         for (weights,), temperature in zip([at_rest, *changed], (1.0, *TEMPERATURES), strict=True):
             expected = sample_layer(n_tokens, mask, temperature, **MASKS[mask]).weights[0].numpy()
-            np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-6)
+            assert weights == approx(expected)
 
 
 def test_kernel_softmax_equals_torch_at_1024_tokens(kernel: Page) -> None:
@@ -104,9 +105,7 @@ def test_kernel_softmax_equals_torch_at_1024_tokens(kernel: Page) -> None:
         kernel, sample_layer(1024, "causal"), *({"temperature": temperature} for temperature in temperatures)
     )
     for (weights,), temperature in zip(all_weights, (1.0, *temperatures), strict=True):
-        np.testing.assert_allclose(
-            weights, sample_layer(1024, "causal", temperature).weights[0].numpy(), rtol=0, atol=1e-6
-        )
+        assert weights == approx(sample_layer(1024, "causal", temperature).weights[0].numpy())
 
 
 OWL, LINES = "the owl asked the moon", "the owl asked\nthe owl and the moon asked the owl"
@@ -160,9 +159,7 @@ def test_kernel_masks_look_the_same_at_rest_and_while_dragging(kernel: Page, nam
     for matrices, expected_layer in zip(in_page(kernel, layer, *turns, steps=steps), expected, strict=True):
         for step, actual in zip(steps, matrices, strict=True):
             matrix = expected_layer.matrix(step).numpy()
-            np.testing.assert_allclose(
-                actual, np.where(np.isneginf(matrix), np.nan, matrix), rtol=1e-5, atol=1e-5, err_msg=step
-            )
+            assert actual == approx(np.where(np.isneginf(matrix), np.nan, matrix)), step
 
 
 VARIANTS = {
@@ -188,9 +185,7 @@ def test_kernel_variants_equal_the_backend(kernel: Page, name: str, mask: dict[s
     ):
         for step, actual in zip(steps, matrices, strict=True):
             matrix = expected_layer.matrix(step).numpy()
-            np.testing.assert_allclose(
-                actual, np.where(np.isneginf(matrix), np.nan, matrix), rtol=1e-5, atol=1e-5, err_msg=step
-            )
+            assert actual == approx(np.where(np.isneginf(matrix), np.nan, matrix)), step
 
 
 @pytest.mark.parametrize("positions", ["alibi", "relative"])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from conftest import ROOT, act_and_settle, chosen_cell_line, click_cell, painted_numbers, set_control
+from margins import approx
 from playwright.sync_api import Page, expect
 from test_browser import query
 
@@ -26,7 +27,7 @@ def traced(temperature: float = 1.0) -> Trace:
 def test_real_model_is_read_overridden_and_shared(open_page: Open, server: str) -> None:
     base = traced()
     page = open_page(f"{server}/?source=model")
-    np.testing.assert_allclose(painted_numbers(page, 1), base.layers[0].matrix("weights", 0).numpy(), atol=1e-6)
+    assert painted_numbers(page, 1) == approx(base.layers[0].matrix("weights", 0).numpy())
     ticks = page.evaluate("document.querySelectorAll('.figures .js-plotly-plot')[1].layout.yaxis.ticktext")
     assert [tick.split(" ")[-1] for tick in ticks][:3] == list(base.tokens[:3])
     act_and_settle(page, lambda: click_cell(page, 1, row=4, column=3))
@@ -36,11 +37,11 @@ def test_real_model_is_read_overridden_and_shared(open_page: Open, server: str) 
 
     set_control(page, "layer", "4")
     set_control(page, "head", "5")
-    np.testing.assert_allclose(painted_numbers(page, 1), base.layers[4].matrix("weights", 5).numpy(), atol=1e-6)
+    assert painted_numbers(page, 1) == approx(base.layers[4].matrix("weights", 5).numpy())
     act_and_settle(page, lambda: page.locator(".controls [name=temperature]").press("PageUp"))
     warm = float(query(page)["temperature"])
     assert warm > 1
-    np.testing.assert_allclose(painted_numbers(page, 1), traced(warm).layers[4].matrix("weights", 5).numpy(), atol=1e-6)
+    assert painted_numbers(page, 1) == approx(traced(warm).layers[4].matrix("weights", 5).numpy())
     expect(page.get_by_text(f"What if, this head only: temperature {warm:g} instead of")).to_be_visible()
     expected_query = {"source": "model", "q": "4", "k": "3", "layer": "4", "head": "5"}
     assert expected_query.items() <= query(page).items()

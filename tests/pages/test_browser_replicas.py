@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 from conftest import act_and_settle, chosen_cell_line, click_cell, painted_numbers, wait_until_settled, watch_runs
+from margins import approx
 from playwright.sync_api import Page, expect
 from replicas import Replicas, Visitor
 from test_browser import CAUSAL, LINK, TEXT, query
@@ -67,7 +68,7 @@ def test_upload_download_and_click_survive_a_killed_replica(replicas: Replicas, 
     link = query(page)
     assert (link["q"], link["x"]) == ("2", "2,0,0;0,1.5,0.5;0.25,0,1")
     title = chosen_cell_line(page)
-    np.testing.assert_allclose(downloaded(page), weights, atol=1e-6)
+    assert downloaded(page) == approx(weights)
     home = replicas.of(visitor)
     assert replicas.served("PUT .*/upload_file/") == replicas.served(" /export/") == {home}
 
@@ -82,7 +83,7 @@ def test_upload_download_and_click_survive_a_killed_replica(replicas: Replicas, 
     np.testing.assert_array_equal(painted_numbers(page, 1), weights)
     assert chosen_cell_line(page) == title
     assert query(page) == link
-    np.testing.assert_allclose(downloaded(page), weights, atol=1e-6)
+    assert downloaded(page) == approx(weights)
     act_and_settle(page, lambda: click_cell(page, 1, row=0, column=2))
     assert query(page)["k"] == "2"
     np.testing.assert_array_equal(painted_numbers(page, 1), weights)
@@ -95,7 +96,7 @@ def test_upload_download_and_click_survive_a_killed_replica(replicas: Replicas, 
     upload(page, np.array([[1.0, 0.0, 0.0], [0.0, 2.0, 0.5], [0.5, 0.0, 1.0]]))
     expect(page.get_by_label("Paste X", exact=True)).to_have_value("1,0,0;0,2,0.5;0.5,0,1")
     wait_until_settled(page)
-    np.testing.assert_allclose(downloaded(page), painted_numbers(page, 1), atol=1e-6)
+    assert downloaded(page) == approx(painted_numbers(page, 1))
 
 
 def test_lost_upload_is_asked_for_again(replicas: Replicas, visit: Visit) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from conftest import act_and_settle, chosen_cell_line, click_cell, painted_numbers, wait_until_settled
+from margins import approx
 from playwright.sync_api import Browser, Page, expect
 from test_browser import CAUSAL, LINK, TEXT, Open
 
@@ -146,7 +147,7 @@ def test_maps_are_saved_in_the_requested_format_and_width(open_page: Open, serve
     page.get_by_label("Width in cm").fill("8")
     act_and_settle(page, lambda: page.keyboard.press("Enter"))
     svg = ElementTree.fromstring(saved(page, "SVG"))
-    assert float(svg.attrib["width"].removesuffix("pt")) / 72 * 2.54 == pytest.approx(8, abs=0.01)
+    assert float(svg.attrib["width"].removesuffix("pt")) / 72 * 2.54 == approx(8, step=0.01, scale=10)
     texts = ["".join(text.itertext()).strip() for text in svg.iter("{http://www.w3.org/2000/svg}text")]
     assert texts.count("the") == 4  # twice on each axis
     assert texts.count("1.00") >= 6  # the sums of the rows
@@ -177,7 +178,7 @@ def test_heads_are_saved_as_a_figure_for_a_paper_with_its_caption(open_page: Ope
     act_and_settle(page, lambda: heads.press("Enter"))
     expect(page.locator("[data-testid=stCode]")).to_contain_text("(a) Layer 0, head 1; (b) Layer 0, head 2.")
     svg = ElementTree.fromstring(saved(page, "SVG"))
-    assert float(svg.attrib["width"].removesuffix("pt")) / 72 * 2.54 == pytest.approx(8.4, abs=0.01)
+    assert float(svg.attrib["width"].removesuffix("pt")) / 72 * 2.54 == approx(8.4, step=0.01, scale=10)
     texts = ["".join(text.itertext()).strip() for text in svg.iter("{http://www.w3.org/2000/svg}text")]
     assert [text for text in texts if text in ("a", "b", "Σ", "1.00")] == ["a", "b"]
     assert name_of(page, "PDF") == "weights-L0-H1-L0-H2.pdf"
@@ -197,7 +198,7 @@ def test_saved_numbers_and_code_match_the_page(open_page: Open, server: str) -> 
     np.testing.assert_array_equal(tensors["L0.output"], CAUSAL.output.numpy())
     names: dict[str, Any] = {}
     exec(saved(page, "Python (.py)").decode(), names)
-    np.testing.assert_allclose(names["output"].numpy(), CAUSAL.output.numpy(), atol=1e-6)
+    assert names["output"].numpy() == approx(CAUSAL.output.numpy())
     assert json.loads(saved(page, "Notebook (.ipynb)"))["nbformat"] == 4
     assert saved(page, "weights (.csv)").decode().splitlines()[1].startswith("0 the,1.0,0.0")
 

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 from conftest import act_and_settle, click_cell, painted_numbers, wait_until_settled
+from margins import approx
 from playwright.sync_api import Locator, Page, expect
 from test_browser import query
 
@@ -93,7 +94,7 @@ def test_tensor_pasted_from_a_terminal_is_painted(open_page: Open, server: str) 
 
     act_and_settle(page, paste)
     layer = Matrices(query=IDENTITY, key=IDENTITY, value=((1.0, 2.0), (3.0, 4.0))).trace().layers[0]
-    np.testing.assert_allclose(painted_numbers(page, 1), layer.weights[0].numpy(), rtol=1e-6)
+    assert painted_numbers(page, 1) == approx(layer.weights[0].numpy())
     assert query(page)["query"] == "1,0;0,1"
 
 
@@ -139,7 +140,7 @@ def test_mismatched_matrices_are_resized_to_fit(open_page: Open, server: str) ->
     layer = Matrices(
         x=((1, 2), (3, 4)), w_q=((2, 0, 2), (2, 0, 0)), w_k=((2, 2, 2), (0, 2, 1)), w_v=((1, 1, 0), (0, 1, 1))
     ).trace()
-    np.testing.assert_allclose(painted_numbers(page, 0), layer.layers[0].scores[0].numpy())
+    assert painted_numbers(page, 0) == approx(layer.layers[0].scores[0].numpy())
     expect(page.get_by_label("Paste X", exact=True)).to_be_hidden()  # collapsed: nothing is wrong any more
     other = open_page(page.url, fresh=True)
     np.testing.assert_array_equal(painted_numbers(other, 0), painted_numbers(page, 0))
@@ -151,7 +152,7 @@ def test_notebook_continues_as_matrices_that_travel_in_the_link(open_page: Open,
     act_and_settle(page, lambda: page.get_by_role("button", name="Continue with these matrices").click())
     page.wait_for_function("location.search.includes('w_q=') && location.search.includes('source=matrices')")
     wait_until_settled(page)
-    np.testing.assert_allclose(painted_numbers(page, 1), weights, atol=1e-6)
+    assert painted_numbers(page, 1) == approx(weights)
     assert query(page)["x"] == "1.16,0.23;0.57,1.36;4.41,-2.16"
     assert (query(page)["q"], query(page)["k"]) == ("2", "1")
     other = open_page(page.url, fresh=True)

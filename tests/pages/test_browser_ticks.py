@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 import pytest
 from conftest import set_theme, wait_until_settled
+from margins import approx
 from test_browser import Open
 
 from attention import TypedText
@@ -98,7 +99,7 @@ def test_weight_cells_show_numbers_like_scores_even_at_200_percent(open_page: Op
     page.wait_for_function(f"devicePixelRatio === 2 && innerWidth === 640 && {FITTED}")
     wait_until_settled(page)
     weights = TypedText(DEFAULTS["text"]).trace().layers[0].weights[0]
-    assert [z for z, _ in page.evaluate(INKS, 1)] == pytest.approx(weights.flatten().tolist(), abs=1e-6)
+    assert [z for z, _ in page.evaluate(INKS, 1)] == approx(weights.flatten().tolist())
     session.send("Emulation.clearDeviceMetricsOverride")
     session.detach()
 

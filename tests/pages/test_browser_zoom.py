@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 from conftest import painted_numbers, set_control, wait_until_settled
+from margins import approx
 from playwright.sync_api import Page, expect
 from test_browser import Open
 from test_browser_controls import at_once, click, drag, follow, temperature
@@ -61,8 +62,8 @@ def test_ticks_and_hover_follow_the_zoom_of_linked_maps(open_page: Open, server:
     scores, weights, output = axes_of_maps(page)
     for axis in (*scores, *weights, output[1]):
         check_ticks(axis, minimum=10)
-    np.testing.assert_allclose(weights[0]["range"], [100, 140], atol=2)
-    np.testing.assert_allclose(weights[1]["range"], [150, 190], atol=2)
+    assert weights[0]["range"] == approx([100, 140], within=2, why="the precision of the mouse")
+    assert weights[1]["range"] == approx([150, 190], within=2, why="the precision of the mouse")
     assert [axis["range"] for axis in scores] == [axis["range"] for axis in weights]  # the same queries and keys
     assert output[1]["range"] == weights[1]["range"]  # the same queries
     assert output[0] == unzoomed[2][0]  # other columns
@@ -90,7 +91,7 @@ def test_ticks_and_hover_follow_the_zoom_of_linked_maps(open_page: Open, server:
     painted = page.evaluate(
         "(({ zmin, zmax }) => [zmin, zmax])(document.querySelectorAll('.figures .js-plotly-plot')[1].data[0])"
     )
-    np.testing.assert_allclose(painted, [ends["zmin"], ends["zmax"]], rtol=1e-5)
+    assert painted == approx([ends["zmin"], ends["zmax"]])
 
     zoom(page, 0, (105, 160), (112, 166))  # further zoom, in the other map: every token
     scores, weights, output = axes_of_maps(page)
@@ -144,8 +145,8 @@ def test_the_overview_of_a_large_map_moves_what_its_neighbours_show_too(open_pag
     wait_until_settled(page)
     scores, ours, _ = axes_of_maps(page)[:3]
     assert [axis["range"] for axis in scores] == [axis["range"] for axis in ours]
-    assert ours[0]["range"][0] == pytest.approx(149.5, abs=4)
-    assert ours[1]["range"][1] == pytest.approx(209.5, abs=4)
+    assert ours[0]["range"][0] == approx(149.5, within=4, why="the precision of the mouse")
+    assert ours[1]["range"][1] == approx(209.5, within=4, why="the precision of the mouse")
     # Keys move it by a quarter of what is shown, change its size, and show all again.
     before = ours[0]["range"]
     weights.focus()
@@ -155,7 +156,7 @@ def test_the_overview_of_a_large_map_moves_what_its_neighbours_show_too(open_pag
     )
     wait_until_settled(page)
     after = axes_of_maps(page)[1][0]["range"]
-    assert after[1] - after[0] == pytest.approx(before[1] - before[0], abs=1)
+    assert after[1] - after[0] == approx(before[1] - before[0], within=1, why="the precision of the mouse")
     page.keyboard.press("Home")
     expect(weights).to_have_attribute("aria-label", "Overview of weights. Shown: all of 300 by 300.")
     # A click shows single cells around it.
@@ -175,16 +176,16 @@ def test_a_map_that_is_not_kept_has_its_overview_from_python(open_page: Open, se
     wait_until_settled(page)
     expect(weights).to_have_attribute("aria-label", re.compile("Shown: query 75 to 224 of 300, key 75 to 224 of 300"))
     trace = TypedText(LONG, AttentionConfig(mask="causal", positions="alibi")).trace()
-    np.testing.assert_allclose(painted_numbers(page, 1), trace.layers[0].weights[0][75:225, 75:225], atol=1e-6)
+    assert painted_numbers(page, 1) == approx(trace.layers[0].weights[0][75:225, 75:225])
     overview = page.evaluate(
         "() => document.querySelector('.figures').figureState.pictures[1].meta.overview.map((row) => Array.from(row))"
     )
-    np.testing.assert_allclose(overview, pool_blocks(trace.layers[0].weights[0].numpy(), 5, 5), atol=1e-6)
+    assert overview == approx(pool_blocks(trace.layers[0].weights[0].numpy(), 5, 5))
     # Until Python has sent another part, the map shows the overview.
     page.evaluate(
         """() => { const { figureState: state } = document.querySelector('.figures'); const [, { brush }] = state.pictures;
             return brush.show({ down: [0, 40], across: [0, 40] }, false); }"""
     )
-    np.testing.assert_allclose(painted_numbers(page, 1), overview, atol=1e-6)
+    assert painted_numbers(page, 1) == approx(overview)
     page.keyboard.press("Home")
     expect(weights).to_have_attribute("aria-label", "Overview of weights. Shown: all of 300 by 300.")

@@ -6,6 +6,7 @@ from urllib.parse import parse_qsl
 import numpy as np
 import pytest
 from conftest import ROOT, component_message, set_knobs, state_of_address, unpack_figures, unpack_message
+from margins import approx
 from streamlit.testing.v1 import AppTest
 
 from attention import STEPS, AttentionConfig, TypedText, find_step
@@ -179,7 +180,7 @@ def test_table_twin_holds_the_numbers_and_their_row_sums() -> None:
     table = dataframe.value
     weights = TypedText(DEFAULT_TEXT, AttentionConfig(mask="causal")).trace().layers[0].weights[0].numpy()
     np.testing.assert_array_equal(table.to_numpy()[:, :-1], weights)
-    np.testing.assert_allclose(table["Σ row"], 1, atol=1e-6)
+    assert table["Σ row"] == approx(1)
     formats = {name: column["type_config"]["format"] for name, column in json.loads(dataframe.proto.columns).items()}
     assert formats == dict.fromkeys(table, "%.4g"), "as many digits as in the heading, even for small numbers"
 

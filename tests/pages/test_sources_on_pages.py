@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import component_message, state_of_address
+from margins import approx
 from streamlit.testing.v1 import AppTest
 from test_pages import PAGES, drawn, opened, said
 
@@ -45,8 +46,8 @@ def test_biases_masks_and_other_additions_open_on_every_page(page: str, link: di
 def test_default_matrices_are_the_numpy_notebook() -> None:
     app = opened("app.py", source="matrices")
     expected = [0.23608986, 0.00738988, 0.74913039, 0.00738988]
-    np.testing.assert_allclose(step(app, "weights")[0], expected, atol=5e-9)
-    np.testing.assert_allclose(step(app, "head_output")[0], [0.98522025, 1.74174051, 0.75652026], atol=5e-9)
+    assert step(app, "weights")[0] == approx(expected, dtype="float32")
+    assert step(app, "head_output")[0] == approx([0.98522025, 1.74174051, 0.75652026], dtype="float32")
 
 
 @pytest.mark.parametrize(
@@ -216,7 +217,7 @@ def test_uploaded_matrix_is_used_and_a_broken_file_reported() -> None:
     app = opened("app.py", source="matrices")
     app.file_uploader(key="matrices_file_w_o").upload("w.csv", b"1,0,0\n0,1,0\n0,0,2\n", "text/csv").run()
     assert not app.exception
-    np.testing.assert_allclose(step(app, "output")[0], [0.98522025, 1.74174051, 2 * 0.75652026], atol=5e-8)
+    assert step(app, "output")[0] == approx([0.98522025, 1.74174051, 2 * 0.75652026], dtype="float32")
     app.file_uploader(key="matrices_file_x").upload(
         "x.npy", b"\x93NUMPY but not really", "application/octet-stream"
     ).run()
@@ -232,7 +233,7 @@ def test_each_line_is_a_sequence_and_padding_keeps_real_weights() -> None:
     padded = drawn(app)[1]
     assert padded["data"][0]["z"].shape == (6, 6)
     assert padded["layout"]["xaxis"]["ticktext"] == ["a", "dog", "∅", "∅", "∅", "∅"]
-    np.testing.assert_allclose(padded["data"][0]["z"][:2, :2], unpadded, atol=1e-7)
+    assert padded["data"][0]["z"][:2, :2] == approx(unpadded)
     assert not padded["data"][0]["z"][:, 2:].any()
 
 

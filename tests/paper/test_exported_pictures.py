@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from conftest import ROOT
 from drawings import drawings, rooms
+from margins import approx
 from starlette.testclient import TestClient
 from test_contract import trace_of
 from test_deploy import DOCKERFILE
@@ -108,8 +109,8 @@ def test_lying_bars_and_bars_over_each_other_are_as_long_as_their_numbers() -> N
     root = ElementTree.fromstring(paper.picture(draw(frame("t", "f", "a", x, y, bargap=0.25), lying), "svg"))
     boxes, _ = shapes(root, "bars-0")
     (first, second) = sorted(boxes.tolist(), key=lambda box: box[1])
-    assert (first[2] - first[0]) / (second[2] - second[0]) == pytest.approx(2, abs=0.01)
-    assert first[0] == pytest.approx(second[2], abs=0.02)  # both begin at 0
+    assert (first[2] - first[0]) / (second[2] - second[0]) == approx(2)
+    assert first[0] == approx(second[2])  # both begin at 0
     assert {"0.5", "−0.25"} <= {*texts(root)}
     over = [bars([0, 1], [0.2, 0.4], "", opacity=0.5, width=0.9) for _ in range(2)]
     chart = draw(frame("t", "f", "a", axis("", (-1, 2)), axis("", (0, 1)), barmode="overlay"), *over)
@@ -158,7 +159,7 @@ def test_logarithmic_colours_span_powers_of_ten_and_keep_the_numbers(draw, knobs
     assert colour_notes(figure) == ["logarithmic"]
     assert list(bar.colorbar.ticktext) == ["0", "≤10⁻⁴", "10⁻³", "0.01", "0.1", "1"]
     for exponent, level in zip(bar.colorbar.tickvals[1:], (1e-4, 1e-3, 0.01, 0.1, 1), strict=True):
-        assert 10**exponent == pytest.approx(level)
+        assert 10**exponent == approx(level)
         bar_colour, map_colour = (
             colors_of(np.array([number]), colors, low, high)[0]
             for number, colors, low, high in (

@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 import torch
+from margins import approx
 from PIL import Image
 from test_paper import SVG, boxes_of_texts, rgb, shapes, streams, texts
 
@@ -60,13 +61,13 @@ def test_files_are_as_wide_as_asked_to_a_hundredth_of_a_millimetre(width: float,
         assert content == saved.picture(kind) == figure(HEADS, TRACE, width=width).picture(kind)  # the same bytes
         if kind == "pdf":
             box = re.search(rb"/MediaBox \[ ?0 0 ([\d.]+) ([\d.]+)", content)
-            assert float(box[1]) / 72 * 2.54 == pytest.approx(width, abs=1e-3)  # type: ignore[index]
+            assert float(box[1]) / 72 * 2.54 == approx(width)  # type: ignore[index]
         elif kind == "svg":
-            assert float(ET.fromstring(content).get("width", "")[:-2]) / 72 * 2.54 == pytest.approx(width, abs=1e-3)
+            assert float(ET.fromstring(content).get("width", "")[:-2]) / 72 * 2.54 == approx(width)
         else:
             png = Image.open(BytesIO(content))
             assert png.width == round(width / 2.54 * 300)
-            assert png.info["dpi"][0] == pytest.approx(300, abs=0.1)
+            assert png.info["dpi"][0] == approx(300, within=0.1, why="a PNG counts dots in a metre")
 
 
 @pytest.mark.parametrize("width", [8.4, 17.4])
@@ -106,7 +107,7 @@ def test_cells_are_squares_in_the_colours_of_the_weights(n: int) -> None:
         for (x0, y0, *_), color in zip(boxes, colors, strict=True):
             row, column = round((y0 - top) / side), round((x0 - left) / side)
             weight = float(trace.layers[layer].weights[head, row, column])
-            np.testing.assert_allclose(rgb(color), ends[0] + weight * (ends[1] - ends[0]), atol=0.51)
+            assert rgb(color) == approx(ends[0] + weight * (ends[1] - ends[0]), step=1, scale=255)
         hidden, _ = shapes(root, f"ground-{i}")
         assert len(hidden) == n * (n - 1) / 2
 
@@ -120,10 +121,10 @@ def test_each_label_stands_at_the_middle_of_its_row_and_column() -> None:
     assert [text for text, _ in rows] == [text for text, _ in first] == [text for text, _ in second] == [*TRACE.tokens]
     for i in range(14):
         _, (_, y0, x1, y1) = rows[i]
-        assert (y0 + y1) / 2 == pytest.approx(top + (i + 0.5) * side, abs=0.5)
+        assert (y0 + y1) / 2 == approx(top + (i + 0.5) * side, within=0.5, why="letters have no symmetric boxes")
         assert left - 5 < x1 < left
         _, (x0, y0, x1, _) = first[i]
-        assert (x0 + x1) / 2 == pytest.approx(left + (i + 0.5) * side, abs=0.5)
+        assert (x0 + x1) / 2 == approx(left + (i + 0.5) * side, within=0.5, why="letters have no symmetric boxes")
         assert boxes[:, 3].max() < y0 < boxes[:, 3].max() + 30
 
 
@@ -140,7 +141,7 @@ def test_panels_share_one_colour_bar_and_one_range_and_have_letters() -> None:
     shades = [rgb(shapes(root, f"cells-{i}")[1][0]) for i in range(2)]
     zero, full = rgb(LIGHT["zero"]), rgb(RED)
     for shade, weight in zip(shades, (0.05, 0.31), strict=True):
-        np.testing.assert_allclose(shade, zero + weight / 0.4 * (full - zero), atol=0.51)
+        assert shade == approx(zero + weight / 0.4 * (full - zero), step=1, scale=255)
     letters = [text.text for text in root.iter(f"{SVG}text") if "font-weight: 700" in text.get("style", "")]
     assert letters == ["a", "b"]
     assert "Attention weights" in texts(root)

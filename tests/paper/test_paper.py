@@ -15,6 +15,7 @@ import plotly.graph_objects as go
 import pytest
 import torch
 from conftest import ROOT
+from margins import approx
 from PIL import Image
 
 from attention import AttentionConfig, AttentionError, Cell, Layer, PictureError, Trace, TypedText
@@ -192,7 +193,7 @@ def streams(pdf):
 def test_svg_has_the_requested_width_and_only_shapes_and_text(name, width, title):
     root = svg(name, width, title)
     assert root.get("width").endswith("pt")
-    assert float(root.get("width")[:-2]) == pytest.approx(width / 2.54 * 72, abs=1e-4)
+    assert float(root.get("width")[:-2]) == approx(width / 2.54 * 72)
     assert root.get("viewBox").split()[2] == root.get("width")[:-2]
     kinds = {element.tag.removeprefix(SVG) for element in root.iter() if element.tag.startswith(SVG)}
     assert kinds <= {"svg", "title", "metadata", "defs", "style", "g", "path", "text", "clipPath", "use"}
@@ -205,7 +206,7 @@ def test_svg_has_the_requested_width_and_only_shapes_and_text(name, width, title
 def test_pdf_has_the_requested_width_and_no_image_but_text(name):
     pdf = drawn(name, "pdf")
     [box] = re.findall(rb"/MediaBox \[([^\]]*)\]", pdf)
-    assert [float(number) for number in box.split()][:3] == pytest.approx([0, 0, 16 / 2.54 * 72], abs=1e-4)
+    assert [float(number) for number in box.split()][:3] == approx([0, 0, 16 / 2.54 * 72])
     page = max(streams(pdf), key=lambda stream: stream.count(b" Tf"))
     assert b"/Subtype /Image" not in pdf
     assert not re.search(rb"\sBI\s|\sDo\s", page)  # no image in the page and no external object
@@ -218,7 +219,7 @@ def test_pdf_has_the_requested_width_and_no_image_but_text(name):
 def test_png_has_300_dpi_and_the_requested_width(name, width):
     image = Image.open(io.BytesIO(drawn(name, "png", width)))
     assert image.width == round(width / 2.54 * 300)
-    assert image.info["dpi"] == pytest.approx((300, 300), abs=0.01)
+    assert image.info["dpi"] == approx((300, 300), within=0.01, why="a PNG counts dots in a metre")
     pixels = np.asarray(image.convert("RGB"))
     edges = [pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]]
     assert all((edge == 255).all() for edge in edges), "no shape may be cut off at the edge"
@@ -229,9 +230,9 @@ def test_png_has_300_dpi_and_the_requested_width(name, width):
 def test_height_is_equal_in_svg_pdf_and_png(name):
     image = Image.open(io.BytesIO(drawn(name, "png")))
     height = float(svg(name).get("height")[:-2])
-    assert image.height / 300 * 72 == pytest.approx(height, abs=0.25)
+    assert image.height / 300 * 72 == approx(height, step=72 / 300)
     [box] = re.findall(rb"/MediaBox \[([^\]]*)\]", drawn(name, "pdf"))
-    assert float(box.split()[3]) == pytest.approx(height, abs=0.01)
+    assert float(box.split()[3]) == approx(height)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -244,14 +245,14 @@ def test_equal_figures_give_equal_bytes_without_a_date(name, kind):
 @pytest.mark.parametrize("width", [2, 3.3, 55.5, 100])
 @pytest.mark.parametrize("name", ["weights", "12 heads", "shares"])
 def test_very_small_and_very_large_pictures_have_the_requested_width(name, width):
-    assert float(svg(name, width).get("width")[:-2]) == pytest.approx(width / 2.54 * 72, abs=1e-4)
+    assert float(svg(name, width).get("width")[:-2]) == approx(width / 2.54 * 72)
     assert len(texts(svg(name, width))) >= 6
 
 
 def test_png_of_one_metre_stays_small_enough_to_compute():
     image = Image.open(io.BytesIO(drawn("weights", "png", 100)))
     assert image.width * image.height <= 25_000_000
-    assert image.width / image.info["dpi"][0] * 2.54 == pytest.approx(100, abs=0.02)
+    assert image.width / image.info["dpi"][0] * 2.54 == approx(100)
 
 
 # -- several figures in one picture -----------------------------------------------------------------------------
@@ -262,15 +263,17 @@ SIDE_BY_SIDE = ("scores", "weights", "output", "mask")
 @pytest.mark.parametrize("width", [8, 16, 40])
 def test_figures_stand_side_by_side_with_aligned_rows(width):
     root = ET.fromstring(picture([FIGURES[name]() for name in SIDE_BY_SIDE], "svg", width))
-    assert float(root.get("width")[:-2]) == pytest.approx(width / 2.54 * 72, abs=1e-4)
+    assert float(root.get("width")[:-2]) == approx(width / 2.54 * 72)
     parts = [shapes(root, f"{prefix}cells")[0] for prefix in ("", "part-1-", "part-2-", "part-3-")]
     for i, boxes in enumerate(parts):
         assert i * width / 4 / 2.54 * 72 < boxes[:, 0].min() < boxes[:, 2].max() < (i + 1) * width / 4 / 2.54 * 72
     tops, bottoms = (
         [end(boxes) for boxes in parts] for end in (lambda box: box[:, 1].min(), lambda box: box[:, 3].max())
     )
-    np.testing.assert_allclose(tops, tops[0], atol=0.5)  # the mask leaves a pixel between its cells
-    np.testing.assert_allclose(bottoms, bottoms[0], atol=0.5)
+    assert tops == approx(
+        tops[0], within=2.0, why="the mask leaves a pixel between its cells"
+    )  # the mask leaves a pixel between its cells
+    assert bottoms == approx(bottoms[0], within=2.0, why="the mask leaves a pixel between its cells")
     names = [element.get("id") for element in root.iter() if element.get("id")]
     assert len(names) == len(set(names))
     assert "".join(root.find(f"{SVG}title").itertext()).count(" · ") == 3
@@ -573,7 +576,7 @@ def test_mask_has_two_colours_and_gaps_between_its_cells():
     assert colors.count(ALLOWED_COLOR) == 21
     rights = np.unique(boxes[:, 2])[:-1]
     lefts = np.unique(boxes[:, 0])[1:]
-    assert lefts - rights == pytest.approx(0.75, abs=0.03)  # a pixel of the screen
+    assert lefts - rights == approx(0.75)  # a pixel of the screen
 
 
 def test_numbers_are_omitted_in_cells_too_small_for_them():
@@ -604,7 +607,7 @@ def test_chosen_cell_is_outlined_in_its_colour():
         return [*numbers.min(axis=0), *numbers.max(axis=0)]
 
     boxes = np.concatenate([shapes(root, "cells")[0], shapes(root, "ground")[0]])
-    assert (np.abs(boxes - corners(frames[2])).max(axis=1) < 0.02).sum() == 1
+    assert sum(box == approx(corners(frames[2]), step=0.01, scale=100) for box in boxes) == 1
     assert len([path for path in svg("output").iter(f"{SVG}path") if f"stroke: {CROSS}" in path.get("style", "")]) == 1
 
 
@@ -699,7 +702,7 @@ def test_colour_bar_consists_of_shapes_across_the_whole_scale(name):
     boxes, colors = shapes(root, "colorbar")
     order = np.argsort(boxes[:, 0])
     assert len(boxes) == 128
-    assert boxes[order][1:, 0] == pytest.approx(boxes[order][:-1, 2], abs=0.011)
+    assert boxes[order][1:, 0] == approx(boxes[order][:-1, 2])
     for at, color in ((order[0], figure.data[0].colorscale[0][1]), (order[-1], figure.data[0].colorscale[-1][1])):
         assert np.abs(rgb(colors[at]) - rgb(color)).max() <= 4
     assert not groups(svg("mask"), "colorbar")
@@ -715,7 +718,7 @@ def test_bars_are_as_high_as_their_numbers():
         heights += (boxes[order, 3] - boxes[order, 1]).tolist()
         numbers += list(bar.y)
     scale = max(heights) / max(numbers)
-    np.testing.assert_allclose(heights, np.array(numbers) * scale, atol=0.011)
+    assert heights == approx(np.array(numbers) * scale, step=0.02, scale=1000)
     assert texts(root).count("8 (x / 8)") == 1
 
 

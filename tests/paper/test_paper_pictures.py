@@ -14,6 +14,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 import torch
+from margins import approx
 from PIL import Image
 from tiny_pictures import TinyPictureModels, bright_patch, noise, two_pictures
 
@@ -80,9 +81,11 @@ def test_svg_has_the_picture_inside_below_its_cells(picture_models: TinyPictureM
     (image,) = tree.iter(f"{SVG}image")
     check_pixels(image, trace.pictures[0].rgb)
     (box,) = image_boxes(tree)
-    np.testing.assert_allclose(box, cells_box(tree), atol=0.6)  # half of the gap between cells
+    assert box == approx(cells_box(tree), terms=1024, dtype="float32")  # half of the gap between cells
     columns, rows = trace.pictures[0].columns, trace.pictures[0].rows
-    assert (box[2] - box[0]) / columns == pytest.approx((box[3] - box[1]) / rows, rel=1e-3)  # square cells
+    assert (box[2] - box[0]) / columns == approx(
+        (box[3] - box[1]) / rows, within=0.5, why="a hundredth of a point on each side of many cells"
+    )  # square cells
     assert svg.index(b"<image") < svg.index(b'id="cells-0"')
     assert b"opacity: 0.6" in svg
     assert b"http" not in re.sub(rb'xmlns\S*="[^"]*"|<metadata>.*</metadata>|<!DOCTYPE[^>]*>', b"", svg, flags=re.S)

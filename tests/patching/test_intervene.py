@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from margins import approx
 from test_explain import check_printed_lines
 from test_model import CAT, OWL, RECORDED, SHARED, TWO_TEXTS, W_O, each
 from tiny_models import TinyModels
@@ -95,8 +96,8 @@ def test_ablated_head_removes_one_term_of_the_output(tiny: TinyModels, family: s
     site = loaded.sites[0]
     terms = torch.stack([z @ w for z, w in zip(calls[0].head_output, site.parameters["w_o"], strict=True)])
     bias = site.parameters.get("b_o", torch.zeros(terms.shape[-1]))
-    torch.testing.assert_close(plain_outputs[0], terms.sum(0) + bias, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(silenced[0], plain_outputs[0] - terms[3], rtol=1e-5, atol=1e-5)
+    assert plain_outputs[0] == approx(terms.sum(0) + bias)
+    assert silenced[0] == approx(plain_outputs[0] - terms[3])
     assert not torch.equal(silenced[-1], plain_outputs[-1])
 
 
@@ -118,14 +119,14 @@ def test_every_intervention_matches_its_definition_and_every_cell_is_explained(t
                 check_printed_lines(explanation)
                 if explanation.terms and math.isfinite(explanation.value):
                     size = sum(abs(term.value) for term in explanation.terms)
-                    assert explanation.result == pytest.approx(explanation.value, rel=1e-5, abs=1e-5 * size + 1e-9)
+                    assert explanation.result == approx(explanation.value, scale=size, terms=1024)
     assert "set by hand" in explain(trace, "weights", 0, 3, 3, 0).short
     assert len(trace.changes) == len(interventions)
     assert base.changes == ()
     # The model continues with the values that the trace shows.
     results = outputs(source)
     if layer.has("output"):
-        torch.testing.assert_close(results[0], layer["output"], rtol=1e-4, atol=1e-4)
+        assert results[0] == approx(layer["output"])
 
 
 def check(layer: Layer, base_layer: Layer) -> None:
@@ -151,13 +152,13 @@ def check(layer: Layer, base_layer: Layer) -> None:
     total, others = row.sum(), row[1:].sum()
     weights[3, 3] = row * (total - 0.75).clamp_min(0) / others
     weights[3, 3, 0] = 0.75
-    torch.testing.assert_close(layer["weights"].double(), weights, rtol=1e-4, atol=1e-5)
+    assert layer["weights"].double() == approx(weights, dtype="float32")
     z = weights @ each(layer, layer["value"]).double()
     z[0] = 0.5 * z[0] + 0.5 * z[0].mean(dim=0)
-    torch.testing.assert_close(layer["patched_output"].double(), z, rtol=1e-4, atol=1e-4)
+    assert layer["patched_output"].double() == approx(z, dtype="float32")
     if layer.has("output"):
         output = project_output(z.float(), layer["w_o"], layer.b_o)
-        torch.testing.assert_close(layer["output"], output, rtol=1e-4, atol=1e-4)
+        assert layer["output"] == approx(output)
     assert [step.name for step in base_layer.steps if "kept" in step.name] == []
 
 
@@ -293,8 +294,8 @@ def test_copied_python_reproduces_the_changed_head(
             exec(compile(program, "<snippet>", "exec"), {})
             match = re.fullmatch(r".*: (\S+) expected (\S+)", capsys.readouterr().out.strip().splitlines()[-1])
             assert match
-            assert float(match[1]) == pytest.approx(float(match[2]), rel=1e-4, abs=1e-6), (at, step)
-            assert float(match[2]) == pytest.approx(float(trace.layers[at].matrix(step, 1)[3, 1]))
+            assert float(match[1]) == approx(float(match[2]), scale=1), (at, step)
+            assert float(match[2]) == approx(float(trace.layers[at].matrix(step, 1)[3, 1]), scale=1)
 
 
 def test_pictures_of_a_changed_head_use_its_mask_and_formula(tiny: TinyModels) -> None:
@@ -330,4 +331,4 @@ def test_minilm_heads_are_ablated_and_patched_to_the_bit() -> None:
     silenced = replace(plain, interventions=(Intervention(3, 7, "zero"),)).trace().layers[3]
     base_layer = base.layers[3]
     term = base_layer["head_output"][7] @ base_layer["w_o"][7]
-    torch.testing.assert_close(silenced["output"], base_layer["output"] - term, rtol=1e-5, atol=1e-5)
+    assert silenced["output"] == approx(base_layer["output"] - term)

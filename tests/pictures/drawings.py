@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 import re
 import sys
 from base64 import b64decode
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from margins import approx
 
 from attention import Layer, Trace
 from attention.base.tokens import Patch
@@ -156,7 +156,8 @@ def differences(actual: Any, expected: Any, place: str = "") -> Iterator[str]:
         for i, pair in enumerate(zip(actual, expected, strict=True)):
             yield from differences(*pair, f"{place}[{i}]")
     elif isinstance(actual, int | float) and isinstance(expected, int | float):
-        if not math.isclose(actual, expected, rel_tol=1e-4, abs_tol=1e-5):
+        is_near = actual == approx(expected, digits=6, terms=16384)
+        if not is_near:
             yield f"{place} is {actual}; stored is {expected}"
     elif actual != expected:
         yield f"{place} is {str(actual)[:300]!r}; stored is {str(expected)[:300]!r}"

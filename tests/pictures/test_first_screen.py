@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import examples_of
+from margins import approx
 
 from attention import AttentionConfig, Cell, Source, Trace, TypedText, explain
 from attention.base.tokens import Generated, Patch, Piece
@@ -79,7 +80,7 @@ def test_vectors_give_the_score_of_the_pair(name: str) -> None:
         sent = screen["vectors"][vector]
         pair.append(sent["rows"][sent["at"].index(position) if "strip" in sent else position])
     score = trace.layers[0].matrix("scores", cell.head)[screen["q"], screen["k"]]
-    assert float(np.dot(*(each.astype(np.float64) for each in pair))) == pytest.approx(float(score), rel=1e-5, abs=1e-6)
+    assert float(np.dot(*(each.astype(np.float64) for each in pair))) == approx(float(score))
 
 
 def test_a_mask_is_sent_with_why_it_hides() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT, unpack_message
+from margins import approx
 from streamlit.testing.v1 import AppTest
 
 from attention import AttentionConfig, Cell, Layer, MissingError, Trace, TypedText, metrics
@@ -119,7 +120,9 @@ def test_square_tiles_of_all_heads_fit_on_one_screen(n_layers: int, n_heads: int
         down, across = (abs(axis["range"][0] - axis["range"][1]) for axis in (layout["yaxis"], layout["xaxis"]))
         row = (layout["height"] - margin["t"] - margin["b"]) / down
         column = (900 - margin["l"] - margin["r"]) / across
-        assert row / column == pytest.approx(layout["yaxis"]["scaleratio"], rel=0.02)  # a tile is square
+        assert row / column == approx(
+            layout["yaxis"]["scaleratio"], within=0.02, why="the width of a page is not that of the figure"
+        )  # a tile is square
         if len(layer.tokens) > 1:  # a gap is a cell at least
             assert layout["height"] < 720 - 195
     if n_layers > n_heads:
@@ -240,7 +243,7 @@ def test_heads_page_shows_all_layers_metrics_and_the_requested_aggregate() -> No
     assert table["self, on this text"].is_monotonic_decreasing
     assert len(similar) == 8
     assert similar["distance, on this text"].is_monotonic_increasing
-    np.testing.assert_allclose(numbers["Σ row"], 1, atol=1e-6)
+    assert numbers["Σ row"] == approx(1)
     captions = " ".join(caption.value for caption in app.caption)
     assert "12 by self, on this text: entropy" in captions
     assert "Abnar and Zuidema 2020" in captions

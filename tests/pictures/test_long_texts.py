@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT
+from margins import approx
 from streamlit.testing.v1 import AppTest
 
 from attention import AttentionConfig, Cell, Matrices, TypedText
@@ -47,10 +48,8 @@ def test_head_computed_alone_equals_the_same_head_computed_with_all(knobs):
     assert single.materialize_all_heads == (complete.n_heads == 1)
     for head in range(complete.n_heads):
         for step in complete.steps:
-            tolerance = 1e-5 if step.name in ("head_output", "output") else 0
-            torch.testing.assert_close(
-                single.matrix(step.name, head), complete.matrix(step.name, head), rtol=0, atol=tolerance, msg=step.name
-            )
+            terms = 1024 if step.name in ("head_output", "output") else 0
+            assert single.matrix(step.name, head) == approx(complete.matrix(step.name, head), terms=terms), step.name
 
 
 @pytest.mark.parametrize("knobs", KNOBS)
@@ -58,9 +57,7 @@ def test_colours_and_sums_equal_for_heads_computed_singly(knobs):
     source = long_text(**knobs)
     complete, single = source.trace(), head_by_head(source).trace()
     for step in complete.layers[0].steps:
-        assert single.layers[0].finite_range(step.name) == pytest.approx(
-            complete.layers[0].finite_range(step.name), rel=1e-4
-        ), step
+        assert single.layers[0].finite_range(step.name) == approx(complete.layers[0].finite_range(step.name)), step
         if step.axes == MAP_AXES:
             facts, expected = (trace.layers[0].stats(step.name) for trace in (single, complete))
             assert facts[:2] == expected[:2]
@@ -191,7 +188,7 @@ def test_all_heads_of_a_long_text_draw_although_computed_singly():
         heads_json(item.trace(), "scores", chosen=Cell(0, "scores", 0, 3, 3)) for item in (source, head_by_head(source))
     )
     assert np.array_equal(complete["data"][0]["z"], single["data"][0]["z"], equal_nan=True)
-    assert complete["data"][0]["zmax"] == pytest.approx(single["data"][0]["zmax"])
+    assert complete["data"][0]["zmax"] == approx(single["data"][0]["zmax"])
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from rules import (
     PAGES,
     SCRIPTS,
     SHARED,
+    TESTS,
     Module,
     Rule,
     feature_imports,
@@ -24,6 +25,7 @@ from rules import (
     lists_of_steps,
     maths,
     offences,
+    own_tolerances,
     relative_imports,
     unplaced_rooms,
     upward_imports,
@@ -71,6 +73,31 @@ def test_pages_do_no_maths() -> None:
 
 def test_shared_page_code_imports_no_page() -> None:
     check(imports_of_one_page, SHARED)
+
+
+def test_tests_compare_floats_in_one_way() -> None:
+    check(own_tolerances, TESTS)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "assert torch.allclose(a, b)",
+        "assert a == pytest.approx(b)",
+        "np.testing.assert_allclose(a, b)",
+        "assert (a - b).abs().max() < 0.01",
+        "assert 0.5 > abs(a - b)",
+        "assert error < 1e-6",
+    ],
+)
+def test_another_comparison_of_floats_is_an_offence(line: str) -> None:
+    assert list(own_tolerances(Module(Path("tests/test_x.py"), line)))
+
+
+@pytest.mark.parametrize("line", ["assert a == approx(b)", "assert error > 1e-6", "assert abs(left - 100) <= 1"])
+def test_exact_and_coarse_comparisons_are_none(line: str) -> None:
+    """Whole numbers, such as pixels, have no rounding that another processor changes."""
+    assert not list(own_tolerances(Module(Path("tests/test_x.py"), line)))
 
 
 def test_steps_are_listed_once() -> None:

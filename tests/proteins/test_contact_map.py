@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from margins import approx
 from test_protein_sequences import README
 from tiny_models import TinyModels
 from torch import Tensor
@@ -28,7 +29,6 @@ from attention.proteins.contact_map import CONTACTS, estimate_seconds
 from attention.proteins.sequences import UBIQUITIN
 
 # float32: the probabilities of transformers differ from those in double precision by this much at most
-NEAR = 1e-6
 SEQUENCES = (
     README,
     "KALTARQQEVFDLIRD<mask>ISQTGMPPTRAEIAQRLGFRSPNAAEEHLKALARKGVIEIVSGASRGIRLLQEE",
@@ -65,7 +65,7 @@ def test_contacts_equal_predict_contacts(folder: Path, model: Any, tokenizer: An
     found, expected = contacts(Model(folder, text).trace()), predicted(model, tokenizer, text)
     assert found.shape == expected.shape
     assert found.dtype == torch.float32
-    assert (found - expected).abs().max() < NEAR
+    assert found == approx(expected)
     assert torch.equal(found, found.T)
 
 
@@ -78,7 +78,7 @@ def test_contacts_in_double_precision_equal_the_head_in_double_precision(
     head = transformers.models.esm.modeling_esm.EsmContactPredictionHead(weights.shape[1] * weights.shape[2]).double()
     head.load_state_dict({name: each.double() for name, each in model.esm.contact_head.state_dict().items()})
     expected = head(ids, weights)[0].detach()
-    assert (contact_map._contacts(trace).logits.sigmoid() - expected).abs().max() < 1e-14
+    assert contact_map._contacts(trace).logits.sigmoid() == approx(expected)
 
 
 @pytest.mark.parametrize("text", SEQUENCES, ids=len)
@@ -110,8 +110,8 @@ def test_a_recorded_pass_is_the_models_own_to_the_bit(text: str, positions: str,
         query, key, value = (layer[name][None] for name in ("query", "key", "value"))
         own = eager_attention_forward(torch.nn.Module().eval(), query, key, value, None, scaling=1.0)[1]
         assert torch.equal(own, weights)  # what is recorded is what the model multiplies, after rotation and scaling
-        assert (layer.weights - weights[0]).abs().max() < 1e-6
-    assert (contacts(trace) - expected).abs().max() < NEAR
+        assert layer.weights == approx(weights[0])
+    assert contacts(trace) == approx(expected)
 
 
 def _keeper(seen: dict[str, Tensor], name: str) -> Any:
@@ -133,7 +133,7 @@ def test_padding_of_a_batch_changes_nothing(model: Any, tokenizer: Any) -> None:
     assert trace.notes == ("59 padding tokens are left out: attention_mask hides them.",)
     found = contacts(trace)
     assert found.shape == (6, 6)
-    assert (found - padded[:6, :6]).abs().max() < NEAR
+    assert found == approx(padded[:6, :6])
     assert torch.equal(found, contacts(Model.of(model, tokenizer, short).trace()))
 
 
@@ -145,7 +145,7 @@ def test_half_precision_and_fused_attention_have_contacts_too(
     fused = transformers.EsmModel.from_pretrained(folder, dtype=dtype).eval()
     assert fused.config._attn_implementation == "sdpa"
     found = contacts(Model.of(fused, tokenizer, README).trace())
-    assert (found - predicted(model, tokenizer, README)).abs().max() < (0.2 if dtype == torch.bfloat16 else 0.02)
+    assert found == approx(predicted(model, tokenizer, README), scale=1, dtype=str(dtype).removeprefix("torch."))
 
 
 def test_interventions_and_knobs_change_the_contacts(folder: Path) -> None:
@@ -155,7 +155,7 @@ def test_interventions_and_knobs_change_the_contacts(folder: Path) -> None:
     for changed in (ablated, hot):
         assert (contacts(changed) - plain).abs().max() > 1e-3
         parts = contact_terms(changed, 3, 20)
-        assert math.isclose(1 / (1 + math.exp(-parts["term"].sum())), float(contacts(changed)[2, 19]), rel_tol=1e-6)
+        assert 1 / (1 + math.exp(-parts["term"].sum())) == approx(float(contacts(changed)[2, 19]))
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +188,7 @@ def test_table_has_the_likeliest_pairs_at_least_six_apart(trace: Trace) -> None:
 def test_terms_of_a_pair_add_up_to_its_logit(trace: Trace) -> None:
     parts, logit = contact_terms(trace, 4, 20), float(contact_map._contacts(trace).logits[3, 19])
     assert len(parts) == 13
-    assert math.isclose(parts["term"].sum(), logit, rel_tol=1e-12)
+    assert parts["term"].sum() == approx(logit)
     assert parts["term"].iloc[-1] == -3.0
     assert parts["layer"].isna().tolist() == [False] * 12 + [True]
     top = parts.iloc[0]
@@ -196,8 +196,8 @@ def test_terms_of_a_pair_add_up_to_its_logit(trace: Trace) -> None:
     both = weights + weights.T
     among = both[1:-1, 1:-1]
     correction = among[3].sum() * among[19].sum() / among.sum()
-    assert math.isclose(top["weights"], float(both[4, 20]), rel_tol=1e-12)
-    assert math.isclose(top["APC"], float(correction), rel_tol=1e-12)
+    assert top["weights"] == approx(float(both[4, 20]))
+    assert top["APC"] == approx(float(correction))
     for wrong in ((0, 3), (3, 77)):
         with pytest.raises(ConfigError, match="Residues are numbered from 1 to 76"):
             contact_terms(trace, *wrong)
@@ -206,7 +206,7 @@ def test_terms_of_a_pair_add_up_to_its_logit(trace: Trace) -> None:
 def test_a_cell_is_explained_by_its_heads(trace: Trace) -> None:
     found = CONTACTS.explain(trace, Cell(1, "weights", 2, 4, 20))
     assert found.value == float(contacts(trace)[3, 19])
-    assert math.isclose(found.result, found.value, rel_tol=1e-6)
+    assert found.result == approx(found.value)
     assert found.short.startswith("1 / (1 + e^(")
     assert "the bias −3 and" in found.words
     assert "other heads" in found.words
@@ -235,7 +235,7 @@ def test_the_view_is_there_for_a_model_with_contacts(trace: Trace, tiny: TinyMod
 
 
 def test_a_long_sequence_is_estimated_before_it_is_drawn(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert estimate_seconds(trace) == pytest.approx(12 * 78**2 / 20_000_000)
+    assert estimate_seconds(trace) == approx(12 * 78**2 / 20_000_000)
     monkeypatch.setattr(contact_map, "_MAX_SECONDS", 0)
     with pytest.raises(SizeError, match="choose a shorter one, or contacts"):
         derived_views()["contacts"].find(trace, Cell(0, "weights", 0, 0, 0))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from margins import approx
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -95,7 +96,7 @@ def test_a_vision_transformer_of_timm_s_form_is_drawn_over_its_picture(fused: bo
     assert [layer.name for layer in trace.layers] == ["blocks.0", "blocks.1"]
     for layer, own in zip(trace.layers, own_weights(net), strict=True):
         assert layer.weights is not None
-        torch.testing.assert_close(layer.weights, own, atol=1e-6, rtol=0)
+        assert layer.weights == approx(own)
         assert layer.tokens[0] == "[CLS]"
         assert [token.place for token in layer.tokens[1:]] == [
             PatchPlace(0, row, column, (column * 16, row * 16, column * 16 + 16, row * 16 + 16))

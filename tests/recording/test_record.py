@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from margins import approx
 from torch import Tensor, nn
 
 import attention
@@ -80,7 +81,7 @@ def test_layers_have_the_names_of_their_modules() -> None:
     assert trace.tokens == trace.layers[2].key_tokens == WORDS
     assert trace.notes == ()
     assert trace.max_weight_error is not None
-    assert trace.max_weight_error < 1e-6
+    assert trace.max_weight_error == approx(0, scale=1)
 
 
 def test_both_forms_record_the_same() -> None:
@@ -91,7 +92,7 @@ def test_both_forms_record_the_same() -> None:
     first, second = recording.trace().layers[0], layer_of(net, x, tokens=WORDS, batch=1)
     assert [step.name for step, _ in first] == [step.name for step, _ in second]
     assert all(torch.equal(tensor, second[step.name]) for step, tensor in first)
-    torch.testing.assert_close(first["output"], output[1].detach(), rtol=1e-4, atol=1e-5)
+    assert first["output"] == approx(output[1].detach())
 
 
 def test_recorded_layer_explains_its_cells_and_takes_knobs() -> None:
@@ -102,9 +103,9 @@ def test_recorded_layer_explains_its_cells_and_takes_knobs() -> None:
     assert set(layer.recorded) >= {"input", "w_q", "w_k", "w_v", "b_q", "b_k", "b_v", "w_o", "b_o"}
     for step in ("query", "scores", "scaled_scores", "weights", "head_output", "output"):
         explanation = attention.explain(trace, *Cell(0, step, 1, 2, 1).address)
-        assert explanation.value == pytest.approx(float(layer.matrix(step, 1)[2, 1]), rel=1e-5)
+        assert explanation.value == approx(float(layer.matrix(step, 1)[2, 1]))
     changed = trace.with_config(attention.Override(temperature=2.0)).layers[0]
-    torch.testing.assert_close(changed["weights"], (layer["masked_scores"] / 2).softmax(-1))
+    assert changed["weights"] == approx((layer["masked_scores"] / 2).softmax(-1))
 
 
 def test_recorded_trace_is_saved_and_opened_again(tmp_path: Any) -> None:
@@ -112,7 +113,7 @@ def test_recorded_trace_is_saved_and_opened_again(tmp_path: Any) -> None:
     trace.save(tmp_path / "t.npz")
     opened = File.open(tmp_path / "t.npz").trace().layers[0]
     for step, tensor in trace.layers[0]:
-        torch.testing.assert_close(opened[step.name], tensor)
+        assert opened[step.name] == approx(tensor)
 
 
 class Tutorial(nn.Module):
@@ -163,7 +164,7 @@ def test_formula_gives_the_output_of_the_code(way: str) -> None:
     layer = layer_of(net, x, batch=1)
     assert layer.formula is not None
     assert {"w_q", "w_k", "w_v"} <= layer.recorded.keys()
-    torch.testing.assert_close(layer["head_output"][0], net(x)[1].detach().nan_to_num(), rtol=1e-4, atol=1e-5)
+    assert layer["head_output"][0] == approx(net(x)[1].detach().nan_to_num())
 
 
 AS_RECORDED = {
@@ -191,9 +192,9 @@ def test_other_code_is_recorded_as_it_is_and_says_why(reason: str) -> None:
     assert reason in said
     assert "test_record.py:" in said
     last = layer["dropped_weights"] if layer.has("dropped_weights") else layer["weights"]
-    torch.testing.assert_close(last @ layer["value"], layer["head_output"])
-    torch.testing.assert_close(layer["head_output"][0], net(x)[0].detach())
-    torch.testing.assert_close(layer["scores"], layer["query"] @ layer["key"].mT)
+    assert last @ layer["value"] == approx(layer["head_output"])
+    assert layer["head_output"][0] == approx(net(x)[0].detach())
+    assert layer["scores"] == approx(layer["query"] @ layer["key"].mT)
 
 
 REFUSED = {
@@ -223,8 +224,8 @@ def test_talking_heads_are_recorded_as_they_are() -> None:
 
     trace = attention.record(talking, x)
     layer = trace.layers[0]
-    torch.testing.assert_close(layer["head_output"], talking(x)[0].detach())
-    torch.testing.assert_close(layer["dropped_weights"] @ x[0], layer["head_output"])
+    assert layer["head_output"] == approx(talking(x)[0].detach())
+    assert layer["dropped_weights"] @ x[0] == approx(layer["head_output"])
     assert "einsum changes its scores" in trace.notes[0]
 
 
@@ -242,7 +243,7 @@ def test_queries_in_windows_are_elements_of_the_batch() -> None:
     net = SelfAttention()
     windows = rows(1, 8, 16).unflatten(1, (2, 4)).flatten(0, 1)
     trace = attention.record(net, windows, batch=1, tokens=WORDS)
-    torch.testing.assert_close(trace.layers[0]["output"], net(windows)[1].detach(), rtol=1e-4, atol=1e-5)
+    assert trace.layers[0]["output"] == approx(net(windows)[1].detach())
     assert trace.tokens == ("x0", "x1", "x2", "x3")
     assert "5 tokens and another number of positions" in trace.notes[0]
     assert "element 1 of a batch of 2" in trace.notes[1]
@@ -261,7 +262,7 @@ def test_grid_makes_patches_of_positions() -> None:
     net, x = Pictures(), rows(1, 16, 2, 3)
     trace = attention.record(net, x, places=(2, 3))
     assert [str(token) for token in trace.tokens[:2]] == ["patch row 0, column 0", "patch row 0, column 1"]
-    torch.testing.assert_close(trace.layers[0]["head_output"][0], net(x)[0].detach().mT, rtol=1e-4, atol=1e-5)
+    assert trace.layers[0]["head_output"][0] == approx(net(x)[0].detach().mT)
     assert trace.layers[0].w_v is not None
     with pytest.raises(ConfigError, match=r"write places=\(14, 14\)"):
         attention.record(net, x, places=(2, 0))
@@ -283,9 +284,9 @@ def test_later_changes_in_place_change_no_recorded_number() -> None:
         return output
 
     layer = layer_of(attend, x)
-    torch.testing.assert_close(layer["query"][0], x)
-    torch.testing.assert_close(layer["weights"][0], (x @ x.T / 4).softmax(-1))
-    torch.testing.assert_close(layer["value"][0], x)
+    assert layer["query"][0] == approx(x)
+    assert layer["weights"][0] == approx((x @ x.T / 4).softmax(-1))
+    assert layer["value"][0] == approx(x)
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
@@ -297,7 +298,7 @@ def test_modes_and_dtypes_have_a_formula(mode: Any, dtype: torch.dtype) -> None:
         expected = net(x)[0].detach().float()
     assert layer.formula is not None
     assert layer.w_q is not None
-    torch.testing.assert_close(layer["output"], expected, rtol=0, atol=max(1e-5, 8 * torch.finfo(dtype).eps))
+    assert layer["output"] == approx(expected, dtype=dtype if dtype.itemsize == 2 else torch.float32)
 
 
 def test_device_of_new_tensors_is_the_user_s() -> None:
@@ -317,7 +318,8 @@ def test_autocast_is_recorded() -> None:
         trace = attention.record(net, rows())
     assert trace.layers[0].formula is not None
     assert trace.max_weight_error is not None
-    assert 1e-6 < trace.max_weight_error < 2e-2
+    assert trace.max_weight_error > 1e-6
+    assert trace.max_weight_error == approx(0, scale=1, dtype="bfloat16")
 
 
 @pytest.mark.slow
@@ -333,7 +335,7 @@ def test_dropout_in_training_is_recorded() -> None:
     torch.manual_seed(3)
     layer = layer_of(net, x)
     assert {0.0, 2.0} == {*layer["dropout_mask"].flatten().tolist()}
-    torch.testing.assert_close(layer["output"], expected[0].detach(), rtol=1e-4, atol=1e-5)
+    assert layer["output"] == approx(expected[0].detach())
 
 
 def test_nested_recordings_and_threads_see_their_own_calls() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from margins import approx
 from torch import Tensor, nn
 
 import attention
@@ -416,7 +417,7 @@ class Attends(nn.Module):
 
 MASKS = ("none", "causal", "padding", "float")
 HEADS = ((1, 1), (4, 4), (4, 2))
-TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-6, torch.bfloat16: 2e-2}
+DTYPES = (torch.float64, torch.float32, torch.bfloat16)
 
 
 def make_pass(mask: str, n_heads: int) -> Pass:
@@ -473,22 +474,22 @@ def record_unchanged(
     return trace
 
 
-def assert_close(ours: Tensor, theirs: Tensor, tolerance: float = 1e-5, name: str = "") -> None:
+def assert_close(ours: Tensor, theirs: Tensor, name: str = "") -> None:
     """Asserts that numbers of a layer are those of a module, in whatever dtype and on whatever device that is."""
     numbers = theirs.detach().double().cpu()
-    torch.testing.assert_close(
-        ours.double(), numbers, rtol=tolerance, atol=tolerance, msg=lambda text: f"{name}: {text}"
-    )
+    assert ours.double() == approx(
+        numbers, dtype=max(theirs.dtype, torch.float32, key=lambda dtype: torch.finfo(dtype).eps)
+    ), name
 
 
-def assert_numbers(layer: Layer, seen: dict[str, Tensor], tolerance: float) -> None:
+def assert_numbers(layer: Layer, seen: dict[str, Tensor]) -> None:
     """Asserts that a layer has the numbers that a module put aside."""
     for name, tensor in seen.items():
         ours, theirs = layer[name], tensor[ELEMENT]
         assert theirs.shape[0] % ours.shape[0] == 0 or ours.shape[0] % theirs.shape[0] == 0
         n = max(len(ours), len(theirs))  # heads of keys may be repeated for those of queries
         ours, theirs = (part.repeat_interleave(n // len(part), 0) for part in (ours, theirs))
-        assert_close(ours, theirs, tolerance, name)
+        assert_close(ours, theirs, name)
 
 
 def cases(dtype: torch.dtype) -> list[tuple[str, tuple[int, int]]]:
@@ -499,7 +500,7 @@ def cases(dtype: torch.dtype) -> list[tuple[str, tuple[int, int]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_way_gives_the_numbers_of_its_module(way: str, dtype: torch.dtype) -> None:
     for mask, heads in cases(dtype):
@@ -510,7 +511,7 @@ def test_a_way_gives_the_numbers_of_its_module(way: str, dtype: torch.dtype) -> 
             q, k = run.seen["query"], run.seen["key"].repeat_interleave(run.group, 1)
             run.keep(weights=run.masked(q @ k.mT * run.fused_scale).softmax(-1))
         assert not trace.notes or all("batch" in note for note in trace.notes)
-        assert_numbers(layer, run.seen, TOLERANCES[dtype])
+        assert_numbers(layer, run.seen)
 
 
 @pytest.mark.parametrize("projection", PROJECTIONS)
@@ -518,7 +519,7 @@ def test_each_projection_is_found_with_its_heads(projection: str) -> None:
     net = Attends("operators", (4, 4), torch.float32, projection)
     run = make_pass("causal", 4)
     (layer,) = record_unchanged(net, rows(), run).layers
-    assert_numbers(layer, run.seen, 1e-6)
+    assert_numbers(layer, run.seen)
     assert_close(layer["input"], rows()[ELEMENT])
     for name, made in (("q", layer["query"]), ("k", layer["key"]), ("v", layer["value"])):
         assert_close(
@@ -587,7 +588,7 @@ def test_heads_that_attend_one_by_one_are_layers() -> None:
     trace = record_unchanged(forward, rows())
     assert len(trace.layers) == 3
     for layer, run in zip(trace.layers, runs, strict=True):
-        assert_numbers(layer, run.seen, 1e-6)
+        assert_numbers(layer, run.seen)
 
 
 @pytest.mark.parametrize("wrong", ["axis", "none", "sum"])

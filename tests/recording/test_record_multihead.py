@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from test_record_contract import BATCH, ELEMENT, LENGTH, TOLERANCES, assert_close, record_unchanged, rows
+from margins import approx
+from test_record_contract import BATCH, DTYPES, ELEMENT, LENGTH, assert_close, record_unchanged, rows
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -56,7 +57,7 @@ def masks(name: str, dtype: torch.dtype, n_heads: int) -> dict[str, Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_each_variant_gives_the_weights_that_torch_returns(variant: str, dtype: torch.dtype) -> None:
     net = make(variant, dtype)
@@ -69,13 +70,12 @@ def test_each_variant_gives_the_weights_that_torch_returns(variant: str, dtype: 
             trace = record_unchanged(net, *inputs, first=lambda output: output[0], **arguments)
             output, weights = net(*inputs, **(arguments | WEIGHTS))
         (layer,) = trace.layers
-        tolerance = TOLERANCES[dtype]
-        assert_close(layer["weights"], weights[ELEMENT], tolerance)
+        assert_close(layer["weights"], weights[ELEMENT])
         element = output[ELEMENT] if net.batch_first else output[:, ELEMENT]
-        assert_close(layer["output"], element, 5 * tolerance)
+        assert_close(layer["output"], element)
         assert layer.formula is not None
         assert trace.max_weight_error is not None
-        assert trace.max_weight_error < tolerance
+        assert trace.max_weight_error == approx(0, scale=1, dtype=weights.dtype)
         assert layer.has("w_q")
         assert layer.key_tokens[LENGTH:] == tuple(
             name for name, has in (("bias_k", net.bias_k is not None), ("zero", net.add_zero_attn)) if has
@@ -90,7 +90,7 @@ def explained(layer: Layer) -> bool:
     pairs = [(project(x, layer["w_q"], layer.b_q), layer["query"]), (project(memory, layer["w_k"], layer.b_k), layer["key"]),
              (project(memory, layer["w_v"], layer.b_v), layer["value"]),
              (project_output(layer["head_output"], layer["w_o"], layer.b_o), layer["output"])]  # fmt: skip
-    return all(torch.allclose(ours, theirs, atol=1e-5) for ours, theirs in pairs)
+    return all(ours == approx(theirs) for ours, theirs in pairs)
 
 
 def test_a_module_is_explained_from_its_input_and_parameters() -> None:

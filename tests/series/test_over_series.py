@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from margins import approx
 from PIL import Image
 from tiny_series import SMALL, SMALL_TIMESFM, WALK, model_of
 
@@ -60,8 +61,8 @@ def test_boxes_lie_at_the_steps_of_their_patches_and_places_come_back_from_them(
         assert right <= seen.rgb.shape[1]
         start = seen.x.start + left / per_step
         stop = seen.x.start + right / per_step
-        assert token.place.start == pytest.approx(max(0, start), abs=1e-6)
-        assert token.place.stop == pytest.approx(stop, abs=1e-6)
+        assert token.place.start == approx(max(0, start))
+        assert token.place.stop == approx(stop)
         again = medium.place(seen, token)
         assert again == token.place
         assert isinstance(again, SeriesPlace)
@@ -107,12 +108,12 @@ def test_cells_of_a_figure_are_those_of_the_weights_at_their_strides() -> None:
     cells = np.array(figure["data"][0]["z"], float)
     weights = trace.layers[0].weights[1, 9]
     assert np.isnan(cells[0, :7]).all(), "query 9 is of the second column"
-    np.testing.assert_allclose(cells[1, :7], weights[7:].numpy(), atol=1e-6)
+    assert cells[1, :7] == approx(weights[7:].numpy())
     assert figure["layout"]["yaxis"]["ticktext"] == ["column 0", "column 1"]
     ticks = dict(zip(figure["layout"]["xaxis"]["ticktext"], figure["layout"]["xaxis"]["tickvals"], strict=True))
     assert len(ticks) > 3
     for step, place in ticks.items():
-        assert place == pytest.approx(-0.5 + (int(step) - 8) / 4), "a cell begins every 4 steps, the first at step 8"
+        assert place == approx(-0.5 + (int(step) - 8) / 4, scale=1), "a cell begins every 4 steps, the first at step 8"
     assert "over the series" in figure["layout"]["title"]["text"]
     assert figure["data"][0]["text"][0][1] == "1 column 0 12–19"
     image = figure["layout"]["images"][0]
@@ -163,5 +164,5 @@ def test_previews_show_the_lines_of_each_column(name: str) -> None:
 def test_hidden_weights_of_a_row_sum_to_one_over_its_column() -> None:
     trace = trace_of("side by side")
     for layer in trace.layers:
-        torch.testing.assert_close(layer.weights[:, :4, :4].sum(-1), torch.ones(2, 4))
+        assert layer.weights[:, :4, :4].sum(-1) == approx(torch.ones(2, 4))
         assert float(layer.weights[:, :4, 4:].abs().max()) == 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from margins import approx
 from tiny_series import SMALL, SMALL_TIMESFM, WALK, model_of
 
 from attention import Cell, ConfigError, Model
@@ -55,7 +55,7 @@ def test_program_records_the_same(case: str, tmp_path: Path, monkeypatch: pytest
         exec(compile(program, "<snippet>", "exec"), found)
         layer = trace.layers[index]
         for step in STEPS:
-            torch.testing.assert_close(found[step], layer[step], rtol=1e-5, atol=1e-5, msg=f"layer {index}, {step}")
+            assert found[step] == approx(layer[step]), f"layer {index}, {step}"
 
 
 def test_a_layer_across_columns_has_no_program_yet(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from margins import approx
 from tiny_series import SMALL, SMALL_TIMESFM, WALK, arguments_of, model_of, recorded
 
 from attention import Model
@@ -65,7 +66,7 @@ def test_outputs_and_weights_are_those_of_transformers_bit_for_bit(case: str) ->
         blocks = each.unflatten(2, (n_columns, length)).unflatten(1, (n_columns, length))
         for step in range(length):
             assert torch.equal(blocks[:, :, step, :, step], theirs[step]), "at one patch, from column to column"
-        assert torch.allclose(each.sum(-1), torch.ones(()), atol=1e-5)
+        assert each.sum(-1) == approx(torch.ones(()))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -85,7 +86,7 @@ def test_a_trace_has_the_weights_of_the_model_and_its_layers_by_kind(case: str) 
         own = weights[index]
         assert own is not None
         places = [i for i, token in enumerate(layer.tokens) if token != "[padding]"]
-        torch.testing.assert_close(layer.weights[:, places], own[:, places], atol=1e-6, rtol=0)
+        assert layer.weights[:, places] == approx(own[:, places], terms=1024)
 
 
 @pytest.mark.parametrize("name", ["TimesFmModelForPrediction", "TimesFm2_5ModelForPrediction", "PatchTSTForPrediction"])
@@ -106,7 +107,7 @@ def test_fused_attention_of_a_users_model_is_recorded_as_it_is(name: str) -> Non
         model.set_attn_implementation("sdpa")
         for fused, own in zip(Model.of(model, series=series).trace().layers, eager.layers, strict=True):
             rows = [i for i, token in enumerate(own.tokens) if token != "[padding]"]
-            torch.testing.assert_close(fused.weights[:, rows], own.weights[:, rows], atol=2e-6, rtol=0)
+            assert fused.weights[:, rows] == approx(own.weights[:, rows])
 
 
 @pytest.mark.parametrize(("length", "stride", "context"), [(8, 4, 32), (8, 8, 32), (5, 5, 14), (4, 7, 32), (1, 1, 6), (3, 2, 9)])  # fmt: skip

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from margins import approx
 
 from attention.base.errors import FileError
 from attention.series.examples import EXAMPLES, example_series
@@ -59,7 +60,7 @@ def test_frames_arrays_and_tensors_are_the_tables_that_they_are() -> None:
     first = Series.open(dated)
     np.testing.assert_array_equal(first.values, values)
     assert (first.columns, first.times[1], first.kind) == (("a", "b"), "2026-01-05 01:00:00", "")
-    assert first.days == pytest.approx(1 / 24)
+    assert first.days == approx(1 / 24)
     counted = Series.open(pd.DataFrame({"ds": pd.date_range("2026-01-05", periods=5, freq="D"), "y": values[:, 0]}))
     assert (counted.columns, counted.days) == (("y",), 1)
     for given in (values, values.tolist(), torch.tensor(values), torch.tensor(values, requires_grad=True)):
@@ -112,6 +113,6 @@ def test_a_series_of_ours_is_the_same_on_every_machine(name: str) -> None:
     spectrum = np.abs(np.fft.rfft(series.values[:, 0] - series.values[:, 0].mean()))
     assert spectrum.argmax() == 4, "four days"
     slope, _ = np.polyfit(np.arange(96), series.values[:, 1], 1)
-    assert slope == pytest.approx(0.3, abs=0.01)
+    assert slope == approx(0.3, within=0.01, why="the series has noise")
     with pytest.raises(FileError, match="An example series is one of"):
         example_series("other")

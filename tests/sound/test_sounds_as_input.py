@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from margins import approx
 from tiny_sounds import FAMILIES, TinySoundModels, extractor, network, noise
 
 from attention import File, Model, metrics
@@ -57,7 +58,7 @@ def test_output_is_equal_to_eager_bit_for_bit(models: TinySoundModels, family: s
     for layer, recorded, weights in zip(trace.layers, own, expected.attentions, strict=True):
         assert torch.equal(recorded, weights[0])
         # Those of the trace are computed from queries and keys, which are recorded.
-        torch.testing.assert_close(layer.weights, weights[0], atol=1e-6, rtol=0)
+        assert layer.weights == approx(weights[0])
         assert all(layer.has(step) for step in ("input", "query", "key", "value", "head_output", "w_q", "w_o"))
         assert layer.formula is not None
         assert len(layer.tokens) == weights.shape[-1]
@@ -110,12 +111,12 @@ def test_places_are_seconds(models: TinySoundModels) -> None:
     trace = Model(models("wav2vec2"), sound=SOUND).trace()
     assert len(trace.tokens) == 29
     for index, token in enumerate(trace.tokens):
-        assert token.place == pytest.approx(SoundPlace(index * 0.02, index * 0.02 + 0.025), abs=1e-9)
+        assert token.place == approx(SoundPlace(index * 0.02, index * 0.02 + 0.025), scale=1)
     assert trace.tokens[3] == "0.06–0.08 s"
     (seen,) = trace.pictures
     assert (seen.noun, seen.rows, seen.columns, seen.x.unit, seen.y) == ("sound", 1, 29, "s", None)
     assert seen.rgb.shape == (80, 29 * 4, 3)
-    assert (seen.x.start, seen.x.stop) == pytest.approx((0.0025, 0.5825))
+    assert (seen.x.start, seen.x.stop) == approx((0.0025, 0.5825))
     token = trace.tokens[5]
     assert token.box == (20, 0, 24, 80)
     for other in (copy.deepcopy(token), pickle.loads(pickle.dumps(token))):
@@ -134,19 +135,14 @@ def test_patches_of_ast_are_bands_of_time(models: TinySoundModels) -> None:
     # From the lowest band on, by time in each band; the picture has the lowest band at the bottom.
     places = [(token.row, token.column) for token in trace.tokens[2:]]
     assert places == [(row, column) for row in (1, 0) for column in range(5)]
-    assert [token.place[:2] for token in trace.tokens[2:7]] == [
-        pytest.approx((0.1 * i, 0.1 * i + 0.16)) for i in range(5)
-    ]
+    assert [token.place[:2] for token in trace.tokens[2:7]] == [approx((0.1 * i, 0.1 * i + 0.16)) for i in range(5)]
     loaded, inputs = model.load_inputs()
     assert isinstance(inputs, MediumInputs)
     values = inputs.read.arguments["input_values"][0]
     # What the convolution of the model reads for each token, from its own weights: all of the patch, and nothing else.
     grid = values.T.unfold(0, 16, 10).unfold(1, 16, 10).reshape(-1, 256)
     weight = loaded.model.embeddings.patch_embeddings.projection
-    torch.testing.assert_close(
-        grid @ weight.weight.flatten(1).T + weight.bias,
-        loaded.model.get_input_embeddings()(values[None])[0], atol=1e-5, rtol=1e-5,
-    )  # fmt: skip
+    assert grid @ weight.weight.flatten(1).T + weight.bias == approx(loaded.model.get_input_embeddings()(values[None])[0])  # fmt: skip
     loudest = grid.amax(1).argmax()
     place = trace.tokens[2 + int(loudest)].place
     assert place.start < 7_200 / 16_000
@@ -206,7 +202,7 @@ def test_other_rate_is_resampled_with_a_note(models: TinySoundModels) -> None:
     assert trace.notes == ("The sound is resampled from 44,100 to 16,000 samples in a second, which the model reads.",)
     own = Model(models("wav2vec2"), sound=(np.sin(2 * np.pi * 440 * np.arange(16_000) / 16_000), 16_000)).trace()
     assert len(trace.tokens) == len(own.tokens) == 49
-    torch.testing.assert_close(trace[0].query[:, 5:-5], own[0].query[:, 5:-5], atol=2e-2, rtol=0)
+    assert trace[0].query[:, 5:-5] == approx(own[0].query[:, 5:-5], within=0.02, why="the filter of the resampling")
     # Samples that no token reads change nothing.
     short = Model(models("wav2vec2"), sound=(noise(1, 44_100), 44_100), max_tokens=10).trace()
     long = Model(

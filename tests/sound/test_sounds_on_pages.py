@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from conftest import state_of_address
+from margins import approx
 from streamlit.testing.v1 import AppTest
 from test_pages import PAGES, drawn, opened, said
 from tiny_sounds import TinySoundModels, encoded, noise
@@ -134,7 +134,7 @@ def test_copied_program_reads_the_same_sound(
     exec(compile(program, "<program>", "exec"), found)
     assert list(found["tokens"]) == list(trace.tokens)
     for step in ("query", "key", "value", "weights", "head_output"):
-        torch.testing.assert_close(found[step], trace[1][step], rtol=1e-5, atol=1e-5)
+        assert found[step] == approx(trace[1][step])
 
 
 def test_copied_program_cuts_a_sound_where_the_lab_does(
@@ -148,7 +148,7 @@ def test_copied_program_cuts_a_sound_where_the_lab_does(
     assert len(trace.tokens) == 20
     found: dict[str, Any] = {}
     exec(compile(python(model, trace, Cell(1, "weights", 1, 2, 1)), "<program>", "exec"), found)
-    torch.testing.assert_close(found["weights"], trace[1]["weights"], rtol=1e-5, atol=1e-5)
+    assert found["weights"] == approx(trace[1]["weights"])
 
 
 def test_program_of_a_sound_without_a_file_names_one(models: TinySoundModels) -> None:

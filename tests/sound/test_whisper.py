@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from margins import approx
 from test_pages import opened
 from tiny_models import SENTENCES, byte_level
 from tiny_sounds import encoded
@@ -81,10 +82,10 @@ def test_weights_and_logits_are_those_of_the_model(text: str, folder: str) -> No
         assert [layer.name for layer in trace] == [*expected]
         for layer in trace:
             assert layer.formula is not None
-            assert torch.allclose(layer["weights"], expected[layer.name], atol=3e-7)
+            assert layer["weights"] == approx(expected[layer.name])
         logits = trace.predictions[-1].all_logits
         # A model of a folder computes logits where they are asked for, and a product of fewer rows may round otherwise.
-        assert torch.allclose(logits, own.logits[0, -1], atol=2e-6, rtol=0)
+        assert logits == approx(own.logits[0, -1])
         assert source.handle is None or torch.equal(logits, own.logits[0, -1])
         assert trace.layers[-1].tokens == trace.input_tokens
         if text:
@@ -123,7 +124,7 @@ def test_drawn_spectrogram_is_what_the_model_reads() -> None:
     assert seen.rgb.shape == (40, 400, 3)
     # Whisper cuts at 80 decibels below the loudest: white there, black at the loudest, the highest frequency at the top.
     darkness = (features - features.max() + 2) / 2
-    assert np.abs(255 * (1 - darkness[::-1, :, None]) - seen.rgb).max() <= 0.51
+    assert 255 * (1 - darkness[::-1, :, None]).repeat(3, axis=-1) == approx(seen.rgb, step=1)
 
 
 def test_sound_is_cut_at_the_length_of_the_model_and_short_ones_are_read() -> None:
@@ -282,7 +283,7 @@ def test_moonshine_is_read_like_whisper() -> None:
         assert torch.equal(trace.predictions[-1].all_logits, own.logits[0, -1])
         for layer in trace:
             kind, number = layer.name.split()
-            assert torch.allclose(layer["weights"], own[f"{kind}_attentions"][int(number)][0], atol=3e-7)
+            assert layer["weights"] == approx(own[f"{kind}_attentions"][int(number)][0])
         assert len(trace.tokens) == own.encoder_last_hidden_state.shape[1]
         assert len([place for place in word_times(trace) if place]) == len(trace.input_tokens) - 1
     assert torch.equal(ids, model.generate(values, max_new_tokens=9, do_sample=False))
@@ -351,7 +352,7 @@ def test_copied_program_reads_the_sound_and_the_words(
         found: dict[str, Any] = {}
         exec(compile(program.replace(str(path), path.name), "<program>", "exec"), found)
         for step in ("query", "key", "value", "weights", "head_output"):
-            torch.testing.assert_close(found[step], trace[index][step], rtol=1e-5, atol=1e-5)
+            assert found[step] == approx(trace[index][step], terms=1024)
 
 
 # -- the time of each word -----------------------------------------------------------------------------
@@ -388,7 +389,7 @@ def test_word_times_are_those_of_transformers(text: str, sound: Any, heads: Any)
     places = [place for place in times if place]
     assert [place is None for place in times[4:]] == [token == "<|endoftext|>" for token in trace.input_tokens[4:]]
     assert len(places) == len(ends)
-    assert [place.stop for place in places] == pytest.approx(ends.tolist(), abs=0.0200001)
+    assert [place.stop for place in places] == approx(ends.tolist())
     assert [place.start for place in places] == [0.0, *(place.stop for place in places[:-1])]
 
 
@@ -408,7 +409,7 @@ def test_generated_words_have_the_times_of_the_generation_of_transformers() -> N
     ) / len(ALIGNMENT_HEADS)  # fmt: skip
     assert isinstance(gains, Tensor)
     frames = first_frames(gains.double().numpy())
-    assert [round(0.02 * frame, 2) for frame in frames] == pytest.approx(own["token_timestamps"][0, 4:-1].tolist())
+    assert [round(0.02 * frame, 2) for frame in frames] == approx(own["token_timestamps"][0, 4:-1].tolist())
 
 
 def test_no_word_is_said_after_the_sound() -> None:

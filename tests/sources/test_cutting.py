@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from margins import approx
 from test_code import check
 from torch import Tensor, nn
 
@@ -101,8 +102,8 @@ def test_heads_are_split_like_torch_multihead_attention(n_heads: int, crossed: b
     )
     layer = source.trace().layers[0]
     assert layer.n_heads == n_heads
-    torch.testing.assert_close(layer["weights"], weights[0], rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(layer["output"], output[0], rtol=1e-12, atol=1e-12)
+    assert layer["weights"] == approx(weights[0], scale=1)
+    assert layer["output"] == approx(output[0])
 
 
 @pytest.mark.parametrize("scale", [None, 0.25])
@@ -116,14 +117,14 @@ def test_float_mask_and_scale_equal_torch(scale: float | None) -> None:
         .layers[0]
     )
     expected = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
-    torch.testing.assert_close(layer["head_output"], expected, rtol=1e-12, atol=1e-12)
+    assert layer["head_output"] == approx(expected)
 
 
 def test_valid_lengths_equal_masked_softmax_of_d2l() -> None:
     scores = rand(4, 6)
     padded = scores.masked_fill(torch.arange(6) >= 2, -1e6)
     layer = Matrices(scores=rows(scores), value=rows(rand(6, 3)), valid=2).trace().layers[0]
-    torch.testing.assert_close(layer["weights"][0], torch.softmax(padded, dim=-1))
+    assert layer["weights"][0] == approx(torch.softmax(padded, dim=-1))
     assert "padding" in str(layer.formula) or not layer["mask"][:, 2:].any()
 
 
@@ -136,7 +137,7 @@ def test_d2l_prints_means_of_the_valid_values() -> None:
             .trace()
             .layers[0]
         )
-        assert layer.matrix("head_output")[0].tolist() == pytest.approx(printed)
+        assert layer.matrix("head_output")[0].tolist() == approx(printed)
 
 
 def test_stacked_heads_equal_the_einsums_of_keras() -> None:
@@ -153,7 +154,7 @@ def test_stacked_heads_equal_the_einsums_of_keras() -> None:
         name: rows(bias) for name, bias in b.items()
     }
     layer = Matrices(rows(X), **stacks, w_o=rows(w_o)).trace().layers[0]
-    torch.testing.assert_close(layer["output"], output)
+    assert layer["output"] == approx(output)
     flat = {name: rows(weight.flatten(1)) for name, weight in w.items()} | {
         name: rows(bias.flatten()) for name, bias in b.items()
     }
@@ -178,7 +179,7 @@ def test_glossary_gives_the_output_width_of_w_o() -> None:
 
 def test_divisor_is_used_wherever_scores_are_scaled() -> None:
     layer = GIVEN["everything"].trace().layers[0]
-    torch.testing.assert_close(layer["scaled_scores"], layer["scores"] / 6)
+    assert layer["scaled_scores"] == approx(layer["scores"] / 6)
     assert GIVEN["unscaled"].trace().layers[0].divisor == 1
     assert "S / (3 · temperature)" in {layer.formula_of(step) for step in layer.steps}
 
@@ -198,9 +199,10 @@ def test_every_cell_is_explained_by_arithmetic_that_gives_its_value(name: str) -
                 explanation = explain(trace, step.name, head=head, q=q, k=k)
                 assert "recorded" not in explanation.words, (step.name, explanation.words)
                 assert explanation.value == float(matrix[q, k])
-                assert explanation.result == explanation.value or explanation.result == pytest.approx(
-                    explanation.value, rel=1e-9, abs=1e-9
-                ), (step.name, explanation)
+                assert explanation.result == explanation.value or explanation.result == approx(explanation.value), (
+                    step.name,
+                    explanation,
+                )
                 assert "nan" not in f"{explanation.lines} {explanation.short}"
 
 
@@ -308,4 +310,4 @@ def test_dropout_mask_multiplies_weights_and_is_explained_written_and_carried() 
     carried_over = matrices_of_layer(dropped.layers[0])
     assert carried_over is not None
     continued = Matrices(**carried_over.matrices).trace().layers[0]
-    np.testing.assert_allclose(continued["output"].numpy(), dropped.layers[0]["output"].numpy(), atol=2e-6)
+    assert continued["output"].numpy() == approx(dropped.layers[0]["output"].numpy())

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 import numpy as np
 import pytest
 from conftest import ROOT, redirected, state_of_address
+from margins import approx
 from streamlit.testing.v1 import AppTest
 from test_pages import drawn, said
 
@@ -66,7 +67,7 @@ def test_stored_link_paints_its_stored_numbers(link: str) -> None:
         expected = [row for row in expected if row[0] in names]
     assert names == [row[0] for row in expected]
     for actual_row, expected_row in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(plain(actual_row), plain(expected_row), rtol=2e-5, atol=1e-6)
+        assert plain(actual_row) == approx(plain(expected_row), nan=True, terms=1024)
 
 
 @pytest.mark.whole  # of every feature

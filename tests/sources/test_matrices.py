@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from margins import approx
 
 from attention import AttentionConfig, Matrices, MatrixError, ShapeError, explain, find_step
 from attention.explanation import tables
@@ -49,8 +50,8 @@ def test_numpy_notebook_matches_to_its_last_digit(source: Matrices) -> None:
     layer = source.trace().layers[0]
     for name, rows in (("query", Q), ("key", K), ("value", V), ("scores", SCORES)):
         np.testing.assert_array_equal(layer.matrix(name), rows)
-    np.testing.assert_allclose(layer.matrix("weights"), WEIGHTS, rtol=5e-9)
-    np.testing.assert_allclose(layer.matrix("head_output"), ATTENTION, atol=5.1e-9)
+    assert layer.matrix("weights") == approx(WEIGHTS, dtype="float32")
+    assert layer.matrix("head_output") == approx(ATTENTION, dtype="float32")
     assert layer.output is None
 
 
@@ -90,7 +91,7 @@ def test_queries_and_keys_of_unequal_length_equal_torch(
     tensors = [torch.tensor([rows], dtype=torch.float64) for rows in (query, key, value)]
     expected = F.scaled_dot_product_attention(*tensors, attn_mask=layer.mask, scale=1 / (d_k**0.5 * temperature))
     sees = layer.mask.any(dim=-1)
-    torch.testing.assert_close(layer.head_output[:, sees], expected[:, sees], rtol=1e-12, atol=1e-12)
+    assert layer.head_output[:, sees] == approx(expected[:, sees], terms=1024)
     assert not layer.head_output[:, ~sees].any()
 
 
@@ -145,9 +146,7 @@ def test_every_number_is_explained_drawn_and_tabled(source: Matrices) -> None:
                 if explanation.operation == "sum"
                 else abs(explanation.value)
             )
-            assert (
-                explanation.result == explanation.value or abs(explanation.result - explanation.value) <= 1e-12 * size
-            )
+            assert explanation.result == approx(explanation.value, scale=size, dtype="float64")
         table = tables.frame(trace, step.name).to_numpy()[:, : matrix.shape[1]]
         np.testing.assert_array_equal(table, matrix)
         finite = np.where(np.isfinite(matrix), matrix, np.nan).astype(np.float32)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from margins import approx
 from onnx import helper
 from onnx.backend.test.case import node
 from onnx.backend.test.case.node import attention  # noqa: F401  # fills the list of cases
@@ -75,12 +76,12 @@ class Case:
 
 def check(case: Case, sentence: int, layer: Layer) -> None:
     """Asserts that a layer has the outputs of a sentence."""
-    tolerance = 2e-2 if case.low_precision else 2e-5
+    dtype = "float16" if case.low_precision else "float32"
     outputs = {"Y": ("head_output",), "qk_matmul_output": MODES[case.attributes.get("qk_matmul_output_mode", 0)]}
     for output, steps in outputs.items():
         if output in case.outputs:
             actual = next(layer[step] for step in steps if layer.has(step)).numpy()
-            np.testing.assert_allclose(actual, case.outputs[output][sentence], rtol=tolerance, atol=tolerance)
+            assert actual == approx(case.outputs[output][sentence], dtype=dtype)
 
 
 def tuples(array: np.ndarray[Any, Any]) -> Any:

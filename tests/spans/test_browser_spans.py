@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from conftest import ROOT, act_and_settle
+from margins import approx
 from playwright.sync_api import expect
 from test_browser import Open, query
 
@@ -22,7 +23,7 @@ def test_the_strip_has_the_shares_of_the_row(open_page: Open, server: str) -> No
     row = spans.sums(trace, weights[2])["sum"]
     for part, name in enumerate(("bird", "moon")):
         shown = float(parts.nth(part).locator(".of").inner_text().rstrip("\u00a0 %"))
-        assert shown == pytest.approx(100 * row[name], abs=0.6)
+        assert shown == approx(100 * row[name], step=1)
     expect(page.locator(".screen .token.named")).to_have_count(5)
     moon = trace.spans[1]
     strongest = moon.first + int(weights[2, moon.first : moon.last + 1].argmax())

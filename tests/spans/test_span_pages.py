@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from conftest import unpack_message
+from margins import approx
 from starlette.testclient import TestClient
 from streamlit.testing.v1 import AppTest
 from test_pages import drawn, opened
@@ -79,7 +80,7 @@ def test_explore_ranks_hides_and_explains() -> None:
     looked = spans.looked_at(trace)
     assert looked.sentence in words(app)
     (shown,) = [figure for figure in drawn(app) if figure["layout"]["meta"]["step"] == "span weight"]
-    assert np.asarray(shown["data"][0]["z"]) == pytest.approx(spans.table(trace, layer=1, head=2).values[0, 0])
+    assert np.asarray(shown["data"][0]["z"]) == approx(spans.table(trace, layer=1, head=2).values[0, 0])
     bird = next(i for i, span in enumerate(trace.spans) if 1 in span.positions)
     asks = next((i for i, span in enumerate(trace.spans) if 3 in span.positions), len(trace.spans))
     assert figures.explain(trace, 1, 2, asks, bird).words in words(app)
@@ -111,5 +112,5 @@ def test_the_arithmetic_gives_the_number() -> None:
     table = spans.table(trace)
     for layer, head, query, key in ((0, 1, 0, 0), (1, 2, 1, 0), (1, 3, 1, 1)):
         explained = figures.explain(trace, layer, head, query, key)
-        assert explained.value == pytest.approx(float(table.values[layer, head, query, key]), abs=1e-9)
+        assert explained.value == approx(float(table.values[layer, head, query, key]))
         assert explained.lines

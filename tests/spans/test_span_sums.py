@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from margins import approx
 from tiny_models import FAMILIES, TinyModels
 
 from attention import ConfigError, Intervention, MissingError, Model, ShapeError, Trace, TypedText, metrics, spans
@@ -52,25 +53,23 @@ def test_table_is_the_sum_that_is_written_out(family: str, tiny: TinyModels, tok
                 for b, keys in groups.items():
                     row = frame.loc[layer, head, a, b]
                     total = sum(float(weights[head, q, k]) for q in queries for k in keys) / len(queries)
-                    assert row["sum"] == pytest.approx(total, abs=1e-7)
-                    assert row["mean per key"] == pytest.approx(total / len(keys), abs=1e-7)
+                    assert row["sum"] == approx(total, scale=1)
+                    assert row["mean per key"] == approx(total / len(keys), scale=1)
                     chance = sum(sum(bool(visible[q, k]) for k in keys) / int(visible[q].sum()) for q in queries)
-                    assert row["by chance"] == pytest.approx(chance / len(queries), abs=1e-9)
-    assert table.values.sum(-1) == pytest.approx(1, abs=1e-5)  # as rows do
-    assert spans.table(trace, layer=1, head=2).values == pytest.approx(table.values[1:, 2:3])
+                    assert row["by chance"] == approx(chance / len(queries), scale=1)
+    assert table.values.sum(-1) == approx(1, dtype="float32")  # as rows do
+    assert spans.table(trace, layer=1, head=2).values == approx(table.values[1:, 2:3])
     one = table.mean()
-    assert one.values[0, 0] == pytest.approx(table.values.mean((0, 1)))
+    assert one.values[0, 0] == approx(table.values.mean((0, 1)))
 
 
 def test_any_map_and_any_numbers_of_tokens(tiny: TinyModels, tokenizer: Any) -> None:
     _, trace = traced(tiny, "GPT-2", tokenizer)
     weights = trace.layers[1].weights[2]
     table = spans.table(trace, layer=1, head=2)
-    assert spans.sums(trace, weights).to_numpy() == pytest.approx(table.values[0, 0], abs=1e-6)
+    assert spans.sums(trace, weights).to_numpy() == approx(table.values[0, 0])
     rollout = find_aggregate("rollout").matrix(trace, 1)
-    assert spans.sums(trace, rollout).loc["moon 1", "bird"] == pytest.approx(
-        float(rollout[4:6, 1:3].sum()) / 2, abs=1e-6
-    )
+    assert spans.sums(trace, rollout).loc["moon 1", "bird"] == approx(float(rollout[4:6, 1:3].sum()) / 2)
     numbers = torch.arange(len(trace.tokens)).double() + 1
     summed = spans.sums(trace, numbers)
     assert summed.loc["moon 1"].tolist() == [2, 5 + 6, 5.5]
@@ -83,11 +82,11 @@ def test_a_metric_of_the_queries_of_a_span(tiny: TinyModels, tokenizer: Any) -> 
     _, trace = traced(tiny, "GPT-2", tokenizer)
     frame = spans.metric(trace, "previous").set_index(["layer", "head", "query span"])
     weights = trace.layers[1].weights[3]
-    assert frame.loc[(1, 3, "moon 1"), "previous"] == pytest.approx(float(weights[4, 3] + weights[5, 4]) / 2, abs=1e-6)
+    assert frame.loc[(1, 3, "moon 1"), "previous"] == approx(float(weights[4, 3] + weights[5, 4]) / 2)
     assert frame.loc[(1, 3, REST), "queries"] == len(trace.tokens) - 6  # the first token has none before it
     whole = metrics.of(trace)
     total = (frame["previous"] * frame["queries"]).loc[1, 3].sum() / frame["queries"].loc[1, 3].sum()
-    assert total == pytest.approx(float(whole.column("previous")[7]), abs=1e-9)
+    assert total == approx(float(whole.column("previous")[7]))
 
 
 def test_layers_of_other_tokens_have_no_number(tiny: TinyModels, tokenizer: Any) -> None:
@@ -133,13 +132,13 @@ def test_hiding_a_span_is_the_run_with_that_mask(family: str, tiny: TinyModels, 
         plain = model(ids).logits[0, -1].double().log_softmax(-1)
     target = int(plain.argmax())
     found = spans.looked_at(trace, hide=True)
-    assert found.baseline == pytest.approx(float(plain[target]), abs=1e-5)
+    assert found.baseline == approx(float(plain[target]))
     changes = dict(zip(found.names, found.changes, strict=True))
     for span in trace.spans:
         mask = hidden_mask(n, span.first, span.last, True, n)
         with torch.no_grad():
             hidden = model(ids, attention_mask=mask).logits[0, -1].double().log_softmax(-1)
-        assert changes[span.name] == pytest.approx(float(hidden[target] - plain[target]), abs=8e-5)
+        assert changes[span.name] == approx(float(hidden[target] - plain[target]), terms=16384, scale=1)
         assert abs(changes[span.name]) > 1e-3  # something happened
     assert math.isnan(changes[SINK])
     assert math.isnan(changes[REST])
@@ -158,18 +157,18 @@ def test_the_answer_is_measured_token_by_token(tiny: TinyModels, tokenizer: Any)
     plain = log_probability(hidden_mask(n, n, n, True, n))
     found = spans.looked_at(trace, hide=True)
     assert (found.answer, found.quantity) == ("answer", "log-probability of the answer (3 tokens)")
-    assert found.baseline == pytest.approx(plain, abs=1e-5)
+    assert found.baseline == approx(plain)
     changes = dict(zip(found.names, found.changes, strict=True))
-    assert changes["bird"] == pytest.approx(log_probability(hidden_mask(n, 1, 2, True, n)) - plain, abs=8e-5)
+    assert changes["bird"] == approx(log_probability(hidden_mask(n, 1, 2, True, n)) - plain, terms=1024)
     assert math.isnan(changes["answer"])
     # The shares are those of the queries that predict it, n − 4 to n − 2, over all heads of both layers.
     weights = torch.stack([layer.weights.double() for layer in trace.layers]).mean((0, 1))[n - 4 : n - 1].mean(0)
     shares = dict(zip(found.names, found.shares, strict=True))
-    assert shares["moon 1"] == pytest.approx(float(weights[4:6].sum()), abs=1e-7)
-    assert shares[SINK] == pytest.approx(float(weights[0]), abs=1e-7)
-    assert sum(shares.values()) == pytest.approx(1, abs=1e-5)
+    assert shares["moon 1"] == approx(float(weights[4:6].sum()))
+    assert shares[SINK] == approx(float(weights[0]))
+    assert sum(shares.values()) == approx(1)
     chance = dict(zip(found.names, found.by_chance, strict=True))
-    assert chance["bird"] == pytest.approx(sum(2 / (q + 1) for q in range(n - 4, n - 1)) / 3)
+    assert chance["bird"] == approx(sum(2 / (q + 1) for q in range(n - 4, n - 1)) / 3)
     with pytest.raises(ConfigError, match="A target is a token at one query; got the answer of several tokens"):
         spans.looked_at(trace, target=5)
     with pytest.raises(
@@ -188,7 +187,7 @@ def test_what_is_lost_depends_on_the_run_to_patch_from(tiny: TinyModels, tokeniz
         source = Model.of(model, tokenizer, TEXT, spans=PLACES, interventions=(patch,), other=other)
         found = spans.looked_at(source.trace(), hide=True, target=5)
         plain = source.run_with_hooks({})[-1].double().log_softmax(-1)[5]
-        assert found.baseline == pytest.approx(float(plain), abs=1e-5)
+        assert found.baseline == approx(float(plain))
         changes.append(found.changes)
     assert changes[0] != changes[1]
 
@@ -229,7 +228,7 @@ def test_a_mask_token_is_looked_at_too(tiny: TinyModels, tokenizer: Any) -> None
             .log_softmax(-1)
         )
     expected = float(rows[prediction.position, prediction.ids[0]]) - prediction.log_probabilities[0]
-    assert dict(zip(found.names, found.changes, strict=True))["rest"] == pytest.approx(expected, abs=8e-5)
+    assert dict(zip(found.names, found.changes, strict=True))["rest"] == approx(expected, terms=16384, scale=1)
 
 
 def test_the_sentence_says_both() -> None:

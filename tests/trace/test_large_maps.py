@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT
+from margins import approx
 
 from attention import Layer, MissingError, Model, metrics
 from attention.explanation.explanation import explain
@@ -67,26 +68,26 @@ def test_rows_top_keys_and_maxima_are_those_of_the_whole_matrix(mask: Mask, monk
     assert blind == int((~visible.any(dim=1)).sum())
     for name in MAPS:
         for query in (0, 1, 299, T - 1):
-            torch.testing.assert_close(layer.row(1, query, name), dense[name][1, query], rtol=0, atol=2e-6)
+            assert layer.row(1, query, name) == approx(dense[name][1, query], scale=1)
         maxima = layer.block_maxima(1, name)
         matrix = dense[name][1].numpy()
         expected = pool_blocks(matrix, 3, 3)
         assert (maxima.down, maxima.across, maxima.numbers.shape) == (3, 3, (200, 200))
         finite = np.isfinite(expected)
-        np.testing.assert_allclose(maxima.numbers[finite], expected[finite], rtol=0, atol=2e-6)
-        np.testing.assert_allclose(matrix[maxima.places][finite], maxima.numbers[finite], rtol=0, atol=2e-6)
+        assert maxima.numbers[finite] == approx(expected[finite])
+        assert matrix[maxima.places][finite] == approx(maxima.numbers[finite])
         facts = layer.stats(name)
         assert facts.zero_rows == stats[name].zero_rows
-        assert facts.finite_range == pytest.approx(stats[name].finite_range)
-    torch.testing.assert_close(layer.matrix("head_output", 1), dense["head_output"][1], rtol=0, atol=2e-6)
-    torch.testing.assert_close(layer.matrix("weights", 0), dense["weights"][0], rtol=0, atol=2e-6)
+        assert facts.finite_range == approx(stats[name].finite_range)
+    assert layer.matrix("head_output", 1) == approx(dense["head_output"][1])
+    assert layer.matrix("weights", 0) == approx(dense["weights"][0])
 
 
 def test_top_keys_are_in_the_order_of_their_weights_and_of_the_text(never_kept: None) -> None:
     layer = in_rows(layer_of(64, temperature=float("inf")))  # equal weights
     top = layer.top(0, 5, 4)
     assert top.keys.tolist() == [0, 1, 2, 3]
-    assert top.values.tolist() == pytest.approx([1 / 6] * 4)
+    assert top.values.tolist() == approx([1 / 6] * 4)
     layer = layer_of(64)  # as a user makes it
     row = layer.row(1, 63)
     top = layer.top(1, 63, 100)
@@ -128,14 +129,14 @@ def test_a_map_that_is_not_kept_is_drawn_as_one_that_is(
     assert isinstance(spec["data"][0]["z"], RowsOnDemand)
     drawn = pool_for_screen(spec, window)
     for ours, theirs in zip(drawn["data"], kept["data"], strict=True):
-        np.testing.assert_allclose(ours["z"], theirs["z"], rtol=0, atol=2e-6)
+        assert ours["z"] == approx(theirs["z"], nan=True)
     assert drawn["layout"]["meta"]["blocks"] == kept["layout"]["meta"]["blocks"]
     assert ("overview" in drawn["layout"]["meta"]) == (window is not None)
     if window:
         whole = layer.weights[1].numpy()
         overview = drawn["layout"]["meta"]["overview"]
-        np.testing.assert_allclose(overview, pool_blocks(whole, 10, 10), rtol=0, atol=2e-6)
-    np.testing.assert_allclose(np.asarray(spec["data"][0]["z"]), layer.weights[1], rtol=0, atol=2e-6)
+        assert overview == approx(pool_blocks(whole, 10, 10))
+    assert np.asarray(spec["data"][0]["z"]) == approx(layer.weights[1])
 
 
 def test_a_number_is_explained_from_its_row_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,14 +165,12 @@ def test_rows_of_a_real_model_are_those_of_plain_torch(never_kept: None) -> None
         scores = (query @ key.T / 8).masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf)
         weights = torch.softmax(scores, dim=-1)
         for at in (0, 1000, n - 1):
-            torch.testing.assert_close(layer.row(head, at).double(), weights[at], rtol=0, atol=1e-6)
+            assert layer.row(head, at).double() == approx(weights[at])
             top = layer.top(head, at, 5)
-            torch.testing.assert_close(
-                top.values.double(), weights[at].sort(descending=True).values[:5], rtol=0, atol=1e-6
-            )
+            assert top.values.double() == approx(weights[at].sort(descending=True).values[:5])
         maxima = layer.block_maxima(head)
         assert maxima.down == maxima.across == 8
-        np.testing.assert_allclose(maxima.numbers, pool_blocks(weights.numpy(), 8, 8), rtol=0, atol=1e-6)
-        np.testing.assert_allclose(weights.numpy()[maxima.places], maxima.numbers, rtol=0, atol=1e-6)
+        assert maxima.numbers == approx(pool_blocks(weights.numpy(), 8, 8))
+        assert weights.numpy()[maxima.places] == approx(maxima.numbers)
     shares = metrics.sinks(replace(trace, layers=(layer,)))
-    assert shares["first_token"][head] == pytest.approx(float(weights[:, 0].mean()), abs=1e-6)
+    assert shares["first_token"][head] == approx(float(weights[:, 0].mean()))

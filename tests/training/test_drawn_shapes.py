@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from margins import approx
 
 from attention import Cell, TextError
 from attention.base.tokens import Patch
@@ -57,7 +58,7 @@ def test_picture_of_the_trace_is_what_the_model_reads(length):
         left, top, right, bottom = token.box
         seen = picture.rgb[top:bottom, left:right]
         assert (token.row, token.column) == (top // SIDE, left // SIDE) == divmod(i, length)
-        assert np.abs(seen.reshape(-1) - 255 * (patches[0, i].numpy() + 1)).max() <= 0.5
+        assert seen.reshape(-1) == approx(255 * (patches[0, i].numpy() + 1), step=1)
         color = {(1, 2): "red", (2, 0): "blue"}.get((token.row, token.column))
         expected = np.round(255 * np.array(RGB[COLORS.index(color)])) if color else [255] * 3
         assert np.abs(seen[SIDE // 2, SIDE // 2] - expected).max() <= 1
@@ -97,7 +98,7 @@ def test_words_look_where_their_shapes_are_moved():
 
 def test_one_word_control_has_equal_rows():
     weights = Trained("shapes", steps=20, control="one word").trace().layers[0].weights[0, :N]
-    assert torch.allclose(weights, weights[:1].expand_as(weights), atol=1e-6)
+    assert weights == approx(weights[:1].expand_as(weights))
 
 
 @pytest.mark.parametrize("positions", ["learned", "relative"])
@@ -157,7 +158,7 @@ def test_parts_of_a_model_with_a_picture_add_up():
     trace = Trained("shapes", steps=60, text=TEXT).trace()
     parts = logit_parts(trace, 0, "red")
     logits = trace.predictions[0].all_logits
-    assert float(parts.values.sum()) == pytest.approx(float(logits[COLORS.index("red")]), abs=1e-3)
+    assert float(parts.values.sum()) == approx(float(logits[COLORS.index("red")]), terms=1024)
 
 
 def test_patch_from_another_picture_brings_its_colour():

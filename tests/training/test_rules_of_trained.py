@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-import torch
+from margins import approx
 
 from attention import ConfigError, Intervention
 from attention.metrics import FindRule, find_heads
@@ -42,10 +42,10 @@ def test_rule_is_undefined_between_two_texts(task: str) -> None:
 def test_stream_of_a_trained_model_ends_in_its_logits() -> None:
     trace = Trained("induction", steps=1, interventions=(Intervention(1, ablate="zero"),)).trace()
     assert len(trace.residual) == len(trace.layers) + 1
-    torch.testing.assert_close(trace.residual[1], trace.residual[2])
-    torch.testing.assert_close(trace.final_norm(trace.residual[len(trace.layers)]) @ trace.w_u, trace.logits)
+    assert trace.residual[1] == approx(trace.residual[2])
+    assert trace.final_norm(trace.residual[len(trace.layers)]) @ trace.w_u == approx(trace.logits)
     assert trace.w_e.shape[1] == trace.residual[0].shape[1]
-    torch.testing.assert_close(trace.logits[-1], trace.predictions[-1].all_logits)
+    assert trace.logits[-1] == approx(trace.predictions[-1].all_logits)
 
 
 def test_trained_model_takes_interventions_like_any_other() -> None:

@@ -8,6 +8,7 @@ from functools import cache
 import contract
 import pytest
 import torch
+from margins import approx
 from test_explain import check_printed_lines
 
 from attention import Cell, ConfigError, Override, TextError, explain
@@ -86,9 +87,7 @@ def test_gold_cells_follow_the_rule_of_the_task():
 
 def test_score_is_the_weight_on_gold_cells():
     weights = torch.tensor([[[[0.25, 0.75], [0.5, 0.5]], [[0.5, 0.5], [1.0, 0.0]]]])
-    assert _measure_gold_weight(weights, torch.tensor([[[False, True], [False, False]]])) == pytest.approx(
-        (0.75 + 0.5) / 2
-    )
+    assert _measure_gold_weight(weights, torch.tensor([[[False, True], [False, False]]])) == approx((0.75 + 0.5) / 2)
 
 
 def test_two_concurrent_trainings_give_the_digits_of_one():
@@ -159,7 +158,7 @@ def test_film_without_viewers_stops(monkeypatch):
 def test_induction_fails_without_the_first_layer():
     result, plan = last("induction"), Plan("induction")
     probes = plan.task.draw(PROBES, generator(0, "probes"), plan.design)
-    assert measure(result.row, plan.design, probes).accuracy == pytest.approx(result.accuracy)
+    assert measure(result.row, plan.design, probes).accuracy == approx(result.accuracy)
     for layer in (0, 1):
         assert measure(result.row, plan.design, probes, {(f"layer {layer}", 0)}).accuracy < 0.3
 
@@ -197,7 +196,7 @@ def test_trace_of_the_network_is_explained_in_every_cell(task):
             source.snapshot().parameters, plan.design, plan.task.posed(source.example.ids, plan.design)
         )
     for number, layer in enumerate(trace.layers):
-        assert torch.allclose(layer.weights, recorded[layer.name]["weights"][0], atol=1e-5)
+        assert layer.weights == approx(recorded[layer.name]["weights"][0])
         assert layer.output is not None
         assert layer.formula is not None
         for step in layer.steps:
@@ -208,7 +207,7 @@ def test_trace_of_the_network_is_explained_in_every_cell(task):
                 check_printed_lines(explanation)
                 assert explanation.value == float(layer.matrix(step.name, 0)[row, column])
         colder = trace.with_config(Override(temperature=0.5)).layers[number]
-        assert torch.allclose(colder.scaled_scores, 2 * layer.scaled_scores)
+        assert colder.scaled_scores == approx(2 * layer.scaled_scores)
     link = {"source": "trained", "task": task, "steps": str(steps), "at": str(steps // 2)}
     assert source_of(link, LIMITS) == (source, ())
 
@@ -229,7 +228,7 @@ def test_copied_python_trains_again_to_the_same_digits(task):
     for step, tensor in trace.layers[1]:
         computed = variables[{"input": "x", "memory": "x2"}.get(step.name, step.name)]
         if step.name in ("head_output", "output"):  # in single precision the memory layout changes the last digits
-            assert torch.allclose(computed, tensor, rtol=1e-5, atol=1e-6)
+            assert computed == approx(tensor)
         else:
             assert torch.equal(computed, tensor), step.name
 
@@ -269,7 +268,7 @@ def test_head_is_ablated_inside_a_trained_model():
     short = replace(source, steps=10)
     exec(compile(program.python(short, short.trace(), Cell(1, "output", 0, 3, 5)), "copied", "exec"), variables)
     torch.set_num_threads(threads)
-    assert torch.allclose(variables["output"], short.trace().layers[1].output, atol=1e-5)
+    assert variables["output"] == approx(short.trace().layers[1].output)
     link = {"source": "trained", "task": "induction", "steps": str(SHORT["induction"]), "interventions": "0.0.zero"}
     assert source_of(link, LIMITS) == (source, ())
     for code, said_of in (
@@ -388,8 +387,8 @@ def test_copied_python_reproduces_the_changed_model(title, capsys):
             exec(compile(program.python(source, trace, Cell(at, step, head, 4, 1)), "copied", "exec"), {})
             said = re.fullmatch(r".*: (\S+) expected (\S+)", capsys.readouterr().out.strip().splitlines()[-1])
             torch.set_num_threads(threads)
-            assert float(said[1]) == pytest.approx(float(said[2]), rel=1e-4, abs=1e-6), (at, step)
-            assert float(said[2]) == pytest.approx(float(layer.matrix(step, head)[4, 1]))
+            assert float(said[1]) == approx(float(said[2]), scale=1), (at, step)
+            assert float(said[2]) == approx(float(layer.matrix(step, head)[4, 1]), scale=1)
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
-import numpy as np
 import pytest
 from conftest import act_and_settle, painted_numbers, set_control
+from margins import approx
 from playwright.sync_api import Page, expect
 from test_browser import Open
 from test_browser_controls import follow, silent, temperature
@@ -25,8 +25,8 @@ def test_controls_override_a_notebooks_formula_and_restore_it(open_page: Open, s
 
     def equal(tab: Page, override: Override) -> None:
         expected = Notebook("averaging-self-attention", 0, override).trace().layers[0]
-        np.testing.assert_allclose(painted_numbers(tab, 1), expected.weights[0].numpy(), rtol=0, atol=1e-6)
-        np.testing.assert_allclose(painted_numbers(tab, 2), expected.head_output[0].numpy(), rtol=0, atol=1e-5)
+        assert painted_numbers(tab, 1) == approx(expected.weights[0].numpy())
+        assert painted_numbers(tab, 2) == approx(expected.head_output[0].numpy())
 
     silent(page, lambda: follow(page, "temperature", 60))
     expect(status).to_have_text("What if …")

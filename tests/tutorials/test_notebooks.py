@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT
+from margins import approx
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -48,9 +49,7 @@ def prints(value: Any, printed: str) -> bool:
 
 
 def same(actual: Tensor | None, expected: Tensor) -> bool:
-    return (
-        actual is not None and actual.shape == expected.shape and torch.allclose(actual, expected, rtol=1e-5, atol=1e-5)
-    )
+    return actual is not None and actual.shape == expected.shape and actual == approx(expected, terms=1024)
 
 
 # -- 1: heatmaps ------------------------------------------------------------------------------
@@ -122,7 +121,7 @@ def test_heatmaps_source_equals_the_notebook_code() -> None:
     assert torch.equal(unscaled["embedding"], x)
     assert torch.equal(unscaled["input"], x)
     assert same(unscaled["scores"][0], w)
-    assert torch.allclose(unscaled["head_output"][0], w @ x, rtol=1e-5, atol=1e-3)  # numbers in the hundreds
+    assert unscaled["head_output"][0] == approx(w @ x)  # numbers in the hundreds
 
     scaled = layer_of("heatmaps-scaled")
     w2 = F.softmax(w / torch.sqrt(torch.tensor(64).float()), dim=-1)
@@ -392,7 +391,7 @@ def test_random_numbers_of_notebooks_are_pinned() -> None:
     for name, parts in current.items():
         assert list(parts) == list(pinned[name]), name
         for part, numbers in parts.items():
-            assert numbers == pytest.approx(pinned[name][part], rel=1e-5), f"{name} {part}"
+            assert numbers == approx(pinned[name][part]), f"{name} {part}"
 
 
 @pytest.mark.parametrize(("name", "sequence"), EVERY)
@@ -420,7 +419,7 @@ def test_notebook_steps_are_ordered_and_missing_ones_are_none(name: str, sequenc
     for step in STEPS:
         assert (getattr(layer, step.name) is None) == (step.name not in HAS[name].split())
     if layer.weights is not None:
-        assert layer.weights.sum(dim=-1).sub(1).abs().max() < 1e-6
+        assert layer.weights.sum(dim=-1) == approx(1)
     causal = name.startswith("averaging")
     assert (layer.mask is not None) == causal
     assert (layer.w_o is not None) == (layer.output is not None) == (name == "multi-head")
@@ -452,7 +451,7 @@ def test_every_notebook_step_is_explained(name: str, sequence: int) -> None:
         for head, row, column in cells(layer, step.name):
             explained = explain(trace, step.name, 0, head, row, column)
             assert explained.value == float(layer.matrix(step.name, head)[row, column])
-            assert explained.result == pytest.approx(explained.value, rel=1e-5, abs=1e-6 * max(1, largest))
+            assert explained.result == approx(explained.value, scale=max(1, largest))
             assert explained.words
             for origin in explained.came_from:
                 assert origin.step in HAS[name].split()
@@ -497,7 +496,7 @@ def test_every_notebook_step_is_drawn(name: str) -> None:
         drawn_z = np.asarray(figure.data[0].z)
         matrix = layer.matrix(step.name, last).numpy()
         assert drawn_z.shape == matrix.shape
-        assert np.allclose(drawn_z, np.where(np.isfinite(matrix), matrix, np.nan), rtol=1e-6, equal_nan=True)
+        assert drawn_z == approx(np.where(np.isfinite(matrix), matrix, np.nan), nan=True, scale=1)
         labels = axis_labels(trace, step.row_axis)
         if labels is not None:
             ticks = tuple(figure.layout.yaxis.ticktext)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import component_message, set_knobs, state_of_address
+from margins import approx
 from test_code import check
 from test_file import same
 from test_given import assert_same, continued
@@ -52,7 +53,7 @@ def test_lab_paints_the_numbers_of_a_notebook_with_its_remarks(name: str) -> Non
     layer = Notebook(name).trace().layers[0]
     for figure in drawn(app):
         tensor = layer.matrix(figure["layout"]["meta"]["step"]).numpy()
-        np.testing.assert_allclose(figure["data"][0]["z"], np.where(np.isfinite(tensor), tensor, np.nan), rtol=1e-6)
+        assert figure["data"][0]["z"] == approx(np.where(np.isfinite(tensor), tensor, np.nan), scale=1)
     for note in Notebook(name).trace().notes:
         assert note[:30].replace('"', "") in said(app).replace("\\", "").replace('"', "")
 
@@ -61,7 +62,7 @@ def test_batch_offers_its_sequences_and_shows_the_chosen_one() -> None:
     app = opened("app.py", source="notebook", notebook="averaging-trick", sequence="3")
     assert app.selectbox(key="sequence").options == [f"{i}: row {i} of the batch" for i in range(4)]
     expected = Notebook("averaging-trick", 3).trace().layers[0].head_output[0].numpy()
-    np.testing.assert_allclose(step(app, "head_output"), expected)
+    assert step(app, "head_output") == approx(expected)
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
@@ -75,7 +76,7 @@ def test_notebook_continues_as_matrices_with_the_same_digits(name: str) -> None:
     assert not editor(app)[1]
     continued = {figure["layout"]["meta"]["step"]: figure["data"][0]["z"] for figure in drawn(app)}
     for of_step in originals.keys() & {"scores", "weights"}:
-        np.testing.assert_allclose(continued[of_step], originals[of_step], rtol=1e-5, atol=2e-4)
+        assert continued[of_step] == approx(originals[of_step], terms=1024)
 
 
 def test_notebook_continues_with_all_its_heads_and_overrides() -> None:
@@ -85,7 +86,7 @@ def test_notebook_continues_with_all_its_heads_and_overrides() -> None:
     assert (state_of_address(app)["temperature"], component_message(app)["controls"]["head"]["value"]) == ("0.5", "2")
     expected = Notebook("multi-head", 1, Override(temperature=0.5)).trace().layers[0]
     for name in ("weights", "output"):
-        np.testing.assert_allclose(step(app, name), expected.matrix(name, 2).numpy(), atol=1e-6)
+        assert step(app, name) == approx(expected.matrix(name, 2).numpy())
     unscaled = opened("app.py", source="notebook", notebook="heatmaps-unscaled")
     unscaled.button(key="continue").click().run()
     assert "The layer has no softmax" in said(unscaled)
@@ -118,14 +119,12 @@ def test_every_notebook_continues_with_all_heads_to_the_same_digits(name: str) -
     for sequence in range(Notebook(name).n_sequences):
         trace = Notebook(name, sequence).trace()
         layer = trace.layers[0]
-        # The notebook rounds its queries to single precision; here they keep their digits.
-        rounding = 2e-6 * max(1.0, float(layer["scores"].abs().max()))
         carried_over = matrices_of_layer(trace.layers[0])
         assert carried_over is not None
         copy = continued(carried_over).trace()
         assert [token.replace(" ", "_") for token in trace.tokens] == list(copy.tokens)
         expected = layer.without() if layer.has("weights") else layer.without("value")
-        assert_same(expected, copy.layers[0], rounding)
+        assert_same(expected, copy.layers[0])
 
 
 def test_continuing_reports_what_does_not_carry_over() -> None:
@@ -146,7 +145,7 @@ def test_overridden_notebook_continues_with_its_overrides() -> None:
     assert carried_over is not None
     knobs = {name: carried_over.knobs[name] for name in ("mask", "window", "temperature", "scaled", "divisor")}
     assert knobs == {"mask": "window", "window": 1, "temperature": 0.5, "scaled": False, "divisor": None}
-    assert_same(trace.layers[0], continued(carried_over).trace().layers[0], 4e-6)
+    assert_same(trace.layers[0], continued(carried_over).trace().layers[0])
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
@@ -170,9 +169,7 @@ def test_overridden_notebook_equals_its_changed_base_and_can_be_reset(name: str)
     if "weights" in dict.fromkeys(one.name for one in overridden.steps):
         scores = overridden["scores"] / (0.5 if overridden.has("scaled_scores") else 1)
         hidden = ~Mask("window", 1).build(*scores.shape[1:])
-        assert torch.allclose(
-            overridden["weights"], torch.softmax(scores.masked_fill(hidden, -math.inf), dim=-1), atol=1e-6
-        )
+        assert overridden["weights"] == approx(torch.softmax(scores.masked_fill(hidden, -math.inf), dim=-1))
     check(source)
 
 
@@ -185,7 +182,7 @@ def test_page_controls_override_a_notebook_and_reset_it() -> None:
     set_knobs(app, temperature=0.2, mask="none")
     assert (state_of_address(app)["temperature"], state_of_address(app)["mask"]) == ("0.2", "none")
     expected = Notebook("averaging-self-attention", 0, Override(temperature=0.2, mask="none")).trace().layers[0]
-    assert drawn(app)[1]["data"][0]["z"] == pytest.approx(expected.weights[0].numpy(), rel=1e-5)
+    assert drawn(app)[1]["data"][0]["z"] == approx(expected.weights[0].numpy())
     override = component_message(app)["override"]
     assert override["text"] == "What if: temperature 0.2 and no mask instead of the notebook's own."
     set_knobs(app, **override["reset"])

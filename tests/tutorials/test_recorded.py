@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from margins import approx
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -24,7 +25,7 @@ def _random_state() -> object:
 
 def prints(actual: Tensor | None, rows: list[list[float]]) -> bool:
     """Whether a tensor rounds to printed digits, as far as all processors give the same."""
-    return actual is not None and torch.allclose(actual.float(), torch.tensor(rows), rtol=0, atol=6e-5)
+    return actual is not None and actual.float() == approx(torch.tensor(rows), step=1e-4)
 
 
 def like(actual: Layer, name: str, sequence: int = 0) -> bool:
@@ -33,10 +34,8 @@ def like(actual: Layer, name: str, sequence: int = 0) -> bool:
     steps = [step for step, _ in expected if step.name not in ("embedding", "position")]
     assert {"query", "key", "value", "scores", "weights", "head_output"} <= {step.name for step in steps}
     for step in steps:
-        torch.testing.assert_close(actual[step.name].double(), expected[step.name].double(), rtol=1e-4, atol=1e-4)
-    return all(
-        torch.allclose(actual[w].double(), expected[w].double()) for w in ("w_q", "w_k", "w_v") if expected.has(w)
-    )
+        assert actual[step.name].double() == approx(expected[step.name].double(), terms=1024, dtype="float32")
+    return all(actual[w].double() == approx(expected[w].double()) for w in ("w_q", "w_k", "w_v") if expected.has(w))
 
 
 # -- 1: heatmaps, where most is written outside of any class ----------------------------------
@@ -88,7 +87,7 @@ def test_heatmaps_notebook_is_recorded_cell_by_cell() -> None:
     for ours, name in ((scaled, "heatmaps-scaled"), (heads, "heatmaps-multi-head")):
         theirs = Notebook(name).trace().layers[0]
         for step in ("query", "key", "value", "scores", "scaled_scores", "weights", "head_output"):
-            torch.testing.assert_close(ours[step], theirs[step], rtol=1e-3, atol=1e-3)
+            assert ours[step] == approx(theirs[step], terms=1024)
 
 
 # -- 2: the averaging trick -------------------------------------------------------------------
@@ -132,9 +131,9 @@ def test_self_attention_of_the_averaging_notebook_is_recorded(sequence: int) -> 
         v = value(x)
         out = weights @ v
     (layer,) = recording.trace().layers
-    torch.testing.assert_close(layer["head_output"][0], out[sequence].detach())
-    torch.testing.assert_close(
-        layer["weights"][0], weights[sequence].detach()
+    assert layer["head_output"][0] == approx(out[sequence].detach())
+    assert layer["weights"][0] == approx(
+        weights[sequence].detach()
     )  # printed are those of a later run: see test_notebooks
     assert like(layer, "averaging-self-attention", sequence)
 
@@ -234,14 +233,14 @@ def test_multi_head_notebook_is_recorded(training: bool, masked: bool) -> None:
     output, weights = net(x, x, x, mask)
     assert trace.tokens == tuple(texts[1])
     assert layer.n_heads == 4
-    torch.testing.assert_close(layer["weights"], weights[1].detach())
+    assert layer["weights"] == approx(weights[1].detach())
     if not training:
-        torch.testing.assert_close(layer["output"], output[1].detach(), rtol=1e-5, atol=1e-5)
+        assert layer["output"] == approx(output[1].detach())
     for ours, linear in ((layer.w_q, net.Wq), (layer.w_k, net.Wk), (layer.w_v, net.Wv)):
         assert ours is not None
-        torch.testing.assert_close(ours.transpose(0, 1).flatten(1), linear.weight.T.detach())
+        assert ours.transpose(0, 1).flatten(1) == approx(linear.weight.T.detach())
     assert layer.w_o is not None
-    torch.testing.assert_close(layer.w_o.flatten(0, 1), net.Wo.weight.T.detach())
+    assert layer.w_o.flatten(0, 1) == approx(net.Wo.weight.T.detach())
 
 
 # -- 5: a self-attention class ----------------------------------------------------------------
@@ -290,6 +289,6 @@ def test_the_class_of_the_last_notebook_prints_its_digits() -> None:
     assert like(layer, "self-attention-class")
     assert not trace.notes
     assert trace.max_weight_error is not None
-    assert trace.max_weight_error < 1e-6
+    assert trace.max_weight_error == approx(0, scale=1)
     lines = " ".join(attention.explain(trace, "weights", 0, 0, 1, 2).lines)
     assert "0.0542" in lines or "0.05423" in lines

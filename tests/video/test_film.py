@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from margins import approx
 from tiny_videos import TinyVideoModels, encoded, moving_bar, noise
 
 from attention import Model
@@ -42,7 +43,7 @@ def test_strip_has_each_frame_and_below_it_a_large_one(trace: Trace) -> None:
         if isinstance(patch, Patch):
             at = top + patch.row, patch.picture * 4 + patch.column
             assert positions[at] == position
-            assert z[at] == pytest.approx(float(row[position]))
+            assert z[at] == approx(float(row[position]))
     images = figure["layout"]["images"]
     assert [each.get("name") for each in images] == [None] * 4 + [LARGE]
     most = max(range(4), key=lambda group: float(row[1 + 9 * group :][:9].sum()))

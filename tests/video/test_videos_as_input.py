@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from margins import approx
 from PIL import Image
 from tiny_pictures import FAMILIES, MERGED
 from tiny_videos import PLACE, TUBELETS, TinyVideoModels, encoded, frame_processor, moving_bar, noise, shaken, tiny
@@ -63,7 +64,7 @@ def test_output_of_a_video_transformer_is_equal_to_eager_bit_for_bit(
         trace = source.trace()
         assert len(trace.layers) == len(expected.attentions) == 2
         for layer, own in zip(trace.layers, expected.attentions, strict=True):
-            torch.testing.assert_close(layer.weights, own[0], atol=1e-6, rtol=0)
+            assert layer.weights == approx(own[0], scale=1)
             scores = torch.matmul(layer["query"][None], layer["key"][None].transpose(2, 3)) * layer.sizes["d_k"] ** -0.5
             assert torch.equal(torch.softmax(scores, -1), own)  # as eager attention computes them from what is recorded
 
@@ -79,9 +80,7 @@ def test_weights_of_a_query_lie_at_the_frames_rows_and_columns_of_the_convolutio
             (2 * patch.picture, 2 * patch.picture + 1), patch.row, patch.column, patch.box, None
         )
         assert position == patch.picture * 9 + patch.row * 3 + patch.column
-        torch.testing.assert_close(
-            trace[0]["weights"][1, 5, position], by_frame[patch.picture, patch.row, patch.column]
-        )
+        assert trace[0]["weights"][1, 5, position] == approx(by_frame[patch.picture, patch.row, patch.column], scale=1)
     assert str(patches(trace)[13]) == "frames 2–3, row 1, column 1"
 
 
@@ -112,7 +111,7 @@ def test_frames_are_sampled_as_transformers_does_and_notes_say_which(video_model
     assert indices.tolist() == [*SAMPLED]
     trace = Model(video_models("VideoMAE"), video=LONG).trace()
     expected = eager_of("VideoMAE", list(LONG.frames(SAMPLED)))
-    torch.testing.assert_close(trace[1].weights, expected.attentions[1][0], atol=1e-6, rtol=0)
+    assert trace[1].weights == approx(expected.attentions[1][0])
     assert (
         "8 of 48 frames are read, about every 0.5 s: 0, 6, 12, … 42 of the video are the frames 0, 1, 2, … 7."
         in trace.notes
@@ -124,7 +123,7 @@ def test_frames_are_sampled_as_transformers_does_and_notes_say_which(video_model
 def test_short_video_is_read_twice_and_says_so(video_models: TinyVideoModels) -> None:
     trace = Model(video_models("VideoMAE"), video=FRAMES[:3]).trace()
     expected = eager_of("VideoMAE", FRAMES[[0, 0, 0, 1, 1, 1, 2, 2]])
-    torch.testing.assert_close(trace[0]["weights"], expected.attentions[0][0], atol=1e-6, rtol=0)
+    assert trace[0]["weights"] == approx(expected.attentions[0][0])
     assert "The model reads 8 frames, and the video has 3: some are read twice." in trace.notes
 
 
@@ -210,7 +209,7 @@ def test_language_model_reads_a_video_as_transformers_does(
     actual = inputs.arguments
     assert actual.keys() == expected.keys()
     assert all(torch.equal(actual[name], expected[name]) for name in expected if name != "pixel_values_videos")
-    torch.testing.assert_close(actual["pixel_values_videos"], expected["pixel_values_videos"], atol=1e-6, rtol=0)
+    assert actual["pixel_values_videos"] == approx(expected["pixel_values_videos"])
 
     model = getattr(transformers, FAMILIES[family][0]).from_pretrained(path, attn_implementation="eager").eval()
     with torch.no_grad():
@@ -220,7 +219,7 @@ def test_language_model_reads_a_video_as_transformers_does(
     trace = source.trace()
     texts = [layer for layer in trace.layers if layer.name.startswith("text")]
     for layer, own in zip(texts, output.attentions, strict=True):
-        torch.testing.assert_close(layer.weights, own[0], atol=1e-6, rtol=0)
+        assert layer.weights == approx(own[0])
     groups = sorted({patch.place.frames for patch in patches(trace, -1)})
     assert groups == ([(0, 1), (2, 3)] if n_frames == 4 else [(0, 1), (2, 3), (4, 4)])
 

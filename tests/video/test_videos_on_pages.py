@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from margins import approx
 from PIL import Image
 from tiny_pictures import MERGED
 from tiny_videos import TinyVideoModels, animated, encoded, moving_bar, noise
@@ -89,4 +89,4 @@ def test_copied_program_computes_the_same_weights(
     exec(compile(program, "<snippet>", "exec"), found)
     assert list(found["tokens"]) == list(trace.layers[index].tokens)
     for step in ("query", "weights", "head_output"):
-        torch.testing.assert_close(found[step], trace.layers[index][step], rtol=1e-5, atol=1e-5)
+        assert found[step] == approx(trace.layers[index][step])

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 from conftest import act_and_settle, click_cell, painted_numbers, place_of_cell, running_process, set_control
+from margins import approx
 from playwright.sync_api import Page, expect
 from test_browser import Open, query
 from test_browser_controls import follow, silent, temperature
@@ -195,18 +196,18 @@ def test_dragged_temperature_repaints_the_picture_without_the_server(
         override = Override(temperature=temperature(page))
         row = replace(source(folder), config=override).trace().layers[0].matrix("weights", 0)[3].numpy()
         painted = painted_numbers(page, 0)
-        np.testing.assert_allclose(painted, grid.fill(row), rtol=0, atol=1e-6)
+        assert painted == approx(grid.fill(row))
         heat = page.evaluate(
             "(({ zmin, zmax }) => [zmin, zmax])(document.querySelector('.figures .js-plotly-plot').data[0])"
         )
-        np.testing.assert_allclose(heat, [0, painted[grid.pictures[0].area].max()], rtol=1e-6)
+        assert heat == approx([0, painted[grid.pictures[0].area].max()])
         on_picture = float(row[grid.positions[grid.pictures[0].area]].sum())
         expect(picture(page).locator(".gtitle-subtitle")).to_contain_text(
             f"{on_picture:.2f} on the picture, {1 - on_picture:.2f} on other tokens"
         )
     # The answer of the server is the same picture.
     act_and_settle(page, lambda: page.locator(".controls [name=temperature]").dispatch_event("change"))
-    np.testing.assert_allclose(painted_numbers(page, 0), painted, rtol=0, atol=1e-6)
+    assert painted_numbers(page, 0) == approx(painted)
 
 
 def test_heat_fades_at_once_and_stands_in_the_address(models: TinyPictureModels, open_page: Open, lab: str) -> None:
@@ -234,7 +235,7 @@ def test_picture_fits_a_phone_in_both_themes(models: TinyPictureModels, open_pag
     sides = page.evaluate(
         "(({ xaxis, yaxis }) => [xaxis, yaxis].map((axis) => Math.abs(axis.l2p(1) - axis.l2p(0))))(document.querySelector('.over-picture')._fullLayout)"
     )
-    assert sides[0] == pytest.approx(sides[1])
+    assert sides[0] == approx(sides[1])
     assert sides[0] > 24  # as large as a finger needs it
     grid = grid_of(source(models("ViT")).trace())
     # A tap is one click, although Plotly reports it twice.
@@ -286,7 +287,7 @@ def test_changed_mask_hides_patches_at_once(models: TinyPictureModels, open_page
     page.wait_for_function("document.querySelector('.figures').figureState.frames > 0")
     row = replace(source(folder), config=Override(mask="causal")).trace().layers[0].matrix("weights", 0)[3].numpy()
     visible = np.where(np.arange(len(row)) <= 3, row, np.float32(np.nan))
-    np.testing.assert_allclose(painted_numbers(page, 0), grid.fill(visible), rtol=0, atol=1e-6)
+    assert painted_numbers(page, 0) == approx(grid.fill(visible))
     hidden = page.evaluate("Array.from(document.querySelector('.figures .js-plotly-plot').data[1].z.at(-1))")
     assert [cell == 1 for cell in hidden][:3] == [True] * 3
     picture(page).focus()
@@ -326,7 +327,7 @@ def test_first_screen_draws_patches_over_their_picture(models: TinyPictureModels
         "(all) => all.map(({ style }) => Number(style.background.match(/[\\d.]+(?=\\))/)[0]))"
     )
     largest = max(shares)
-    np.testing.assert_allclose(strengths, [0.7 * share / largest for share in shares], atol=0.005)
+    assert strengths == approx([0.7 * share / largest for share in shares], step=0.01)
     assert "data:image" in (page.locator(".screen .picture").get_attribute("style") or "")
     expect(page.locator(".screen .most")).to_have_text(f"up to {round(100 * largest)}\u00a0%")
     expect(page.locator(".screen .type")).to_have_count(0)  # a picture is not typed

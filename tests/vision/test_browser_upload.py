@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from urllib.parse import urlencode
 
-import numpy as np
 import pytest
 from conftest import act_and_settle, painted_numbers, running_process, wait_until_settled
+from margins import approx
 from PIL import Image
 from playwright.sync_api import Page, expect
 from test_browser import query
@@ -49,7 +49,7 @@ def expect_maps_of(page: Page, models: TinyPictureModels, image: object) -> None
     maps = page.evaluate(
         "[...document.querySelectorAll('.figures .js-plotly-plot')].flatMap((plot, i) => plot.layout.images?.length ? [] : [i])"
     )
-    np.testing.assert_allclose(painted_numbers(page, maps[1]), weights.numpy(), atol=1e-6)
+    assert painted_numbers(page, maps[1]) == approx(weights.numpy())
 
 
 def test_link_asks_for_its_picture_which_is_uploaded_and_exchanged(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from margins import approx
 from PIL import Image
 from tiny_pictures import CLASSIFIERS, TinyPictureModels, noise
 
@@ -41,7 +42,7 @@ def test_classes_are_those_of_the_family_bit_for_bit(picture_models: TinyPicture
         best = int(logits.argmax())
         assert (prediction.ids[0], prediction.tokens[0]) == (best, NAMES[best])
         assert set(prediction.tokens) == set(NAMES)
-        torch.testing.assert_close(torch.tensor(prediction.probabilities), logits.softmax(-1).sort(descending=True)[0])
+        assert torch.tensor(prediction.probabilities) == approx(logits.softmax(-1).sort(descending=True)[0])
         assert prediction.classifies
         assert trace.no_prediction_reason == ""
         assert (prediction.position, prediction.before) == (0, trace.tokens[0])
@@ -77,7 +78,7 @@ def test_heads_change_the_class_and_sweeps_measure_it(picture_models: TinyPictur
                 expected = float(after.all_log_probabilities[before.ids[0]] - before.all_log_probabilities[before.ids[0]])  # fmt: skip
             else:
                 expected = float((after.all_logits[2] - after.all_logits[0]) - (before.all_logits[2] - before.all_logits[0]))  # fmt: skip
-            assert result.change[layer, head] == pytest.approx(expected, abs=1e-5)
+            assert result.change[layer, head] == approx(expected, scale=1)
         assert np.abs(result.change).max() > 1e-3
     with pytest.raises(ConfigError, match="range from 0 to 2; got 3"):
         list(sweep_heads(model, target=3))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from margins import approx
 from PIL import Image
 from tiny_detectors import CLASSES, DEFORMABLE, DETECTORS, detector, save
 from tiny_pictures import noise
@@ -57,7 +58,7 @@ def test_weights_and_outputs_are_those_of_transformers(name: str) -> None:
         for layer, weights in zip(
             of_kind(trace, kind), expected[field] if n_layers[kind] else (), strict=n_layers[kind] > 0
         ):
-            torch.testing.assert_close(layer.weights, weights[0], atol=1e-6, rtol=0)
+            assert layer.weights == approx(weights[0], scale=1)
     # The pass that is recorded computes what the model computes, bit for bit.
     loaded, inputs = source.load_inputs()
     recorded: list[Any] = []
@@ -91,10 +92,9 @@ def test_boxes_are_those_of_the_post_processing_of_transformers(name: str) -> No
             (middle_x + across / 2) * width,
             (middle_y + down / 2) * height,
         ]
-        torch.testing.assert_close(box, torch.tensor(ends), atol=1e-3, rtol=0)
-        same = (found["boxes"] - box).abs().amax(
-            -1
-        ) < 0.01  # the families with a focal loss list a box once for each class
+        assert box == approx(torch.tensor(ends), terms=1024)
+        # The families with a focal loss list a box once for each class.
+        same = torch.tensor([each == approx(box, scale=1000) for each in found["boxes"]])
         n_found += bool(same.any())
         prefix = f"[DET] {index}" if name == "YOLOS" else f"query {index}"
         assert label(token) == str(token)  # with its blanks
@@ -102,7 +102,7 @@ def test_boxes_are_those_of_the_post_processing_of_transformers(name: str) -> No
         if bool(same.any()):  # RT-DETR lists as many pairs of box and class as there are queries
             best = found["scores"][same].argmax()
             score, own = float(found["scores"][same][best]), CLASSES[int(found["labels"][same][best])]
-            assert token.place.score == pytest.approx(score, abs=1e-5)
+            assert token.place.score == approx(score, terms=1024, scale=1)
             assert str(token) == (f"{prefix}: {own} {score:.2f}" if score > 0.5 else prefix)
     assert n_found == 7 or (name in DEFORMABLE and n_found > 1)
     kept = processor.post_process_object_detection(output, target_sizes=[(height, width)])[0]
@@ -129,14 +129,14 @@ def test_chosen_pixel_of_the_encoder_is_drawn_as_in_the_notebook_of_detr() -> No
     for pixel in ((10, 10), (40, 80), (69, 50)):
         row, column = (place // 32 for place in pixel)
         own = layer.weights.mean(0)[:, grid[row, column]].reshape(shape)
-        torch.testing.assert_close(own, sattn[..., row, column], atol=1e-7, rtol=0)
+        assert own == approx(sattn[..., row, column])
         left, top, right, bottom = layer.tokens[grid[row, column]].box
         assert left <= pixel[1] < right
         assert top <= pixel[0] < bottom
     cross = of_kind(trace, "cross")[-1]
     for query in range(7):
         own = cross.weights.mean(0)[query].view(shape)
-        torch.testing.assert_close(own, output.cross_attentions[-1][0].mean(0)[query].view(shape), atol=1e-7, rtol=0)
+        assert own == approx(output.cross_attentions[-1][0].mean(0)[query].view(shape))
 
 
 def test_padding_is_hidden_as_a_key_and_still_asks_as_a_query() -> None:
@@ -150,7 +150,7 @@ def test_padding_is_hidden_as_a_key_and_still_asks_as_a_query() -> None:
     padded = torch.tensor([token.row * 32 >= 70 or token.column * 32 >= 93 for token in layer.tokens])
     assert padded.sum() == 24 - 9
     assert bool((layer.weights[..., padded] == 0).all())
-    torch.testing.assert_close(layer.weights.sum(-1), torch.ones(4, 24))
+    assert layer.weights.sum(-1) == approx(torch.ones(4, 24))
     assert bool((of_kind(trace, "cross")[0].weights[..., padded] == 0).all())
     box = next(token for token in trace.layers[-1].tokens if isinstance(token, BoxToken)).place.box
     whole = detector("DETR")
@@ -195,7 +195,7 @@ def test_folder_gives_the_same_as_the_model_in_memory(name: str, tmp_path: Path)
     assert [layer.name for layer in trace.layers] == [layer.name for layer in expected.layers]
     for layer, other in zip(trace.layers, expected.layers, strict=True):
         assert layer.tokens == other.tokens
-        torch.testing.assert_close(layer.weights, other.weights, atol=1e-6, rtol=0)
+        assert layer.weights == approx(other.weights, scale=1)
     assert "a box and a class at each of its queries" in trace.no_prediction_reason
 
 
@@ -236,9 +236,9 @@ def test_boxes_are_drawn_over_the_picture(tmp_path: Path) -> None:
         assert isinstance(own, BoxToken)
         left, top, right, bottom = own.place.box
         ends = [boxes[-1][each] for each in ("x0", "y0", "x1", "y1")]
-        assert ends == pytest.approx([left / 32 - 0.5, top / 32 - 0.5, right / 32 - 0.5, bottom / 32 - 0.5], abs=1e-3)
+        assert ends == approx([left / 32 - 0.5, top / 32 - 0.5, right / 32 - 0.5, bottom / 32 - 0.5], step=1e-3)
         numbers = np.asarray(spec["data"][0]["z"])[-3:, :3]
-        assert np.allclose(numbers.ravel(), layer["weights"][1, query].numpy(), atol=1e-7)
+        assert numbers.ravel() == approx(layer["weights"][1, query].numpy())
     encoder = over_picture_json(MapLine.of(trace, "weights", 0, 0, query=4))
     assert not [shape for shape in encoder["layout"]["shapes"] if shape.get("name") == "predicted box"]
 
@@ -298,4 +298,4 @@ def test_copied_program_records_the_same(name: str, tmp_path: Path, monkeypatch:
     layer = trace.layers[index]
     assert len(found["tokens"]) == len(layer.tokens)
     for step in ("query", "weights", "head_output"):
-        torch.testing.assert_close(found[step], layer[step], rtol=1e-5, atol=1e-5)
+        assert found[step] == approx(layer[step])

