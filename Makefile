@@ -114,11 +114,14 @@ demo: $(VENV)/.run
 	@$(GET_MODELS) minilm $(MODELS) || true
 	$(BIN)/python -m attention.demo $(SITE) $(if $(LAB),--lab $(LAB)) --models $(MODELS)
 
-# Every part runs, also after one that has not reached its floors.
+# Every part runs, also after one that has not reached its floors; one that was taken away with its feature does not.
+PARTS = backend start fifty since speed models mosaic compare corpus training training_film
+BENCHMARKS = $(foreach part,$(PARTS),$(if $(wildcard benchmarks/$(part).py),benchmarks.$(part)))
 bench: $(VENV)/.dev browser
 	@$(GET_MODELS) minilm $(MODELS) || true
-	@failed=0; for part in backend start fifty since speed models mosaic compare corpus training training_film; do [ -f benchmarks/$$part.py ] || continue; echo; echo "benchmarks.$$part"; \
-	  $(BIN)/python -m benchmarks.$$part $(ARGS) || failed=1; done; exit $$failed
+	@failed=0; \
+	$(foreach benchmark,$(BENCHMARKS),echo; echo "$(benchmark)"; $(BIN)/python -m $(benchmark) $(ARGS) || failed=1;) \
+	exit $$failed
 
 # Versions and hashes of everything, also of what our requirements require; with ARGS=--upgrade the newest that these allow.
 lock: $(VENV)/.dev
