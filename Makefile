@@ -50,9 +50,9 @@ run dev: $(VENV)/.run
 models: $(VENV)/.run
 	@$(GET_MODELS) $(if $(ALL),all,minilm) $(MODELS)
 
-# tests/quick.py decides which these are. Two workers, since each needs six seconds to import everything.
+# Those that are marked so. Two workers, since each needs six seconds to import everything.
 quick: lint
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 -m quick --durations=3
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 -m "quick and not slow and not long"
 
 # The tests of models are about a real one, and fail without it.
 # What is compiled is kept, also where the environment says otherwise: three workers and a dozen servers would compile it anew.

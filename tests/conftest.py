@@ -45,7 +45,6 @@ from playwright.sync_api import (
     sync_playwright,
 )
 from playwright.sync_api import TimeoutError as TooLong
-from quick import imports_costly, mark_tests
 from replicas import Replicas, Visitor
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
@@ -61,6 +60,8 @@ if TYPE_CHECKING:
     from tiny_models import TinyModels
     from tiny_pictures import TinyPictureModels
     from tiny_videos import TinyVideoModels
+
+pytest_plugins = ["markers"]  # quick, sample
 
 # Tests of one room use helpers of another's, also where only one file is run.
 sys.path += [str(folder) for folder in Path(__file__).parent.glob("**/") if "__pycache__" not in folder.parts]
@@ -106,11 +107,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByWhatTheySh
     return ByWhatTheyShare(config, log)  # the mark `xdist_group` is lost on pytest 9
 
 
-@pytest.hookimpl(tryfirst=True)  # before `-m` selects
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    mark_tests(items, globals())
-
-
 @cache
 def needs_what_is_gone(file: Path) -> bool:
     """Whether a test file imports a feature that was taken away, itself or through another test file."""
@@ -124,15 +120,12 @@ def needs_what_is_gone(file: Path) -> bool:
     return any(other is None or needs_what_is_gone(other) for other in others)
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Tests of a feature may use another feature as an example, and go where that is gone; tests of the trunk may not."""
     if collection_path.suffix != ".py":
         return None
     of_feature = collection_path.relative_to(ROOT / "tests").parts[0] in NAMES
-    is_quick = config.option.markexpr.startswith("quick")
-    return (
-        (of_feature and needs_what_is_gone(collection_path)) or (is_quick and imports_costly(collection_path)) or None
-    )
+    return (of_feature and needs_what_is_gone(collection_path)) or None
 
 
 def pytest_collection_finish() -> None:

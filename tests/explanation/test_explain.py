@@ -16,6 +16,8 @@ from attention.base.printed import format_number, number
 from attention.formula import mask_tensor
 from attention.formula.formula import Formula
 
+pytestmark = pytest.mark.quick
+
 CAT = "the cat sat on the mat"
 LONG = " ".join(f"w{i}" for i in range(40))
 
@@ -146,6 +148,7 @@ def numeric_lines(explanation):
             yield relation, tex, next_relation
 
 
+@pytest.mark.sample(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_terms_of_every_step_give_the_number_on_the_map(name):
@@ -164,6 +167,7 @@ def test_terms_of_every_step_give_the_number_on_the_map(name):
         assert explanation.result == pytest.approx(explanation.value, rel=1e-6, abs=1e-6 * size), explanation
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", CASES)
 def test_value_and_cell_match_the_tensor(name):
     layer = traced(name).layers[0]
@@ -286,6 +290,7 @@ def test_every_term_appears_in_a_line(name):
         assert all(term.tex in text for term in terms), explanation
 
 
+@pytest.mark.sample(12)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_sources_of_a_number_are_valid_cells(name):

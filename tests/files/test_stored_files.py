@@ -21,6 +21,8 @@ from attention.files import array_writer
 from attention.formula.formula import Formula
 from attention.trace.attend import attend
 
+pytestmark = pytest.mark.quick
+
 RANDOM = np.random.default_rng(3)
 
 
@@ -160,6 +162,7 @@ def test_blocks_of_an_encoder_decoder_are_layers_of_one_trace() -> None:
         ]
 
 
+@pytest.mark.slow
 def test_steps_of_a_generation_are_joined() -> None:
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -184,6 +187,7 @@ def test_steps_of_a_generation_are_joined() -> None:
     torch.testing.assert_close(last.layers[1]["weights"].float(), whole[1][0, :, 3:], rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_generation_of_an_encoder_decoder_has_its_blocks() -> None:
     from transformers import BartConfig, BartForConditionalGeneration
 

@@ -7,6 +7,8 @@ import torch
 
 from attention import AttentionConfig, ConfigError, Layer, Trace, TypedText, metrics
 
+pytestmark = pytest.mark.quick
+
 
 def trace_of(weights: torch.Tensor) -> Trace:
     tokens = tuple(f"t{i}" for i in range(weights.shape[1]))
