@@ -22,8 +22,11 @@ BIN = $(VENV)/bin
 TORCH_INDEX ?= auto
 CPU_INDEX = https://download.pytorch.org/whl/cpu
 PATIENCE = 3
-# How many tests run at a time. Each worker has a server and a browser, which wait for each other half of the time.
-WORKERS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
+# How many tests run at a time. Half of the workers have a server and a browser, which wait for each other two thirds of the
+# time: two workers for a processor and one more, where each has 4 GB of memory, and else one for a processor and one more.
+WORKERS ?= $(shell $(PYTHON) -c "import os; cores = os.cpu_count(); \
+  memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') >> 30; \
+  print(max(cores + 1, min(2 * cores + 1, memory // 4)))")
 # Every file is one whose hash is locked; what would have to be built from source would fetch its builder without one.
 PIP = python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all:
 
@@ -55,7 +58,7 @@ quick: lint
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 -m "quick and not slow and not long"
 
 # The tests of models are about a real one, and fail without it.
-# What is compiled is kept, also where the environment says otherwise: three workers and a dozen servers would compile it anew.
+# What is compiled is kept, also where the environment says otherwise: all workers and their servers would compile it anew.
 # With MARKS= all of them.
 MARKS = not long
 test: $(VENV)/.dev browser

@@ -1,4 +1,4 @@
-"""The markers `sample` and `quick` leave out and name what pyproject.toml says."""
+"""The markers `sample` and `quick` leave out and name what pyproject.toml says; and workers begin with different tests."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, ByWhatTheyShare
 
 TESTS = """
 import time
@@ -70,3 +72,38 @@ def test_some_cases_of_a_sample_run_at_equal_distances(output: str) -> None:
 def test_a_test_that_is_not_as_quick_as_it_says_is_named(output: str) -> None:
     named = re.findall(r"::(\w+): [\d.]+ s of processor time", output)
     assert named == ["test_that_computes"]
+
+
+class Worker:
+    """A worker of xdist that notes what it is sent."""
+
+    shutting_down = False
+    gateway = SimpleNamespace(id="gw")
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+
+    def send_runtest_some(self, indices: list[int]) -> None:
+        self.sent += indices
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+def test_every_other_worker_begins_with_the_browsers_tests() -> None:
+    option = SimpleNamespace(loadscopereorder=True)
+    scheduler: Any = ByWhatTheyShare(SimpleNamespace(getvalue=lambda _: ["2*popen"], option=option))
+    workers = [Worker(), Worker()]
+    files = [f"tests/test_{name}.py::test_{part}" for name in "ab" for part in range(4)]
+    tests = [*files, *(f"tests/test_browser_page.py::test_{part}" for part in range(5))]
+    for worker in workers:
+        scheduler.add_node(worker)
+        scheduler.add_node_collection(worker, tests)
+    scheduler.schedule()
+    first, second = workers
+    assert all("test_browser" in tests[index] for index in first.sent)
+    assert [tests[index] for index in second.sent] == files[:4]
+    for worker in (second, first):  # each goes on until nothing is left for it
+        for index in worker.sent:
+            scheduler.mark_test_complete(worker, index)
+    assert sorted(first.sent + second.sent) == [*range(len(tests))]
