@@ -106,7 +106,7 @@ class ByWhatTheyShare(LoadScopeScheduling):
     def _assign_work_unit(self, node: WorkerController) -> None:
         """Every other worker begins with the browser's tests, the others end with them.
 
-        A browser's test waits two thirds of its time: for frames, and for what the page does not do at once. A processor
+        A browser's test waits more than half of its time: for frames, and for what the page does not do at once. A processor
         would be idle meanwhile if all workers came to them at the end. A worker that begins elsewhere also opens its browser
         and its server, a gigabyte, later.
         """
