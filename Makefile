@@ -23,8 +23,11 @@ BIN = $(VENV)/bin
 TORCH_INDEX ?= auto
 CPU_INDEX = https://download.pytorch.org/whl/cpu
 PATIENCE = 3
-# How many tests run at a time. Each worker has a server and a browser, which wait for each other half of the time.
-WORKERS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
+# How many tests run at a time. Half of the workers have a server and a browser, which wait for each other more than half
+# of the time: two workers for a processor and one more, where each has 4 GB of memory, and else one for a processor and one more.
+WORKERS ?= $(shell $(PYTHON) -c "import os; cores = os.cpu_count(); \
+  memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') >> 30; \
+  print(max(cores + 1, min(2 * cores + 1, memory // 4)))")
 # Every file is one whose hash is locked; what would have to be built from source would fetch its builder without one.
 PIP = python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all:
 
@@ -51,12 +54,12 @@ run dev: $(VENV)/.run
 models: $(VENV)/.run
 	@$(GET_MODELS) $(if $(ALL),all,minilm) $(MODELS)
 
-# tests/quick.py decides which these are. Two workers, since each needs six seconds to import everything.
+# Those that are marked so. Two workers, since each needs six seconds to import everything.
 quick: lint
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 -m quick --durations=3
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 -m "quick and not slow and not long"
 
 # The tests of models are about a real one, and fail without it.
-# What is compiled is kept, also where the environment says otherwise: three workers and a dozen servers would compile it anew.
+# What is compiled is kept, also where the environment says otherwise: all workers and their servers would compile it anew.
 # With MARKS= all of them.
 MARKS = not long
 test: $(VENV)/.dev browser
@@ -119,11 +122,14 @@ demo: $(VENV)/.run
 	@$(GET_MODELS) minilm $(MODELS) || true
 	$(BIN)/python -m attention.demo $(SITE) $(if $(LAB),--lab $(LAB)) --models $(MODELS)
 
-# Every part runs, also after one that has not reached its floors.
+# Every part runs, also after one that has not reached its floors; one that was taken away with its feature does not.
+PARTS = backend start fifty since speed models mosaic compare corpus training training_film
+BENCHMARKS = $(foreach part,$(PARTS),$(if $(wildcard benchmarks/$(part).py),benchmarks.$(part)))
 bench: $(VENV)/.dev browser
 	@$(GET_MODELS) minilm $(MODELS) || true
-	@failed=0; for part in backend start fifty since speed models mosaic compare corpus training training_film; do [ -f benchmarks/$$part.py ] || continue; echo; echo "benchmarks.$$part"; \
-	  $(BIN)/python -m benchmarks.$$part $(ARGS) || failed=1; done; exit $$failed
+	@failed=0; \
+	$(foreach benchmark,$(BENCHMARKS),echo; echo "$(benchmark)"; $(BIN)/python -m $(benchmark) $(ARGS) || failed=1;) \
+	exit $$failed
 
 # Versions and hashes of everything, also of what our requirements require; with ARGS=--upgrade the newest that these allow.
 lock: $(VENV)/.dev

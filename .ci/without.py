@@ -93,7 +93,7 @@ def offences(features: list[str], folder: Path, everything: bool) -> Iterator[st
         found = [line for line in told if re.match(r"\w[\w./-]*:\d+: (?!note)|E  +\w*Error", line)]
         return found or ([*told[-20:], *run.stderr.splitlines()[-20:]] if run.returncode else [])
 
-    chosen = "not whole" if everything else "quick and not whole"
+    chosen = "not whole" if everything else "quick and not slow and not long and not whole"
     yield from lines("-m", "ruff", "check", "--output-format=concise", "--no-cache")
     yield from lines("-c", LOOK, *features)
     # With the cache of another tree, mypy reports lines of the features that are gone.

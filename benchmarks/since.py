@@ -49,7 +49,9 @@ def main() -> int:
     ask.add_argument("--commit", default="a787813")
     ask.add_argument("--steps", type=int, default=15)
     ask.add_argument("--tokens", type=int, nargs="+", default=[22, 256])
+    ask.add_argument("--quick", action="store_true", help="five steps")
     args = ask.parse_args()
+    steps = 5 if args.quick else args.steps
     ratios = []
     with tempfile.TemporaryDirectory(prefix="attention-lab-") as name:
         archive = subprocess.run(["git", "archive", args.commit], cwd=ROOT, capture_output=True, check=False).stdout
@@ -60,7 +62,7 @@ def main() -> int:
         with Server(of=Path(name)) as before, Server() as now:
             print(f"\n| a step through the server | {args.commit} | now | ratio |\n|---|---|---|---|")
             for tokens in args.tokens:
-                first, second = asyncio.run(measure((before, now), natural(tokens), args.steps))
+                first, second = asyncio.run(measure((before, now), natural(tokens), steps))
                 ratios.append(second / first)
                 print(
                     f"| T = {tokens} | {1000 * first:.0f} ms | {1000 * second:.0f} ms | {ratios[-1]:.2f} |", flush=True

@@ -46,7 +46,6 @@ from playwright.sync_api import (
     sync_playwright,
 )
 from playwright.sync_api import TimeoutError as TooLong
-from quick import imports_costly, mark_tests
 from replicas import Replicas, Visitor
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
@@ -62,6 +61,9 @@ if TYPE_CHECKING:
     from tiny_models import TinyModels
     from tiny_pictures import TinyPictureModels
     from tiny_videos import TinyVideoModels
+    from xdist.workermanage import WorkerController
+
+pytest_plugins = ["markers"]  # quick, sample
 
 # Tests of one room use helpers of another's, also where only one file is run.
 sys.path += [str(folder) for folder in Path(__file__).parent.glob("**/") if "__pycache__" not in folder.parts]
@@ -96,11 +98,24 @@ class ByWhatTheyShare(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         if file.endswith(("test_browser_proxy.py", "test_browser_replicas.py")):
-            return "replicas"
+            return "test_browser, replicas"
         if file.endswith(("test_browser_heads.py", "test_browser_model.py")):
-            return "a real model"
+            return "test_browser, a real model"
         shared = file.endswith(("test_browser_kernel.py", "test_browser_png.py"))  # one empty page for all of it
         return nodeid if "test_browser" in file and not shared else file
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Every other worker begins with the browser's tests, the others end with them.
+
+        A browser's test waits more than half of its time: for frames, and for what the page does not do at once. A processor
+        would be idle meanwhile if all workers came to them at the end. A worker that begins elsewhere also opens its browser
+        and its server, a gigabyte, later.
+        """
+        begins_in_browser = self.nodes.index(node) % 2 == 0
+        preferred = (scope for scope in self.workqueue if ("test_browser" in scope) == begins_in_browser)
+        if (scope := next(preferred, None)) is not None:
+            self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -123,11 +138,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByWhatTheySh
     return ByWhatTheyShare(config, log)  # the mark `xdist_group` is lost on pytest 9
 
 
-@pytest.hookimpl(tryfirst=True)  # before `-m` selects
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    mark_tests(items, globals())
-
-
 @cache
 def needs_what_is_gone(file: Path) -> bool:
     """Whether a test file imports a feature that was taken away, itself or through another test file."""
@@ -141,15 +151,12 @@ def needs_what_is_gone(file: Path) -> bool:
     return any(other is None or needs_what_is_gone(other) for other in others)
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Tests of a feature may use another feature as an example, and go where that is gone; tests of the trunk may not."""
     if collection_path.suffix != ".py":
         return None
     of_feature = collection_path.relative_to(ROOT / "tests").parts[0] in NAMES
-    is_quick = config.option.markexpr.startswith("quick")
-    return (
-        (of_feature and needs_what_is_gone(collection_path)) or (is_quick and imports_costly(collection_path)) or None
-    )
+    return (of_feature and needs_what_is_gone(collection_path)) or None
 
 
 def pytest_collection_finish() -> None:

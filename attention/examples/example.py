@@ -1,6 +1,6 @@
 """Source "example": one layer of a trained model for one text, stored with the package.
 
-`python -m attention.examples` makes the stored layers from the models; a test compares them where the models are.
+`python -m attention.examples FOLDER` makes the stored layers from the models; a test compares them where the models are.
 """
 
 from __future__ import annotations

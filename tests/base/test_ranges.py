@@ -4,6 +4,8 @@ import pytest
 
 from attention.base.knobs import Choice, Integer, Range, Real, Switch, Text, to_text
 
+pytestmark = pytest.mark.quick
+
 LETTERS, HEADS, CAP = Choice(("a", "b", 3)), Integer(1, 8, limit="heads"), Real(0.5, 50, optional=True)
 
 

@@ -20,6 +20,8 @@ from attention.base.spans import (
     write_marks,
 )
 
+pytestmark = pytest.mark.quick
+
 
 def words(text: str, stretches: tuple[Stretch, ...]) -> list[tuple[str, str]]:
     return [(name, text[start:stop]) for name, start, stop in stretches]

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from attention.base.tokens import isolated, label, labels, tokenize
 
+pytestmark = pytest.mark.quick
+
 FAMILY = "👨\u200d👩\u200d👧\u200d👦"
 
 
@@ -86,6 +88,7 @@ def test_long_word_is_one_token():
     assert tokenize("a" * 10_000) == ("a" * 10_000,)
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_only_blanks_are_dropped(text):
     assert "".join(tokenize(text, lowercase=False)) == "".join(

@@ -59,6 +59,7 @@ def trace_of(tiny: TinyModels, family: str, **more: object) -> Trace:
     return Model(family, text, CAT if family in (*TWO_TEXTS, "BART alone") else "", **more).trace()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("family", RECORDED)
 def test_score_terms_sum_to_the_recorded_score(tiny: TinyModels, family: str) -> None:
     trace = trace_of(tiny, family)
@@ -76,6 +77,7 @@ def test_score_terms_sum_to_the_recorded_score(tiny: TinyModels, family: str) ->
             assert sum(value for _, value in terms.later) == approx(last)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("family", RECORDED)
 def test_parts_name_every_earlier_head_and_mlp(tiny: TinyModels, family: str) -> None:
     trace = trace_of(tiny, family)
@@ -311,6 +313,7 @@ def test_lab_offers_the_effect_only_where_it_exists(tiny: TinyModels) -> None:
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", [*reference.MODELS])
 def test_direct_effects_equal_transformer_lens(name: str) -> None:
     expected = json.loads((DATA / "direct_effects_transformer_lens.json").read_text())[name]

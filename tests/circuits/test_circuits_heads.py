@@ -67,6 +67,7 @@ def test_estimates_alone_equal_those_of_the_sweep(tiny: TinyModels) -> None:
         circuits.attribution(replace(source, interventions=(Intervention(0, 1, "zero"),)))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("step", [QUERY, KEY, VALUE, HEAD_OUTPUT])
 @pytest.mark.parametrize("family", ["GPT-2", "Llama"])
 def test_only_corresponding_tokens_are_patched(tiny: TinyModels, family: str, step: str) -> None:

@@ -13,6 +13,7 @@ from attention import ConfigError, MissingError, Model, circuits
 from attention.circuits.sweep import sweep_heads
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("family", ["Jamba", "Granite hybrid", "LFM2"])
 def test_circuits_name_layers_of_the_model(family: str) -> None:
     trace, (first, *_) = Model(family, TEXT).trace(), WITH_ATTENTION[family]
@@ -30,6 +31,7 @@ def test_circuits_name_layers_of_the_model(family: str) -> None:
             refused(trace, 0, 0)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("family", HYBRID)
 def test_patches_and_paths_skip_layers_without_attention(family: str) -> None:
     model, other = Model(family, TEXT), Model(family, "the cat asked the moon")

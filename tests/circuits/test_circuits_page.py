@@ -85,6 +85,7 @@ def test_lab_refuses_a_long_run_in_a_sentence(tiny: TinyModels, monkeypatch: pyt
     assert map_of(app, "logit-effect") is None
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("family", "expected"),
     {
@@ -99,6 +100,7 @@ def test_every_family_gets_its_numbers_or_the_reason(tiny: TinyModels, family: s
     assert expected in words(app)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "more",
     [

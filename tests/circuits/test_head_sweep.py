@@ -60,6 +60,7 @@ def sweep_of(source: Model, **more: Any) -> HeadSweep:
     return last.result
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_batched_patches_equal_single_interventions(
     tiny: TinyModels, family: str, monkeypatch: pytest.MonkeyPatch
@@ -217,6 +218,7 @@ def test_impossible_sweeps_are_refused_with_a_sentence(tiny: TinyModels, monkeyp
     assert np.isnan(vectors.rank_correlation)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", patches_transformer_lens.FAMILIES)
 @pytest.mark.parametrize("step", PATCH_CODES)
 def test_sweeps_equal_those_of_transformer_lens(name: str, step: str) -> None:

@@ -156,6 +156,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("family", CHANGES)
 @pytest.mark.parametrize("frozen", [False, True])
 def test_ablation_sweep_keeps_existing_interventions(

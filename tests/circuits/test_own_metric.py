@@ -75,6 +75,7 @@ def spread(logits: Tensor) -> Tensor:
     return logits.softmax(-1)[2:5, 7].sum() - logits[:, 3].square().mean()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", [*reference.MODELS])
 def test_sweeps_measure_any_function_of_the_logits(name: str) -> None:
     network, a, b = models(name)

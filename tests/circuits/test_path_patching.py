@@ -64,6 +64,7 @@ def named(result: circuits.PathPatching) -> dict[tuple[str, str], float]:
     }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_paths_from_the_run_itself_change_nothing(tiny: TinyModels, family: str) -> None:
     a, _ = both(tiny, family)
@@ -191,6 +192,7 @@ def slow(network: Any, ids: tuple[list[int], list[int]], source: tuple[int, int]
     return float(logits[reference.TARGET] - logits[reference.DISTRACTOR])
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["Llama", "Llama with shared keys"])
 def test_paths_equal_those_of_plain_hooks(name: str, mode: str) -> None:

@@ -47,6 +47,7 @@ def words(app: AppTest) -> str:
     return " ".join(markdown.value for markdown in app.markdown).replace("\\", "")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("params", "options"),
     [

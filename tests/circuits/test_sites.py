@@ -82,6 +82,7 @@ def rows(positions: tuple[int, ...], new: Callable[[Tensor], Tensor | float]) ->
     return edit
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", [*reference.MODELS])
 @pytest.mark.parametrize("site", ["mlp_output", "resid_post"])
 @pytest.mark.parametrize("positions", [(), (2, 5)])
@@ -192,6 +193,7 @@ def test_program_of_a_head_changed_at_positions_gives_its_numbers(
         LIBRARY.hold(Settings())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["GPT-2", "Llama"])
 def test_sweeps_over_layers_and_positions_equal_hooks(name: str) -> None:
     network, model = models(name)

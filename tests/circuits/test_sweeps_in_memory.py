@@ -29,6 +29,7 @@ from attention.models import forward_pass
 from attention.models.library import LIBRARY
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 def test_generated_text_and_ablation_sweep_equal_those_of_the_folder(
     tiny: TinyModels,
@@ -49,6 +50,7 @@ def test_generated_text_and_ablation_sweep_equal_those_of_the_folder(
     assert "load it in float32" in coarse.result.no_direct_reason
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", ["Mistral", "Gemma 3", "ModernBERT"])
 def test_fused_attention_with_a_window_is_patched_in_batches(tiny: TinyModels, tokenizer: Any, family: str) -> None:
     text = OWL.replace("moon", "<mask>", 1) if family == "ModernBERT" else OWL

@@ -83,6 +83,7 @@ def with_prompts(csv: str, **more: str) -> AppTest:
     return app
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("exact", [False, True])
 def test_prompt_set_shows_means_and_a_link_for_each_prompt(model: Model, exact: bool) -> None:
     app = with_prompts(CSV, prompts_exact=str(exact).lower(), prompts_number=PATCH if exact else ESTIMATE)

@@ -86,6 +86,7 @@ def test_difference_is_painted_linked_and_left_by_back(open_page: Open, server: 
     assert headline(page).endswith(f"{pair[0]} in A, {pair[1]} in B")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("name", "step"), [("match", "scores"), ("scale", "scaled_scores"), ("hide", "masked_scores"), ("collect", "head_output")])  # fmt: skip
 def test_each_term_shows_its_difference(open_page: Open, server: str, name: str, step: str) -> None:
     page = open_page(f"{server}/?{LINK}", sidebar=False)

@@ -18,6 +18,8 @@ from attention.explanation.alignment import align
 from attention.pictures.look import LIGHT
 from attention.pictures.message import to_plotly
 
+pytestmark = pytest.mark.quick
+
 TEXT = "the cat sat on it"
 A = TypedText(TEXT).trace()
 COLD = TypedText(TEXT, AttentionConfig(temperature=0.3)).trace()
@@ -147,6 +149,7 @@ def test_largest_cells_are_words_with_positions_only_for_repeated_tokens():
     assert " → d_k " in describe_change(query, query.largest_changes()[0])
 
 
+@pytest.mark.slow
 def test_comparison_maps_share_scales_clicks_files_and_alt_texts():
     cell = Cell(0, "weights", 1, 2, 4)
     maps, comparison, reason = figures.comparison_maps(A, OTHER, cell, HeadIndex(0, 1), fit=True)

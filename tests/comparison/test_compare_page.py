@@ -55,6 +55,7 @@ def test_compare_page_copies_a_to_b_with_independent_knobs() -> None:
     np.testing.assert_array_equal(drawn(app)[2]["data"][0]["z"], expected.matrix.numpy())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("compare", "sentence"),
     [
@@ -109,6 +110,7 @@ def test_compare_page_session_keeps_no_layer() -> None:
     assert not app.exception
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("knobs", [{}, {"mask": "causal"}, {"mask": "causal", "temperature": "0.5"}])
 def test_compare_opens_on_a_difference(knobs: dict[str, str]) -> None:
     app = opened(PAGE, **knobs)

@@ -22,6 +22,7 @@ from attention.comparison.comparison import HeadIndex, compare
 from attention.patching.intervention import parse_codes
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("options", SHOWN)
 def test_comparison_is_the_same_wherever_its_link_opens(options: dict[str, str], model: Model) -> None:  # noqa: F811  # a fixture
     app = embedded("app.py", **LINK, **options, step="output", compare="interventions=1.2.zero")

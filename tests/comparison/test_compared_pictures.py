@@ -29,6 +29,7 @@ def drawn(a: Trace, b: Trace, cell: Cell, reads: str = "row", colors: str = "str
     return compared_pictures(a, b, cell, difference, colors, OverPicture(reads))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("reads", ["row", "column"])
 @pytest.mark.parametrize("step", ["weights", "scores"])
 def test_a_b_and_change_have_their_numbers_on_one_scale(

@@ -15,6 +15,8 @@ from attention.comparison.comparison import HeadIndex, compare, explain_differen
 from attention.pictures.first_screen import About, first_screen
 from attention.pictures.message_contract import Screen
 
+pytestmark = pytest.mark.quick
+
 TEXT = "the owl asked the moon and the moon blinked"
 LONG = " ".join(f"w{i}" for i in range(150))
 A, B = HeadIndex(0, 1), HeadIndex(0, 2)
@@ -72,6 +74,7 @@ def test_other_words_have_partners_and_no_difference() -> None:
     assert not why_no_difference(a, a)
 
 
+@pytest.mark.slow
 def test_the_switch_is_a_key_of_the_link() -> None:
     app = opened("app.py", mask="causal", compare="temperature=0.5&head=2", q="6", k="2")
     a, b = TypedText(TEXT, AttentionConfig(mask="causal")).trace(), TypedText(TEXT, AttentionConfig(mask="causal", temperature=0.5)).trace()  # fmt: skip

@@ -34,6 +34,7 @@ def test_difference_equals_the_arithmetic_of_its_line(name: str) -> None:
                     assert near(explanation.result, explanation.value, abs(number_a) + abs(number_b)), explanation
 
 
+@pytest.mark.quick
 def test_difference_of_few_digits_is_rounded_like_its_dtype() -> None:
     a, b = (
         Layer("", ("a", "b"), recorded={"scores": torch.tensor([[[1.0, 0.3], [2.0, 7.0]]]).mul(by).bfloat16()})

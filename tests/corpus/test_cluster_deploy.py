@@ -49,7 +49,6 @@ def kubernetes() -> Any:
 
 
 @pytest.mark.long  # a cluster
-@pytest.mark.slow
 def test_compose_file_computes_the_same_with_a_killed_container(tiny: TinyModels, tmp_path: Path) -> None:
     model, texts, heads = str(tiny("GPT-2")), tmp_path / "texts", tmp_path / "heads"
     lines = [f"the owl asked the moon {i}" for i in range(128 * 6)]

@@ -73,6 +73,7 @@ def test_histogram_ends_at_the_declared_maximum(tiny: TinyModels) -> None:
         assert plan.limits(replace(all_metrics()["entropy"], maximum=maximum)) == (0, high)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_numbers_are_those_of_single_texts(family: str, tiny: TinyModels, tmp_path: Path) -> None:
     """Padding, batches, chunks and merging change nothing: mean, spread, count, histogram and uniform attention of each text alone."""

@@ -21,6 +21,7 @@ from attention.sources.registry import source_of
 LIMITS = Limits(tokens=256, characters=10_000, d_model=512, heads=16, trace_mb=256)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("family", ["GPT-2", "BERT", "T5", "BART", "Gemma 3"])
 def test_link_opens_the_cell_with_the_weight_of_the_example(
     family: str, tiny: TinyModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

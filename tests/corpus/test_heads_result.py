@@ -327,7 +327,7 @@ def allowed(n_bytes: int) -> _Turn:
     return lambda: nullcontext(n_bytes)
 
 
-@pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["zeros", "zeros-in-a-map", "long-text", "many-tokens"])
 def test_bombs_end_their_process_with_a_sentence(name: str) -> None:
     content = dict(bombs(64 * MB))[name]
@@ -336,7 +336,6 @@ def test_bombs_end_their_process_with_a_sentence(name: str) -> None:
         HeadsResult.of("x", content, turn=allowed(32 * MB)).examples(0, 0, "x")
 
 
-@pytest.mark.slow
 def test_examples_that_are_too_large_are_refused() -> None:
     result = HeadsResult.of("x", heads_parquet(top=examples(9, text="x" * MB)))
     with pytest.raises(FileError, match=r"9,438,\d+ bytes of examples for a head; at most 8,388,608 are read"):

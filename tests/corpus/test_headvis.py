@@ -49,6 +49,7 @@ def headvis(maps: list[Tensor], ids: list[tuple[str, ...]]) -> dict[str, float]:
     }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("family", ["GPT-2", "BERT", "Llama"])
 def test_means_over_queries_are_those_of_headvis(family: str, tiny: TinyModels, tmp_path: Path) -> None:
     folder = tiny(family)

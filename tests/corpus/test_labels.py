@@ -47,6 +47,7 @@ def result(model: str, folder: Path, texts: tuple[str, ...] = TEXTS, **options: 
     return Table(folder)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("family", ["GPT-2", "BERT", "Llama"])
 def test_random_models_get_no_label(family: str, tiny: TinyModels, tmp_path: Path) -> None:
     table = result(str(tiny(family)), tmp_path, max_tokens=32)
@@ -107,6 +108,7 @@ def test_chance_is_the_paired_difference_from_its_null(tiny: TinyModels, tmp_pat
     assert chance.standard_error == approx(row["excess_sd"] / len(TEXTS) ** 0.5)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("mean", "excess", "answer"),
     [

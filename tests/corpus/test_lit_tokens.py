@@ -19,6 +19,8 @@ from attention.corpus.result import Example
 from attention.models.library import LIBRARY
 from attention.pictures.look import shade
 
+pytestmark = pytest.mark.quick
+
 
 def example(tokens: tuple[str, ...], query: int, key: int, **more: object) -> Example:
     values = {"value": 0.5, "number": 3, "keys": (key, 0), "weights": (0.9, 0.05), "text": " ".join(tokens)} | more
@@ -61,6 +63,8 @@ def test_description_names_both_positions_and_the_weight() -> None:
     assert words == "query “it” (position 3) looks at “animal” (position 1) with 0.9"
 
 
+@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["all-MiniLM-L6-v2", "SmolLM2-135M-Instruct"])
 def test_cut_text_opens_with_the_tokens_that_were_read(model: str) -> None:
     text = "The Owl asked  the moon's friend, déjà vu (unbelievably!), and the moon blinked twice at 3.14 keys. " * 3

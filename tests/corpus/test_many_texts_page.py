@@ -84,7 +84,6 @@ def test_example_shows_what_an_upload_of_it_shows(offered: Path) -> None:
     assert [caption.value for caption in app.caption] == captions
 
 
-@pytest.mark.slow
 def test_example_is_what_its_command_makes(tmp_path: Path) -> None:
     made = tmp_path / "made"
     assert (

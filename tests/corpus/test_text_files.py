@@ -20,6 +20,8 @@ import pytest
 from attention import ConfigError, FileError
 from attention.corpus.texts import _FORMATS, TextFiles
 
+pytestmark = pytest.mark.quick
+
 TEXTS = ["the owl asked, “who?”", "  she sells\tsea shells ", "keys \"and\" queries; 'meet'", "Der Kübel, 北京 🦉", "x"]
 
 

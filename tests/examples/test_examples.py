@@ -14,6 +14,8 @@ from attention.examples import EXAMPLES, Example
 from attention.examples.example import _TRAINED, DATA, KIND, run, stored
 from attention.sources.state import Go, Set, State, apply, compared_state
 
+pytestmark = pytest.mark.quick
+
 
 def words(trace: Trace) -> list[str]:
     return [token.strip("·") for token in trace.tokens]

@@ -14,6 +14,7 @@ from pages.ui.page import explore, opening
 from pages.ui.server.assets import OPENING
 
 
+@pytest.mark.quick
 def test_packed_opening_is_what_the_page_computes() -> None:
     packed, computed = (unpack_message(message)["screen"] for message in (OPENING.read_bytes(), opening._message()))
     assert packed.keys() == computed.keys()
@@ -29,6 +30,7 @@ def test_packed_opening_is_what_the_page_computes() -> None:
     )
 
 
+@pytest.mark.quick
 def test_typed_text_goes_to_the_source_or_to_its_model_or_to_random_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

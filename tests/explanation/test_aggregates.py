@@ -14,6 +14,8 @@ from attention.explanation import derived
 from attention.explanation.derived import DerivedMap
 from attention.metrics import aggregates
 
+pytestmark = pytest.mark.quick
+
 TEXT = "the owl asked the moon and the moon blinked"
 
 

@@ -4,6 +4,8 @@ from hypothesis import strategies as st
 
 from attention.explanation.alignment import Alignment, _Group, align
 
+pytestmark = pytest.mark.quick
+
 WORDS = st.lists(st.sampled_from(["the", "cat", "sat", "on", "[CLS]", "·owl", "##s", "Ü"]), min_size=1, max_size=8)
 
 

@@ -17,6 +17,8 @@ from attention.base.printed import format_number, number
 from attention.formula import mask_tensor
 from attention.formula.formula import Formula
 
+pytestmark = pytest.mark.quick
+
 CAT = "the cat sat on the mat"
 LONG = " ".join(f"w{i}" for i in range(40))
 
@@ -147,6 +149,7 @@ def numeric_lines(explanation):
             yield relation, tex, next_relation
 
 
+@pytest.mark.sample(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_terms_of_every_step_give_the_number_on_the_map(name):
@@ -165,6 +168,7 @@ def test_terms_of_every_step_give_the_number_on_the_map(name):
         assert explanation.result == approx(explanation.value, scale=size), explanation
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", CASES)
 def test_value_and_cell_match_the_tensor(name):
     layer = traced(name).layers[0]
@@ -287,6 +291,7 @@ def test_every_term_appears_in_a_line(name):
         assert all(term.tex in text for term in terms), explanation
 
 
+@pytest.mark.sample(12)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_sources_of_a_number_are_valid_cells(name):

@@ -13,6 +13,8 @@ from attention import AttentionConfig, Cell, Layer, MissingError, Trace, TypedTe
 from attention.explanation import tables
 from attention.trace.stats import StepStats
 
+pytestmark = pytest.mark.quick
+
 CAT = "the cat sat on the mat"
 
 

@@ -7,6 +7,8 @@ from attention.explanation import glossary
 from attention.formula import tensor_types
 from attention.trace.layer import Layer
 
+pytestmark = pytest.mark.quick
+
 LAYER = TypedText("one two three").trace().layers[0]
 
 

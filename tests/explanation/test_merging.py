@@ -10,6 +10,8 @@ from attention import Layer, Override, TextError, Trace, explain
 from attention.explanation.subwords import TokenGroups, merge_tokens
 from attention.trace.attend import attend
 
+pytestmark = pytest.mark.quick
+
 TOKENS = ("[CLS]", "un", "##believ", "##able", "owl", "##s", "[SEP]")
 SPECIAL = ("[CLS]", "[SEP]")
 WORDS = ((0,), (1, 2, 3), (4, 5), (6,))

@@ -61,6 +61,7 @@ def test_long_table_has_the_places_of_both_axes(picture_models: TinyPictureModel
     ]
 
 
+@pytest.mark.quick
 def test_pictures_are_told_apart_and_texts_unchanged() -> None:
     table = tables.frame(two_pictures(), "weights", 2)
     assert table["picture"].dropna().tolist() == [1] * 6 + [0] * 6
@@ -68,6 +69,7 @@ def test_pictures_are_told_apart_and_texts_unchanged() -> None:
     assert "query_row" not in tables.long_frame(TypedText("a b").trace(), ["weights"]).columns
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("step", ["weights", "scores", "masked_scores", "head_output"])
 def test_explanation_names_the_patches(picture_models: TinyPictureModels, step: str) -> None:
     words = explain(trace_of(picture_models, "ViT"), step, 1, 2, 5, 2).words

@@ -411,11 +411,13 @@ def traced(name: str) -> Trace:
     return SOURCES[name].trace()
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", SOURCES)
 def test_altered_step_is_never_explained_falsely(name: str) -> None:
     check_altered(traced(name))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_altered_step_of_a_model_is_never_explained_falsely(tiny: TinyModels, name: str) -> None:
     LIBRARY.hold(Settings(tiny.folder))
@@ -437,6 +439,7 @@ def saved(trace: Trace, place: Path, **others: np.ndarray) -> Trace:
     return File.open(place).trace()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ["default", "causal, sinusoidal", "rope", "cap", "two texts", "shared keys", "projected", "biased, dropped", *[*examples_of("tutorials")][3:4]])  # fmt: skip
 @pytest.mark.parametrize("size", [3.0, 1.002])
 def test_altered_array_of_a_file_is_never_explained_falsely(name: str, size: float, tmp_path: Path) -> None:
@@ -552,6 +555,7 @@ def test_rows_with_all_weight_on_hidden_tokens_divide_nothing() -> None:
 # -- derived maps and differences ----------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["causal, sinusoidal", "softmax1", "two texts", "biased, dropped"])
 def test_maps_derived_from_altered_numbers_are_never_explained_falsely(name: str) -> None:
     for step, layer in [("", traced(name).layers[0]), *altered(traced(name).layers[0])]:
@@ -622,7 +626,6 @@ def test_new_explanation_kind_with_false_arithmetic_states_nothing(kind: str) ->
     assert "It" not in explanation.words.split()
 
 
-@pytest.mark.slow
 def test_explanations_are_created_in_one_place_and_never_modified() -> None:
     """Outside `Working._build` only the difference of two states creates an explanation, and no code replaces its fields."""
     stated = {field.name for field in fields(Explanation)} - {"step", "words", "near"}

@@ -393,7 +393,6 @@ HOSTILE_TEXTS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE_TEXTS.values(), ids=HOSTILE_TEXTS)
 def test_nonsense_is_refused_within_bounded_memory(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labelled, "_MAX_NUMBERS", 2**16)  # a quarter of the numbers, as in a file of the largest size
@@ -411,7 +410,6 @@ def test_nonsense_is_refused_within_bounded_memory(text: str, monkeypatch: pytes
 PIECES = st.sampled_from([",", ";", "\t", "|||", " ", "\n", '"', "0.5", "1", "-2", "0-0", "a", "[CLS]", "query_pos", "Σ row", "A-1\t", "({ 1 })", "NULL", "\\", "1,5", "head,query,key,weights\n", "#", "=", "[", "]", "nan"])  # fmt: skip
 
 
-@pytest.mark.slow
 @given(st.lists(PIECES, max_size=20).map("".join))
 @settings(max_examples=400, deadline=None)
 def test_any_text_gives_a_trace_or_sentence(text: str) -> None:

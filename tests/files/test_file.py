@@ -44,6 +44,8 @@ from attention.formula.mask import Mask
 from benchmarks.hostile_files import bomb, npy
 from benchmarks.hostile_files import saved as saved_files
 
+pytestmark = pytest.mark.quick
+
 RANDOM = np.random.default_rng(0)
 QKV = {name: RANDOM.normal(size=(2, 3, 4, 5)) for name in ("query", "key", "value")}  # [layer head pos d]
 

@@ -24,6 +24,8 @@ from attention.files.matrix_text import parse_matrix
 from attention.formula.override import Override
 from attention.sources.registry import source_of
 
+pytestmark = pytest.mark.quick
+
 RANDOM = np.random.default_rng(1)
 Q, K, V = (RANDOM.normal(size=(2, 3, 4)) for _ in "qkv")  # [head pos width]
 SCORES = Q @ K.transpose(0, 2, 1) / 2

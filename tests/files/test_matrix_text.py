@@ -17,6 +17,8 @@ from attention.base.cache import CACHE
 from attention.files import matrix_text
 from attention.files.matrix_text import file_text, format_matrix, parse_matrix, parse_text
 
+pytestmark = pytest.mark.quick
+
 
 def read_file(data: bytes, file_name: str, name: str = "matrix") -> tuple[tuple[float, ...], ...]:
     return parse_matrix(file_text(data, file_name, name), name)
@@ -294,6 +296,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.sample(10)
 @pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_ten_megabytes_of_nonsense_are_refused_quickly(text: str) -> None:
@@ -481,6 +484,7 @@ def test_matrix_has_at_most_the_documented_size() -> None:
             parse_matrix(text)
 
 
+@pytest.mark.slow
 def test_importing_the_package_does_not_import_torch() -> None:
     code = "import attention, attention.files.matrix_text, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

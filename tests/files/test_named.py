@@ -5,6 +5,8 @@ import pytest
 from attention.files.matrix_text import parse_text
 from attention.sources.matrix_fields import field_of_label, fields_of_kind, kind_of_fields, matrices_by_field
 
+pytestmark = pytest.mark.quick
+
 TWO = "[[1, 0], [0, 1]]"
 
 

@@ -16,6 +16,8 @@ from attention.files.array_writer import npz, safetensors, size
 from attention.formula.dropout import Dropout
 from attention.formula.formula import Formula
 
+pytestmark = pytest.mark.quick
+
 CAT = "the cat sat on the mat"
 SQUARE = ((0.5, 1.0), (-1.0, 2.0))
 TRACES = {

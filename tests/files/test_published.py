@@ -9,6 +9,8 @@ from margins import approx
 from attention import AttentionConfig, Matrices, MatrixError
 from attention.files.matrix_text import format_matrix, parse_matrix, parse_text
 
+pytestmark = pytest.mark.quick
+
 PUBLISHED = json.loads((Path(__file__).with_name("published.json")).read_text(encoding="utf-8"))
 
 

@@ -12,6 +12,8 @@ from attention import AttentionError, MatrixError
 from attention.files.matrix import _rounded_decimals
 from attention.files.matrix_text import file_text, format_matrix, parse_matrix, parse_text
 
+pytestmark = pytest.mark.quick
+
 ROWS = ((0.5, 0.25), (0.125, 4.0))
 FRAME = pd.DataFrame(ROWS)
 HEADING, NUMBERS = "the first row is a heading", "all are numbers of the matrix"

@@ -16,6 +16,8 @@ from test_pages import drawn, opened
 
 from attention import AttentionConfig, File, FileError, MissingError, Trace, TypedText
 
+pytestmark = pytest.mark.quick
+
 CONFIG = AttentionConfig(positions="rope", n_kv_heads=2, mask="causal", temperature=0.7, cap=4.0)
 
 
@@ -41,6 +43,7 @@ def test_saved_head_and_layers_keep_their_numbers(tmp_path: Path) -> None:
     assert layer.weights[0] == approx(trace.layers[1].weights[1])
 
 
+@pytest.mark.slow
 def test_lab_paints_the_numbers_of_a_saved_trace(tmp_path: Path) -> None:
     trace = typed()
     path = tmp_path / "mine.npz"

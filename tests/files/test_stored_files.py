@@ -22,6 +22,8 @@ from attention.files import array_writer
 from attention.formula.formula import Formula
 from attention.trace.attend import attend
 
+pytestmark = pytest.mark.quick
+
 RANDOM = np.random.default_rng(3)
 
 
@@ -161,6 +163,7 @@ def test_blocks_of_an_encoder_decoder_are_layers_of_one_trace() -> None:
         ]
 
 
+@pytest.mark.slow
 def test_steps_of_a_generation_are_joined() -> None:
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -185,6 +188,7 @@ def test_steps_of_a_generation_are_joined() -> None:
     assert last.layers[1]["weights"].float() == approx(whole[1][0, :, 3:])
 
 
+@pytest.mark.slow
 def test_generation_of_an_encoder_decoder_has_its_blocks() -> None:
     from transformers import BartConfig, BartForConditionalGeneration
 

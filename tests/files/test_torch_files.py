@@ -250,7 +250,6 @@ def test_attention_beside_a_state_is_read(tmp_path: Path) -> None:
     assert "layer.attn.weight" in archive.arrays
 
 
-@pytest.mark.slow
 def test_file_of_torch_opens_on_the_machine_of_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "attn.pt"
     content = saved(STACKED)
@@ -329,6 +328,7 @@ def test_child_returns_bytes_alone() -> None:
         read_foreign(refused, "a sentence\n, in one line", n_bytes=MB, seconds=60)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("function", "args", "seconds", "why"),
     [

@@ -17,6 +17,8 @@ from attention.formula.positions import sinusoidal
 from attention.formula.scores import SCORES
 from attention.trace.attend import attend
 
+pytestmark = pytest.mark.quick
+
 softmax_weights = NORMALIZERS["softmax"].weights
 
 

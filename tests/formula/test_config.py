@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from attention import AttentionConfig, ConfigError
 from attention.formula.config import _POSITIONS, INITS, MASKS, divisors
 
+pytestmark = pytest.mark.quick
+
 
 def refusal(**knobs):
     with pytest.raises(ConfigError) as caught:

@@ -8,6 +8,8 @@ import pytest
 
 from attention.formula.inline import defined, expression, inlined
 
+pytestmark = pytest.mark.quick
+
 
 def scaled(scores: Any, factor: float) -> Any:
     """The scores, times the factor.

@@ -9,6 +9,8 @@ from attention.formula import mask_tensor
 from attention.formula.formula import Formula, from_json, to_json
 from attention.formula.mask import Mask
 
+pytestmark = pytest.mark.quick
+
 lengths = st.integers(1, 9)
 
 

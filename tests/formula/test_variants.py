@@ -23,6 +23,8 @@ from attention.formula.positions import POSITIONS, rotate
 from attention.formula.scores import BUCKETS, SCORES, bucket, slopes
 from attention.trace.attend import attend
 
+pytestmark = pytest.mark.quick
+
 CAT = "the cat sat on the mat"
 VARIANTS = variants()
 
@@ -94,6 +96,7 @@ def test_score_cap_is_a_scaled_tanh() -> None:
 # -- the same arithmetic as transformers ----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_rope_equals_llama() -> None:
     from transformers import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
@@ -106,6 +109,7 @@ def test_rope_equals_llama() -> None:
         assert rotate(rows, 10_000.0) == approx(expected_rows[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_heads", [1, 4, 6, 12, 16])
 def test_alibi_equals_bloom_up_to_a_constant_per_row(n_heads: int) -> None:
     from transformers.models.bloom.modeling_bloom import build_alibi_tensor
@@ -119,6 +123,7 @@ def test_alibi_equals_bloom_up_to_a_constant_per_row(n_heads: int) -> None:
     assert layer["bias"][:, causal] == approx(apart[:, causal], dtype="float32")  # its slopes are single
 
 
+@pytest.mark.slow
 def test_t5_distance_buckets_equal_t5() -> None:
     from transformers.models.t5.modeling_t5 import T5Attention
 
@@ -127,6 +132,7 @@ def test_t5_distance_buckets_equal_t5() -> None:
     assert torch.equal(bucket(distances), expected)
 
 
+@pytest.mark.slow
 def test_score_cap_equals_gemma_2() -> None:
     from types import SimpleNamespace
 
@@ -267,6 +273,7 @@ def test_rope_depends_on_distances_only(shift: int, seed: int) -> None:
     assert score(7, 3) == approx(score(7 + shift, 3 + shift))
 
 
+@pytest.mark.sample(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("mask", ["none", "causal"])

@@ -61,6 +61,7 @@ def through_a_link(lesson: Lesson) -> Lesson:
     return result
 
 
+@pytest.mark.quick
 def test_lessons_survive_files_and_links() -> None:
     faults = []
     for lesson in PATH.values():
@@ -73,6 +74,7 @@ def test_lessons_survive_files_and_links() -> None:
     assert not faults, "\n".join(faults)
 
 
+@pytest.mark.quick
 def test_concatenated_lesson_files_form_a_path() -> None:
     files = sorted(Path(ROOT, "attention/lessons/path").glob("*.md"))
     # A lesson goes with the feature that brings its source or its answer.
@@ -87,7 +89,6 @@ def test_concatenated_lesson_files_form_a_path() -> None:
 
 
 @pytest.mark.long  # every question of six states
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("state", "cell"),
     [
@@ -124,7 +125,6 @@ def test_every_offered_question_can_be_asked_and_keeps_its_answer(state: dict[st
             assert str(truth)[:5] not in markdown.to_markdown(linked)
 
 
-@pytest.mark.slow
 def test_computed_answers_are_right() -> None:
     weights = trace(OWL).layers[0].weights[0]
     by_label = dict(templates(trace(OWL), Cell(0, "weights", 0, 3, 1), OWL))
@@ -148,6 +148,7 @@ def test_computed_answers_are_right() -> None:
     assert dict(early.replies)["right"] == "The scores are computed before that."
 
 
+@pytest.mark.quick
 def test_link_obfuscates_its_answer() -> None:
     link = markdown.to_link(LESSON)
     assert "moon" not in link
@@ -162,6 +163,7 @@ def test_link_obfuscates_its_answer() -> None:
 BOMB = urlsafe_b64encode(zlib.compress(b"---\n" * 1_000_000, 9)).decode()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "link",
     ["x", "eNpNj7EK", markdown.to_link(LESSON)[:-9], "%%%", "ü", "A" * 9000, BOMB, "<script>alert(1)</script>", markdown.to_link("no lesson")],
@@ -177,12 +179,14 @@ def test_bad_lesson_link_gets_one_sentence_and_loads_nothing(link: str) -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.quick
 def test_question_too_long_for_a_link_reports_it() -> None:
     noise = torch.randint(33, 126, (9000,), generator=torch.Generator().manual_seed(0)).tolist()
     with pytest.raises(FileError, match=r"at most 8,000 characters in a link; this one has .* save it as a file"):
         markdown.to_link("".join(map(chr, noise)))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -222,13 +226,14 @@ STATES = ("text=a b c", "layer=x", "layer=-1", "head=99", "layer=9", "seed=inf&m
           "source=model&model=/etc", "source=model&model=../../root", "source=matrices&x=1,nan", "source=trained&input=%F0%9F%99%82&task=none")  # fmt: skip
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("state", STATES)
 def test_any_state_gives_a_question_or_a_sentence(state: str) -> None:
     (lesson,) = markdown.read_many(LESSON.replace("text=the owl asked the moon&heads=1", state).encode()).values()
     asks_or_says(lesson)
 
 
-@pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("function", ["argmax_key", "value", "row", "order", "compare", "compare_rows", "compare_said", "cell", "size", "visible", "given"])  # fmt: skip
 def test_any_answer_gives_a_question_or_a_sentence(function: str) -> None:
     fits = 0
@@ -244,7 +249,7 @@ def test_any_answer_gives_a_question_or_a_sentence(function: str) -> None:
     assert fits or function in ("compare", "compare_rows", "compare_said", "cell")
 
 
-@pytest.mark.slow
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("piece", [*MARKUP, *ODD], ids=range(len(MARKUP) + len(ODD)))
 def test_any_lesson_text_gives_a_question_or_a_sentence(piece: str) -> None:
     lines = LESSON.splitlines(keepends=True)
@@ -275,6 +280,7 @@ def asks_or_says(lesson: Lesson) -> bool:
     return message["stage"] == "ask"
 
 
+@pytest.mark.quick
 def test_old_lesson_links_still_open() -> None:
     """The link is never edited: every later version opens it."""
     link = (

@@ -196,6 +196,7 @@ def test_teachers_question_hides_its_answer_until_another_browser_answers(
     wait_until_settled(page)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)])
 def test_student_reads_the_map_and_answers_beside_it_without_scrolling(
     open_page: Open, server: str, width: int, height: int

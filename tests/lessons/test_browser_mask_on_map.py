@@ -66,6 +66,7 @@ def test_cells_are_hidden_and_shown_on_the_map(open_page: Open, server: str) -> 
     assert query(page)["cells"] == mask_tensor.encode(visible)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("link", ["?lock=1", f"?text={'+'.join(f'w{i}' for i in range(50))}", "?compare=1"])
 def test_no_button_where_no_cell_can_be_clicked(open_page: Open, server: str, link: str) -> None:
     page = open_page(f"{server}/{link}", sidebar=False)

@@ -7,6 +7,8 @@ from attention import AttentionConfig, TypedText
 from attention.lessons import softmax
 from attention.lessons.softmax import _DIVISORS, _TEMPERATURES, measure, scaling_maps
 
+pytestmark = pytest.mark.quick
+
 SPREAD = softmax.spread((0.1, -0.2, -0.3, 0.5))
 SCALING = measure(TypedText("the owl <b>asked</b> the owl", AttentionConfig(mask="causal")))
 # Plotly raises an error for an unknown key or value.

@@ -14,6 +14,8 @@ from attention.lessons import softmax
 from attention.lessons.softmax import measure
 from attention.trace.attend import attend
 
+pytestmark = pytest.mark.quick
+
 ROW = (0.1, -0.2, -0.3, 0.5)
 TEXT = "the owl asked the moon and the moon blinked"
 
@@ -152,6 +154,7 @@ def test_overflowing_and_vanishing_sums_are_distinguished() -> None:
     assert sum(nothing.stable) == approx(1)
 
 
+@pytest.mark.slow
 def test_importing_the_lessons_and_charts_does_not_import_torch() -> None:
     code = "import sys; import attention.lessons.softmax, attention.explanation.glossary; assert 'torch' not in sys.modules; assert 'streamlit' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

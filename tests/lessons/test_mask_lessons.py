@@ -13,6 +13,8 @@ from attention.lessons import mask_examples
 from attention.lessons.mask_examples import table as hidden_cells_table
 from attention.tutorials import Notebook
 
+pytestmark = pytest.mark.quick
+
 SCORES = torch.tensor([0.3, -1.2, 2.0, 0.1])
 
 
@@ -120,6 +122,7 @@ def test_higher_dropout_keeps_earlier_drops_and_changes_no_other_step() -> None:
     assert float(sums.std()) > 0.01
 
 
+@pytest.mark.slow
 def test_table_of_hidden_cells_keeps_its_order(picture_models: TinyPictureModels) -> None:
     rows = hidden_cells_table(trace_of(picture_models, "ViT"), 0, 1, 0, 20)
     assert [name for name in rows.columns if "_" not in name] == ["query", "key", "may attend", "weights"]

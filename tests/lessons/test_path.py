@@ -151,7 +151,6 @@ def test_path_has_every_kind_of_question_and_ends() -> None:
     assert set(TRUTHS) <= set(PATH), "every independent answer belongs to a lesson"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", PATH)
 def test_lesson_is_short_right_and_replies_to_everything(name: str) -> None:
     lesson, context = PATH[name], lesson_context(name)
@@ -173,7 +172,6 @@ def test_lesson_is_short_right_and_replies_to_everything(name: str) -> None:
         assert explain(context.after, cell.step, cell.layer, cell.head, cell.row, cell.column).words
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", PATH)
 def test_lesson_hides_its_answer_until_the_reader_answers(name: str) -> None:
     lesson, context = PATH[name], lesson_context(name)
@@ -210,7 +208,6 @@ def test_lesson_hides_its_answer_until_the_reader_answers(name: str) -> None:
     assert second_guess["truth"] == done["truth"]
 
 
-@pytest.mark.slow
 def test_picture_of_a_lesson_has_each_patch_at_its_place() -> None:
     message = grading.lesson_message(PATH["picture"], lesson_context("picture"), ())
     (figure,) = message["figures"]
@@ -276,6 +273,7 @@ def test_lesson_on_an_ablated_model_names_its_stripe() -> None:
     )  # not the prediction at the first word, which does not change
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "expression",
     ["__import__('os').getcwd()", "value(weights, q=0, k=0).__class__", "value(weights, q=99, k=0)", "row(weights)", "1 + 1",
@@ -290,6 +288,7 @@ def test_answer_calls_only_functions_of_its_table(expression: str) -> None:
 GOOD = "---\ntitle: T\nstate: text=a b\nshow: weights\nkind: key\nquestion: Q?\nanswer: argmax_key(weights, q=0)\n---\nText.\n- right: Yes.\n"
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
@@ -309,6 +308,7 @@ def test_invalid_lesson_file_names_what_is_missing(old: str, new: str, says: str
         _from_markdown("one", GOOD.replace(old, new, 2))
 
 
+@pytest.mark.quick
 @pytest.mark.whole
 def test_documents_count_lessons() -> None:
     for document, words in (
@@ -319,6 +319,7 @@ def test_documents_count_lessons() -> None:
         assert f" {len(PATH)} {words}" in (ROOT / document).read_text(encoding="utf-8")
 
 
+@pytest.mark.quick
 def test_lesson_example_of_the_documents_can_be_read() -> None:
     (lesson,) = re.findall(
         r"^```markdown\n(.*?)^```", (ROOT / "docs/teaching.md").read_text(), re.DOTALL | re.MULTILINE

@@ -13,6 +13,8 @@ from attention import ConfigError, Layer, Trace
 from attention.metrics import FindRule, find_heads, find_rule
 from attention.metrics.find_rule import EXAMPLES, _TextWords
 
+pytestmark = pytest.mark.quick
+
 WORDPIECES = ("[CLS]", "the", "anim", "##al", "was", "tired", ".", "it", "slept", "!", '"', "The", "[SEP]")
 
 

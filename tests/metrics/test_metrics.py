@@ -16,6 +16,8 @@ from attention.explanation import derived
 from attention.metrics import patterns
 from attention.metrics.patterns import Pattern, TokenTexts
 
+pytestmark = pytest.mark.quick
+
 SIZES = (2, 3, 5, 8, 16)
 
 
@@ -328,6 +330,7 @@ TEXTS = (
 )
 
 
+@pytest.mark.slow
 def test_heads_of_a_real_model_behave_as_published() -> None:
     """All-MiniLM-L6-v2 as measured independently of this program; the norm-weighted metric differs clearly from the weight."""
     tables = [metrics.of(Model("all-MiniLM-L6-v2", text).trace()) for text in TEXTS]

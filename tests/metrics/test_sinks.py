@@ -8,6 +8,8 @@ from margins import approx
 
 from attention import AttentionConfig, ConfigError, Layer, Trace, TypedText, metrics
 
+pytestmark = pytest.mark.quick
+
 
 def trace_of(weights: torch.Tensor) -> Trace:
     tokens = tuple(f"t{i}" for i in range(weights.shape[1]))

@@ -120,6 +120,7 @@ def test_each_message_is_found_where_the_template_has_it(family: str, chat: list
     assert notes == ()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["byte-level", "sentence-piece"])
 @pytest.mark.parametrize("family", TEMPLATES)
 def test_tokens_of_a_message_are_its_content(family: str, kind: str, tiny: TinyModels) -> None:

@@ -57,6 +57,7 @@ def inputs_of_layers(source: Model) -> list[Tensor]:
     return states
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", HYBRID)
 def test_layers_have_the_index_of_the_model(family: str, tiny: TinyModels) -> None:
     trace, expected = Model(family, TEXT).trace(), WITH_ATTENTION[family]

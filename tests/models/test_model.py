@@ -144,6 +144,7 @@ def test_every_model_family_is_recorded_or_weights_only() -> None:
     assert {*RECORDED, *WEIGHTS_ONLY, "Mamba", "BART alone"} == {*FAMILIES}
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("family", RECORDED)
 def test_model_tensors_equal_eager_attention_and_our_formula(recorded: Any, family: str) -> None:
     record = recorded(family)
@@ -178,6 +179,7 @@ def weights_by_formula(layer: Layer) -> Tensor:
     return torch.softmax(scores, dim=-1)[..., : len(layer.key_tokens)].float()
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("family", RECORDED)
 def test_formula_and_shapes_match_the_model_family(recorded: Any, family: str) -> None:
     trace, masks = recorded(family).trace, RECORDED[family]
@@ -221,6 +223,7 @@ def test_projections_reproduce_recorded_tensors_where_nothing_intervenes(recorde
             assert near == (name == "value" or family in STRAIGHT or (family, name) == ("OPT", "key")), (family, name)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("family", RECORDED)
 def test_every_step_of_a_model_is_explained(recorded: Any, family: str) -> None:
     trace = recorded(family).trace
@@ -277,6 +280,7 @@ def test_copied_python_without_its_folder_ends_with_a_sentence(
     assert not asked, "it asks no hub"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", WEIGHTS_ONLY)
 def test_unrecordable_family_shows_its_weights_with_a_note(recorded: Any, family: str) -> None:
     record = recorded(family)

@@ -54,6 +54,7 @@ def check_equal(actual: Trace, expected: Trace, exact: bool = True) -> None:
         assert prediction.all_logits == approx(other_prediction.all_logits, terms=1024)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("family", [*RECORDED, *WEIGHTS_ONLY, "BART alone"])
 def test_trace_in_memory_equals_trace_of_the_folder(tiny: TinyModels, tokenizer: Any, family: str) -> None:
     text2 = CAT if family == "BART alone" else second_text(family)
@@ -163,6 +164,7 @@ def interventions(kind: str) -> tuple[Intervention, ...]:
     }[kind]
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("kind", ["ablate", "temperature", "patch key", "patch weights", "patch output"])

@@ -46,6 +46,7 @@ def every_text_is_long(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return query_counts
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("family", RECORDED)
 def test_attention_by_rows_equals_attention(tiny: TinyModels, family: str, request: pytest.FixtureRequest) -> None:
     source = Model(tiny(family).name, OWL, CAT if family in TWO_TEXTS else "")

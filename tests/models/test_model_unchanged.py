@@ -84,6 +84,7 @@ def output_of(model: Any, tokenizer: Any) -> Tensor:
     return result.clone()
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 @pytest.mark.parametrize("family", ["GPT-2", "BERT", "Llama", "Mistral", "GPT-NeoX", "ModernBERT", "T5", "BART"])
@@ -127,6 +128,7 @@ class Interrupt(BaseException):
     """Stands for Ctrl-C, which is no Exception either."""
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, Interrupt])
 @pytest.mark.parametrize("n_calls", [1, 3, 6, 8, 9])
 def test_model_keeps_its_state_after_an_exception(
@@ -237,6 +239,7 @@ def wrapped(kind: str, model: Any) -> Any:
     }.get(kind, lambda: model)()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["torch.compile", "compiled in place", "compiled layer", "adapter", "parallel", "all"])
 def test_wrapped_model_is_recorded_without_its_wrapper(tiny: TinyModels, tokenizer: Any, kind: str) -> None:
     expected = Model.of(load(tiny, "Llama"), tokenizer, OWL).trace()

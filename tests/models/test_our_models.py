@@ -20,6 +20,7 @@ from attention.sources.registry import source_of
 LIMITS = Limits(tokens=2048, characters=2000, d_model=64, heads=8, trace_mb=2048)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", our_models())
 def test_link_that_names_a_model_of_ours_alone_shows_its_attention(name: str) -> None:
     """Where users may name no folder."""
@@ -33,6 +34,7 @@ def test_link_that_names_a_model_of_ours_alone_shows_its_attention(name: str) ->
     assert layer.matrix(WEIGHTS, 0).amax(-1).max() > 1.2 / layer.sizes["key_pos"], "one key stands out"
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", our_models())
 def test_weights_of_a_model_of_ours_are_the_same_each_time(name: str) -> None:
     (first, *_), (second, *_) = our_models()[name].make(), our_models()[name].make()

@@ -87,6 +87,7 @@ def bert() -> tuple[Any, Any]:
     return model("BertModel", _SIZES), tokenizer("types")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_pair_has_the_weights_of_its_model(name: str) -> None:
     marks, knobs = FAMILIES[name]

@@ -25,6 +25,7 @@ def source(tiny, family, **more):
     return Model(str(tiny(family)), TEXT, "the cat" if family in TWO_TEXTS else "", **more)
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("family", PREDICTING)
 def test_predictions_equal_the_logits_of_transformers(tiny, family):
     model = source(tiny, family)

@@ -47,6 +47,7 @@ def of_transformers(tiny: TinyModels, family: str) -> Any:
         return model.eval()(ids, output_hidden_states=True)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("family", ONE_LIST)
 def test_residual_stream_equals_hidden_states_to_the_bit(tiny: TinyModels, family: str) -> None:
     states, trace = of_transformers(tiny, family).hidden_states, Model(family, OWL).trace()
@@ -63,6 +64,7 @@ def test_residual_stream_equals_hidden_states_to_the_bit(tiny: TinyModels, famil
     assert next(iter(trace.residual)) is trace.residual[0], "all streams come from one pass"
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("family", [family for family in (*FAMILIES, *HYBRID) if family not in (*HEADLESS, "Mamba", "BART alone")])  # fmt: skip
 def test_logits_and_vocabulary_weights_equal_those_of_the_model(tiny: TinyModels, family: str) -> None:
     model = getattr(transformers, (FAMILIES | HYBRID)[family][1]).from_pretrained(

@@ -26,6 +26,7 @@ def models(name: str, implementation: str = "eager") -> tuple[Any, Model]:
     return network, Model.of(network, reference.tokenizer(), reference.text(IDS))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 @pytest.mark.parametrize("name", [*reference.MODELS])
 def test_every_step_is_read_and_replaced_by_name(name: str, implementation: str) -> None:
@@ -98,6 +99,7 @@ def test_gradients_reach_what_a_hook_returns() -> None:
     assert all(parameter.requires_grad for parameter in network.parameters())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 @pytest.mark.parametrize("name", [*reference.MODELS])
 def test_steps_of_a_trace_have_the_gradients_of_the_models_own_weights(name: str, implementation: str) -> None:
@@ -125,6 +127,7 @@ def test_steps_of_a_trace_have_the_gradients_of_the_models_own_weights(name: str
         replace(model, interventions=(Intervention(0, 0, "zero"),)).trace(requires_grad=True)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("step", ["query", "weights", "head_output", "mlp_output", "resid_post"])
 def test_what_a_hook_edits_in_place_counts(step: str) -> None:
     _, model = models("Llama", "sdpa")

@@ -52,7 +52,6 @@ def run(code: str, namespace: dict[str, Any]) -> Any:
 
 
 @pytest.mark.long  # runs the whole notebook
-@pytest.mark.slow
 @pytest.mark.usefixtures("host")
 def test_notebook_of_the_documents_runs(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     name = "SmolLM2-135M-Instruct"

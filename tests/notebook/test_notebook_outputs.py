@@ -89,7 +89,7 @@ def test_first_output_of_a_session_alone_carries_the_scripts(causal: Trace) -> N
     assert output._scripts_text() not in unescape(show(causal, standalone=False)._repr_html_())
 
 
-@pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("length", [1, 7, 20])
 @pytest.mark.parametrize("family", ["BERT", "Llama"])
 def test_output_of_a_model_takes_about_a_tenth_of_a_megabyte(
@@ -194,7 +194,6 @@ def test_long_trace_is_packed_within_its_limit() -> None:
     assert len(content) < 2_000_000
 
 
-@pytest.mark.slow
 def test_trace_without_page_arithmetic_offers_no_knobs() -> None:
     (layer,) = unpacked(pack_trace(owl(positions="alibi")))["layers"].values()
     assert [control["name"] for control in layer["controls"]] == ["head"]
@@ -209,6 +208,7 @@ def test_output_offers_temperatures_of_the_pages() -> None:
     assert "weights" in layer["explained"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_trace_of_every_notebook_shows_itself(name: str) -> None:
     trace = Notebook(name).trace()
@@ -409,6 +409,7 @@ SOURCES = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(2)
 @pytest.mark.browser
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_formula_is_explained_like_python(open_outputs: Any, name: str) -> None:
@@ -523,6 +524,7 @@ def in_frames(outputs: Any, sandbox: str, policy: str = "") -> str:
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.browser
 @pytest.mark.parametrize(
     "around",

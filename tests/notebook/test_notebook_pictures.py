@@ -99,6 +99,7 @@ def test_layer_alone_and_texts_have_outputs(models: TinyPictureModels) -> None:
     assert unpacked(pack_trace(TypedText("a b").trace()))["grids"] == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.browser
 @pytest.mark.parametrize(
     "family", ["ViT", *(pytest.param(name, marks=pytest.mark.long) for name in ("LLaVA", "LLaVA-NeXT"))]
@@ -147,6 +148,7 @@ def click_picture(frame: Frame, index: int, row: int, column: int, expected: tup
     settled(frame)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.browser
 @pytest.mark.parametrize("family", ["ViT", pytest.param("LLaVA", marks=pytest.mark.long)])
 def test_temperature_repaints_the_picture(open_outputs: Any, models: TinyPictureModels, family: str) -> None:

@@ -96,6 +96,7 @@ def silent(page: Page, act: Callable[[], None]) -> None:
     assert page.evaluate("window.sends") == 0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("text", "text2", "knobs"),
     [
@@ -315,6 +316,7 @@ WATCH = """() => { window.shift = 0; window.empty = 0; window.frames = 0;
     look(); }"""
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "viewport", [{"width": 1440, "height": 900}, {"width": 390, "height": 844}], ids=["wide", "phone"]
 )

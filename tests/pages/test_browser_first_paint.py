@@ -11,6 +11,7 @@ from pages.ui.server.assets import NO_SIDEBAR, STYLES, _index_page
 WARM: set[str] = set()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("query", ["lock=1", "text=a&present=temperature", "embed=true"])
 def test_page_without_a_sidebar_reserves_no_room_for_it(query: str) -> None:
     assert STYLES in _index_page(f"/heads?{query}")
@@ -21,6 +22,7 @@ def test_page_without_a_sidebar_reserves_no_room_for_it(query: str) -> None:
     assert _index_page("/heads").count("</style></body>") == 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.browser
 @pytest.mark.parametrize("path", ["", "heads", "?explore_mask=true", "?compare=1", "learn?chapter=softmax", "?lock=1"])
 def test_layout_does_not_shift_while_phones_load_a_page(open_page, server: str, path: str) -> None:

@@ -50,6 +50,7 @@ def percent(weight: float) -> str:
     return f"{round(100 * weight)}\u00a0%" if weight >= 0.0095 else f"{100 * weight:.1f}\u00a0%"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("t", [1, 2, 3, 4, 5])
 def test_each_rest_of_the_film_has_the_numbers_of_its_step(open_page: Open, server: str, t: int) -> None:
     step = STEPS[t - 1]
@@ -214,6 +215,7 @@ def test_typing_redraws_after_a_pause_and_keeps_the_caret(open_page: Open, serve
     expect(page.locator(".screen .word").first).to_have_text("a")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("text", ["我喜欢你", "👩‍👩‍👧‍👦 a 👍🏽", "שלום עולם", "e\u0301te\u0301"])
 def test_any_script_is_typed_and_said(open_page: Open, server: str, text: str) -> None:
     page = open_page(f"{server}/?{LINK}", sidebar=False)
@@ -252,6 +254,7 @@ def test_locked_page_shows_and_types_nothing(open_page: Open, server: str) -> No
     expect(page.locator(".tools button")).to_have_count(0)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("width", "height"), [(1920, 1080), (1280, 720)])
 @pytest.mark.parametrize(
     "link",
@@ -330,6 +333,7 @@ def test_phone_shows_the_film_above_the_map_and_no_gap_below_it(open_page: Open,
     assert boxes[".large"]["height"] - map_end < 16
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "words", ["the quick brown fox jumps over the lazy dog", "international misunderstanding of circumstances"]
 )

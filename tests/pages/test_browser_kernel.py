@@ -89,6 +89,7 @@ def in_page(page: Page, layer: Any, *turns: dict[str, Any], steps: tuple[str, ..
     ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("mask", MASKS)
 def test_kernel_softmax_equals_torch(kernel: Page, mask: str) -> None:
     for n_tokens in (2, 22, 256) if mask != "padding" else (22, 256):
@@ -140,6 +141,7 @@ CHANGES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("name", SENT)
 def test_kernel_masks_look_the_same_at_rest_and_while_dragging(kernel: Page, name: str) -> None:
     """The numbers are packed in Python, unpacked and computed in the page, at rest and after each change."""

@@ -258,6 +258,7 @@ def test_mask_size_shows_where_needed_and_d_model_is_editable(open_page: Open, s
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("more", ["", "&embed=true"])
 def test_locked_page_stays_locked_and_its_clicks_reach_the_address(open_page: Open, server: str, more: str) -> None:
     page = open_page(f"{server}/heads?{LINK}&lock=1{more}")

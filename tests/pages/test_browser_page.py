@@ -40,6 +40,7 @@ COVERED = """() => [...document.querySelectorAll(
   .filter(Boolean)"""
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("state", ["", "lock=1", "embed=true"])
 def test_page_header_is_uncovered_and_the_sidebar_opens_beside_it(open_page: Open, server: str, state: str) -> None:
     page = open_page(f"{server}/?{state}", viewport={"width": 320, "height": 720})
@@ -151,6 +152,7 @@ def test_menu_link_opens_pages_and_tabs_with_the_whole_state(open_page: Open, se
 STREAMLITS_OWN: list[tuple[str, str, str]] = []
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "name", [*PAGES, "?explore_mask=true", "?compare=1", "heads?heads_inside=true", "?lock=1", "?embed=true"]
 )

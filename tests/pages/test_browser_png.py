@@ -24,6 +24,7 @@ ENCODED = """async ([path, columns, rows, native]) => {
 }"""
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("native", [True, False])
 def test_png_paints_every_cell_in_its_colour_and_leaves_gaps(browser: Any, server: str, native: bool) -> None:
     page = browser.new_page()

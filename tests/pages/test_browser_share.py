@@ -97,6 +97,7 @@ def test_embed_code_locked_link_and_saved_state_work(open_page: Open, server: st
     assert "mask=causal" in other.url
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["", "learn", "heads", "training", "reference"])
 def test_preview_is_the_page_behind_the_copied_link(open_page: Open, server: str, name: str) -> None:
     page = open_page(f"{server}/{name}?{LINK}", figure=name in ("", "heads"), **CLIPBOARD)

@@ -298,7 +298,6 @@ def making(monkeypatch: pytest.MonkeyPatch) -> Iterator[Making]:
     assert not BUDGET.total
 
 
-@pytest.mark.slow
 def test_exports_make_one_file_at_a_time_and_few_wait(making: Making) -> None:
     async def queued(token: str) -> Client:
         """Another client of a tab, whose request waits in the line."""
@@ -328,6 +327,7 @@ def test_exports_make_one_file_at_a_time_and_few_wait(making: Making) -> None:
     run(use())
 
 
+@pytest.mark.quick
 def test_programs_of_an_address_wait_and_others_pass(making: Making) -> None:
     async def use() -> None:
         first = Client("x.csv", making.offer("a"))
@@ -344,6 +344,7 @@ def test_programs_of_an_address_wait_and_others_pass(making: Making) -> None:
     run(use())
 
 
+@pytest.mark.quick
 def test_file_of_a_gone_client_is_not_finished(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
     pieces, may_go_on = [], threading.Event()
 
@@ -373,6 +374,7 @@ def test_file_of_a_gone_client_is_not_finished(making: Making, monkeypatch: pyte
     run(use())
 
 
+@pytest.mark.quick
 def test_failed_export_is_one_sentence_and_never_half_a_file(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> bytes:
         raise FileError("This text is too long: shorten it.")
@@ -393,6 +395,7 @@ def test_failed_export_is_one_sentence_and_never_half_a_file(making: Making, mon
     run(use())
 
 
+@pytest.mark.quick
 def test_file_that_outgrows_its_limit_is_not_completed(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(production, "LARGEST_FILE_MB", 3)
     export, step = catalog.find("weights.csv")
@@ -417,6 +420,7 @@ def test_file_that_outgrows_its_limit_is_not_completed(making: Making, monkeypat
     run(use())
 
 
+@pytest.mark.quick
 def test_large_file_is_streamed_and_keeps_only_the_range() -> None:
     async def use() -> None:
         file = Production(start=2**20 + 3, stop=2**21)
@@ -435,6 +439,7 @@ def test_large_file_is_streamed_and_keeps_only_the_range() -> None:
     run(use())
 
 
+@pytest.mark.quick
 def test_client_that_reads_nothing_is_dropped(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(route, "_PATIENCE", 0.05)
 
@@ -447,6 +452,7 @@ def test_client_that_reads_nothing_is_dropped(making: Making, monkeypatch: pytes
     run(use())
 
 
+@pytest.mark.quick
 def test_slowest_client_gives_way_when_others_need_room(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BUDGET, "_most", 3 * 2**20)
 
@@ -462,6 +468,7 @@ def test_slowest_client_gives_way_when_others_need_room(making: Making, monkeypa
     run(use())
 
 
+@pytest.mark.quick
 def test_file_is_made_no_faster_than_it_is_read(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(production, "UNREAD_MB", 1)
     made: list[int] = []
@@ -568,6 +575,7 @@ def test_page_token_expires_with_its_tab(server: str) -> None:
     finished(use())
 
 
+@pytest.mark.quick
 def test_documents_list_every_kind_of_file() -> None:
     document = (ROOT / "docs" / "formats-and-links.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"\| file \| content \|\n(.*?)\n\n", document, re.DOTALL)

@@ -37,6 +37,7 @@ def uploaded(app: AppTest, name: str, content: bytes) -> AppTest:
     return app
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("page", PAGES)
 def test_file_opens_on_every_page(page: str) -> None:
     name, content = FILES["an export of several kinds"]
@@ -150,10 +151,12 @@ def test_locked_link_asks_for_its_file_then_hides_the_field() -> None:
     assert not app.file_uploader
 
 
+@pytest.mark.quick
 def test_link_button_warns_that_links_contain_no_file() -> None:
     assert share._missing(File.of("x.npz", b"")).startswith("“x.npz” is not in the link: send the file too")
 
 
+@pytest.mark.quick
 def test_open_file_counts_as_an_upload_of_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "get_script_run_ctx", lambda: type("Context", (), {"session_id": "a"}))
     monkeypatch.setattr(uploads, "_session_files", WeakValueDictionary())

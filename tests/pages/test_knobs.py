@@ -80,6 +80,7 @@ def test_every_source_knob_reports_invalid_values(source: str, monkeypatch: pyte
     assert set(re.findall(r"asks for (\w+)", said(app).replace("\\", ""))) == expected - {"source"}
 
 
+@pytest.mark.quick
 @pytest.mark.whole  # documents speak of every feature
 def test_documented_link_keys_match_the_knob_table() -> None:
     text = (ROOT / "docs" / "formats-and-links.md").read_text(encoding="utf-8")
@@ -88,6 +89,7 @@ def test_documented_link_keys_match_the_knob_table() -> None:
     assert sorted(match[1].split()) == sorted(KNOBS)
 
 
+@pytest.mark.quick
 def test_controls_have_their_order() -> None:
     expected = (
         "temperature",
@@ -104,6 +106,7 @@ def test_controls_have_their_order() -> None:
     assert tuple(name for name in control_row.CONTROL_NAMES if name in expected) == expected
 
 
+@pytest.mark.quick
 def test_controls_accept_only_valid_values(monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session()
     monkeypatch.setattr(knob_state.st, "session_state", {"session": session})

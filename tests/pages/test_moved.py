@@ -62,6 +62,7 @@ def from_file(page: str, **state: str) -> tuple[str, dict[str, str]]:
     return share._read_state(share._write_state(page, state).encode())
 
 
+@pytest.mark.quick
 def test_state_files_of_former_pages_and_titles() -> None:
     assert from_file("Lab", seed="3") == ("Explore", {"seed": "3"})
     assert from_file("Compare", seed="3") == ("Explore", {"seed": "3", "compare": "1"})
@@ -78,6 +79,7 @@ def follow(address: str) -> AppTest:
     return opened(f"{f'pages{path}.py' if path != '/' else 'app.py'}?{query}")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", FORMER)
 def test_former_link_keeps_locks_and_the_open_knobs_of_a_projector(name: str) -> None:
     if not here(f"pages/{FORMER[name][0] or 'heads'}.py"):

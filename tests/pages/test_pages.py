@@ -205,6 +205,7 @@ def test_long_text_is_cut_with_a_note() -> None:
     assert (weights["layout"]["meta"]["panels"][0]["rows"], weights["data"][0]["live"]) == (2048, "weights")
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("d_model", ["64", "104"])
 @pytest.mark.parametrize("length", [22, 256, 512, 1024, 2048])
 def test_three_maps_and_the_first_screen_of_a_text_need_240_kb(length: int, d_model: str) -> None:
@@ -214,6 +215,7 @@ def test_three_maps_and_the_first_screen_of_a_text_need_240_kb(length: int, d_mo
     assert sum(len(element.proto.bytes) for element in app.get("bidi_component")) < 240_000
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("path", [*PICKING, *here("pages/learn.py?chapter=softmax", "pages/learn.py?chapter=masks")])
 def test_every_page_opens_2048_tokens_in_at_most_65536_cells(path: str) -> None:
     app = opened(path, text=texts.natural(2048), mask="causal", head="2")

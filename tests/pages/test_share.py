@@ -92,6 +92,7 @@ def test_state_file_holds_a_matrix_too_large_for_a_link() -> None:
     assert state_of_address(fresh)["uploaded"] == "query:1x60,key:1x60"
 
 
+@pytest.mark.quick
 def test_state_file_keeps_the_knobs_of_every_page() -> None:
     state = {"paths_mode": "x", "matters_silence": "mean", "newpage_knob": "1"}
     assert share._read_state(share._write_state("Reference", {**state, "lock": "true"}).encode()) == (
@@ -100,6 +101,7 @@ def test_state_file_keeps_the_knobs_of_every_page() -> None:
     )
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "content",
     [
@@ -115,6 +117,7 @@ def test_invalid_state_file_is_reported(content: bytes) -> None:
         share._read_state(content)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("piece", ["{},", "[],", '{"a":', '"a",', '"\\"', "1,", '"aa":1,'])
 def test_invalid_state_file_is_not_parsed(piece: str) -> None:
     content = (piece * (2**20 // len(piece))).encode()
@@ -128,6 +131,7 @@ def test_invalid_state_file_is_not_parsed(piece: str) -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.quick
 def test_state_file_has_a_size_limit_and_roundtrips_odd_texts() -> None:
     state = {"text": '"{[\\\n' * 1000, "x": "\\", "seed": ""}
     assert share._read_state(share._write_state("Explore", state).encode()) == ("Explore", state)

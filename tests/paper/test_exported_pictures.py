@@ -83,6 +83,7 @@ def test_figure_for_a_paper_has_the_heads_of_its_address(client: TestClient, tra
         assert words in refused.text
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("room", rooms())
 def test_every_stored_figure_is_drawn(room: str) -> None:
     """What `draw` makes of marks is drawn: none is left out because a picture does not know it."""
@@ -171,6 +172,7 @@ def test_logarithmic_colours_span_powers_of_ten_and_keep_the_numbers(draw, knobs
     assert "colours logarithmic from 0.0001 to 1" in figure.layout.meta["alt"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", paper.KINDS)
 def test_export_of_a_picture_is_a_file_of_its_kind(kind: str) -> None:
     import plotly.graph_objects as go

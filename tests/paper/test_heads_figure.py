@@ -52,6 +52,7 @@ def points(root: ET.Element) -> list[float]:
     return [float(re.search(r"font-size: ([\d.]+)px", text.get("style", ""))[1]) for text in root.iter(f"{SVG}text")]  # type: ignore[index]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("width", [8.4, 17.4, 5.5])
 def test_files_are_as_wide_as_asked_to_a_hundredth_of_a_millimetre(width: float, tmp_path: Path) -> None:
     for kind in KINDS:

@@ -188,6 +188,7 @@ def streams(pdf):
 # -- properties of every picture ------------------------------------------------------
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(("width", "title"), [(16, True), (8, False)])
 @pytest.mark.parametrize("name", FIGURES)
 def test_svg_has_the_requested_width_and_only_shapes_and_text(name, width, title):
@@ -202,6 +203,7 @@ def test_svg_has_the_requested_width_and_only_shapes_and_text(name, width, title
     assert texts(root)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", PRINTED)
 def test_pdf_has_the_requested_width_and_no_image_but_text(name):
     pdf = drawn(name, "pdf")
@@ -215,6 +217,7 @@ def test_pdf_has_the_requested_width_and_no_image_but_text(name):
     assert b"/Type3" not in pdf  # letters are outlines of a font that printers can embed
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("name", "width"), [*((name, 16) for name in PRINTED), ("weights", 8.5), ("weights", 2.01)])
 def test_png_has_300_dpi_and_the_requested_width(name, width):
     image = Image.open(io.BytesIO(drawn(name, "png", width)))
@@ -226,6 +229,7 @@ def test_png_has_300_dpi_and_the_requested_width(name, width):
     assert (pixels != 255).any()
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", PRINTED)
 def test_height_is_equal_in_svg_pdf_and_png(name):
     image = Image.open(io.BytesIO(drawn(name, "png")))
@@ -235,6 +239,7 @@ def test_height_is_equal_in_svg_pdf_and_png(name):
     assert float(box.split()[3]) == approx(height)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["weights", "entropy"])
 def test_equal_figures_give_equal_bytes_without_a_date(name, kind):
@@ -242,6 +247,7 @@ def test_equal_figures_give_equal_bytes_without_a_date(name, kind):
     assert not re.search(rb"20\d\d-\d\d-\d\d|D:20\d\d", drawn(name, kind))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("width", [2, 3.3, 55.5, 100])
 @pytest.mark.parametrize("name", ["weights", "12 heads", "shares"])
 def test_very_small_and_very_large_pictures_have_the_requested_width(name, width):
@@ -298,6 +304,7 @@ def test_picture_without_a_chosen_cell_has_no_outline():
     assert picture(bare, "svg") == picture(heatmap.heatmap(trace(mask="causal"), "weights", head=1), "svg")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("name", "file"),
     [
@@ -320,6 +327,7 @@ def plain(text):
     return " ".join(ET.fromstring(f"<a>{text.replace('<br>', ' ')}</a>").itertext())
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", FIGURES)
 def test_svg_contains_every_word_of_the_figure_as_text(name):
     figure = FIGURES[name]()
@@ -356,6 +364,7 @@ def test_repeated_words_appear_on_both_axes():
     assert shown_texts.count("the") == 2 * (3 + 4)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_character_raises_or_warns(kind):
     assert drawn("odd tokens", kind)
@@ -446,6 +455,7 @@ def boxes_of_texts(root):
             yield element.text, (start, y - 0.7 * size, start + text_width, y)
 
 
+@pytest.mark.sample(23)
 @pytest.mark.parametrize(("width", "title"), [(5, True), (8, False), (16, True)])
 @pytest.mark.parametrize("name", [name for name in FIGURES if name != "odd tokens"])
 def test_text_is_never_cut_off_and_never_overlaps(name, width, title):
@@ -466,6 +476,7 @@ def test_text_is_never_cut_off_and_never_overlaps(name, width, title):
         assert not overlapping.any(), f"{text} lies over {placed_texts[int(overlapping.argmax())][0]}"
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("width", [5, 16])
 @pytest.mark.parametrize("name", [name for name in MAPS if name != "odd tokens"])
 def test_every_number_stands_inside_its_own_cell(name, width):
@@ -673,6 +684,7 @@ def test_pooled_mosaic_states_how_many_numbers_a_cell_covers():
     assert joined.count("each cell the largest of") == 1
 
 
+@pytest.mark.quick
 def test_pooling_keeps_outliers_and_separates_rows_from_columns():
     matrix = np.array([[1, -5, 2], [3, 4, np.nan], [np.nan, np.nan, -1]])
     np.testing.assert_array_equal(pool_blocks(matrix, 2, 2)[:, 0][:1], [-5])

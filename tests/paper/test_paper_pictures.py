@@ -91,6 +91,7 @@ def test_svg_has_the_picture_inside_below_its_cells(picture_models: TinyPictureM
     assert b"http" not in re.sub(rb'xmlns\S*="[^"]*"|<metadata>.*</metadata>|<!DOCTYPE[^>]*>', b"", svg, flags=re.S)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("place", [(0, 0), (1, 2)])
 def test_bright_patch_is_bright_in_the_png(picture_models: TinyPictureModels, place: tuple[int, int]) -> None:
     figure = over(picture_models, bright_patch(*place))

@@ -175,6 +175,7 @@ def place(page: Page, row: int, column: int) -> list[float]:
     return position
 
 
+@pytest.mark.sample(1)
 @pytest.mark.browser
 @pytest.mark.parametrize("make", [weights, heads])
 def test_html_paints_the_numbers_of_the_figure_readably(open_file: Open, make: Callable[[], go.Figure]) -> None:

@@ -69,6 +69,7 @@ def differ(actual: Trace, expected: Trace) -> float:
     )
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("family", RECORDED)
 def test_neutral_interventions_change_no_bit(tiny: TinyModels, family: str) -> None:
     plain = model(tiny, family)
@@ -101,6 +102,7 @@ def test_ablated_head_removes_one_term_of_the_output(tiny: TinyModels, family: s
     assert not torch.equal(silenced[-1], plain_outputs[-1])
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("family", RECORDED)
 def test_every_intervention_matches_its_definition_and_every_cell_is_explained(tiny: TinyModels, family: str) -> None:
     interventions = parse_codes(
@@ -209,6 +211,7 @@ def test_patching_needs_equal_token_counts_and_offers_a_text(tiny: TinyModels) -
         model(tiny, "Llama", patch, other=replace(model(tiny, "Llama"), other=model(tiny, "Llama"))).trace()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("text", "sentence"),
     {
@@ -277,6 +280,7 @@ PROGRAMS = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("title", PROGRAMS)
 def test_copied_python_reproduces_the_changed_head(
     tiny: TinyModels, title: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

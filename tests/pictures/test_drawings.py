@@ -7,6 +7,8 @@ from drawings import TESTS, builders, differences, drawings, rooms, stored, stor
 
 from attention.features import NAMES
 
+pytestmark = pytest.mark.quick
+
 CASES = [(room, name) for room in rooms() for name in drawings(room)]
 
 

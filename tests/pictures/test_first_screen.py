@@ -15,6 +15,8 @@ from attention.pictures.first_screen import _FEW, About, _term_steps, first_scre
 from attention.pictures.message_contract import Screen
 from attention.sources.matrices import Matrices
 
+pytestmark = pytest.mark.quick
+
 TEXT = "the owl asked the moon and the moon blinked"
 LONG = " ".join(f"w{i}" for i in range(150))
 

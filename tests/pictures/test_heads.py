@@ -36,6 +36,7 @@ def trace(n_layers: int = 3, text: str = TEXT, **knobs: object) -> Trace:
     )
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("step", ["weights", "masked_scores", "value", "output"])
 def test_mosaic_places_every_head_and_a_click_finds_it(step: str) -> None:
     sample = trace()
@@ -67,6 +68,7 @@ def test_mosaic_places_every_head_and_a_click_finds_it(step: str) -> None:
         )
 
 
+@pytest.mark.quick
 def test_sorted_mosaic_begins_with_the_largest_head_and_labels_blocks() -> None:
     sample = trace()
     order = metrics.of(sample).sorted_by("first token")
@@ -88,6 +90,7 @@ def test_sorted_mosaic_begins_with_the_largest_head_and_labels_blocks() -> None:
     assert float(matrix[cell.row, cell.column]) == float(matrix[2:4, 0:2].max())
 
 
+@pytest.mark.quick
 def test_values_under_tiles_are_those_of_the_metric() -> None:
     sample = trace()
     table = metrics.of(sample)
@@ -107,6 +110,7 @@ def test_values_under_tiles_are_those_of_the_metric() -> None:
             assert values[order[0]] == table.column(name).max()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(("n_layers", "n_heads"), [(30, 9), (12, 12), (6, 12), (2, 1)])
 @pytest.mark.parametrize("text", [TEXT, "a b", "a"])
 def test_square_tiles_of_all_heads_fit_on_one_screen(n_layers: int, n_heads: int, text: str) -> None:
@@ -129,6 +133,7 @@ def test_square_tiles_of_all_heads_fit_on_one_screen(n_layers: int, n_heads: int
         assert layers_json(sample, "weights")["layout"]["xaxis"]["ticktext"] == [f"L{i}" for i in range(n_layers)]
 
 
+@pytest.mark.quick
 def test_layers_may_differ_in_tokens_heads_and_names() -> None:
     longer, shorter = TypedText("a b c d", AttentionConfig(n_heads=4)), TypedText("x y", AttentionConfig(n_heads=2))
     cross = TypedText("x y", AttentionConfig(n_heads=2), text2="a b c d")
@@ -150,6 +155,7 @@ def test_layers_may_differ_in_tokens_heads_and_names() -> None:
         layers_json(sample, "position")
 
 
+@pytest.mark.quick
 def test_heads_are_points_beside_the_line_of_uniform_attention() -> None:
     sample = trace()
     table = metrics.of(sample)
@@ -166,6 +172,7 @@ def test_heads_are_points_beside_the_line_of_uniform_attention() -> None:
     assert "0 heads, 12 without a number" in empty["layout"]["title"]["subtitle"]["text"]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("reading", [*aggregates.AGGREGATES, NORMS], ids=lambda derived: derived.name)
 def test_derived_map_is_drawn_like_any_other_map(reading: Any) -> None:
     sample = trace()
@@ -177,6 +184,7 @@ def test_derived_map_is_drawn_like_any_other_map(reading: Any) -> None:
     assert "every number hidden" not in meta["alt"]
 
 
+@pytest.mark.quick
 def test_head_tables_name_the_text_and_the_count_of_queries() -> None:
     sample = trace()
     table = metrics.of(sample)

@@ -1,8 +1,11 @@
 import numpy as np
+import pytest
 import torch
 
 from attention import AttentionConfig, Layer, TypedText
 from attention.pictures.live_inputs import _MAX_LIVE_BYTES, _mask_rule, live_inputs
+
+pytestmark = pytest.mark.quick
 
 
 def layer(text="the owl asked the moon and the moon blinked", **knobs):

@@ -19,6 +19,8 @@ from attention.pictures.scales import drawn_span
 from attention.sources.typed_text import _MAX_TOKENS_ALL_HEADS
 from attention.trace import compute
 
+pytestmark = pytest.mark.quick
+
 WORDS = " ".join(f"w{i % 190}" for i in range(300))
 KNOBS = [
     {},
@@ -191,6 +193,8 @@ def test_all_heads_of_a_long_text_draw_although_computed_singly():
     assert complete["data"][0]["zmax"] == approx(single["data"][0]["zmax"])
 
 
+@pytest.mark.sample(4)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "page"),
     [*enumerate(("app.py", "pages/heads.py", "app.py?explore_mask=true", "app.py?compare=1", "pages/reference.py"))],

@@ -14,6 +14,8 @@ import pytest
 from attention.pictures.look import _COLORS, _contrast, mix
 from attention.pictures.scales import PROBABILITY, SIGNED
 
+pytestmark = pytest.mark.quick
+
 ROOT = Path(__file__).parents[2]
 THEMES = {"light": 0, "dark": 1}
 ROLES = ("query", "key", "value", "weight")
@@ -99,6 +101,8 @@ def test_colors_are_named_in_one_place() -> None:
             assert set(found) <= OTHERS.get(file.name, set()), file.name
 
 
+@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("step", ["weights", "scores"])

@@ -51,11 +51,13 @@ def check_keys(sent: Iterable[Mapping[str, Any]], declared: type) -> None:
     assert set().union(*key_sets) == required | optional
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", DECLARED)
 def test_script_reads_exactly_what_python_declares(name: str) -> None:
     assert keys_in_script(name) == keys(getattr(message_contract, name))
 
 
+@pytest.mark.quick
 def test_panel_fields_match_the_script() -> None:
     assert keys_in_script("Panel") == ({field.name for field in fields(Panel)}, set())
 

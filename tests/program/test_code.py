@@ -30,6 +30,8 @@ from attention.formula.formula import Formula
 from attention.program import literals, random_weights
 from attention.program.literals import Snippet
 
+pytestmark = pytest.mark.quick
+
 CAT = "the cat sat on the mat"
 ALLOWED = {"io", "base64", "hashlib", "json", "math", "numpy", "pathlib", "plotly", "safetensors", "torch", "zlib"}
 PARAMETERS = ("w_q", "w_k", "w_v", "w_o", "mask")
@@ -165,6 +167,7 @@ def test_notebook_prints_the_chosen_cell_in_its_first_cell(capsys: pytest.Captur
 # -- typed text -------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(11)
 @pytest.mark.slow
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("init", INITS)
@@ -177,6 +180,7 @@ def test_program_of_typed_text_with_every_knob_and_second_text(init: str, mask: 
         assert longest(check(TypedText(CAT, config, text2))) <= 100
 
 
+@pytest.mark.sample(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("mask", MASKS)
 def test_program_of_padded_lines_under_every_mask(mask: str) -> None:
@@ -209,6 +213,7 @@ def test_program_with_dropout_drops_the_same_cells(init: str, dropout: float) ->
     check(TypedText(CAT, AttentionConfig(dropout=dropout, init=init, mask="causal", seed=7), "a dog"))
 
 
+@pytest.mark.sample(7)
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(12, 3, 5, 7), (12, 5, 2, None), (7, 1, None, 3), (1, 1, None, None), (64, 8, 1, 1)])
 @pytest.mark.parametrize("init", [init for init in INITS if init != "identity"])
@@ -291,6 +296,7 @@ def direct(n_queries: int = 4, n_keys: int = 6, **fields: Any) -> Matrices:
     return Matrices(query=numbers(n_queries, 2), **keys, **fields)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("mask", MASKS)
 def test_program_of_matrices_with_and_without_w_o_under_masks(mask: str) -> None:
@@ -479,6 +485,7 @@ def test_program_with_all_knobs_fits_a_page() -> None:
 # -- in a process of its own, and as a notebook ------------------------------------------------
 
 
+@pytest.mark.slow
 def test_program_runs_without_our_package(tmp_path: Path) -> None:
     source = TypedText("the “cat” → \ud800 世界", AttentionConfig(mask="causal", positions="sinusoidal", dropout=0.2))
     trace = source.trace()

@@ -34,6 +34,8 @@ from rules import (
 import attention
 from attention import STEPS
 
+pytestmark = pytest.mark.quick
+
 MODULES = {module.name for module in BACKEND + PAGES}
 
 
@@ -50,6 +52,7 @@ def test_imports_are_absolute() -> None:
     check(relative_imports, BACKEND + PAGES)
 
 
+@pytest.mark.slow
 def test_backend_imports_neither_streamlit_nor_pages() -> None:
     check(imports_of_pages, BACKEND)
 
@@ -264,6 +267,7 @@ def printed(code: str) -> str:
     return run.stdout.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_packages_and_declarations_of_attention_import_nothing_slow() -> None:
     packages = [".".join(module.path.parent.parts) for module in BACKEND if module.path.name == "__init__.py"]
     assert {"attention", "attention.formula", "attention.metrics"} < set(packages)
@@ -272,6 +276,7 @@ def test_packages_and_declarations_of_attention_import_nothing_slow() -> None:
     assert printed(code) == "[]", "import what is slow inside functions: users of a package wait for it"
 
 
+@pytest.mark.slow
 def test_healthy_server_has_imported_nothing_that_takes_long() -> None:
     code = """
 import sys
@@ -284,6 +289,7 @@ with TestClient(app.app) as client:
     assert printed(code) == "ok"
 
 
+@pytest.mark.slow
 def test_first_picture_waits_for_neither_pandas_nor_transformers() -> None:
     code = """
 import sys

@@ -55,6 +55,7 @@ def test_benchmark_texts_repeat_words_or_never_do():
     assert len(set(texts.distinct(2048).split())) == 2048
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("script", "charts"), [("naive_app.py", 3), ("naive_heads.py", 36)])
 def test_notebook_authors_app_redraws_everything_at_every_knob(script, charts):
     app = AppTest.from_file(str(FOLDER / script), default_timeout=60).run()

@@ -111,7 +111,6 @@ def torch_index(folder: Path, tags: list[str]) -> Iterator[tuple[str, dict[str, 
         server.shutdown()
 
 
-@pytest.mark.slow
 def test_make_lock_names_each_linux_wheel_of_torch(tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location("lock", ROOT / ".ci" / "lock.py")
     assert spec

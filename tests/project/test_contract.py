@@ -62,6 +62,8 @@ from attention.sources.registry import read_source, source_kinds, source_of
 from attention.trace import layer as layers
 from attention.trace.layer import _Attributes, _TensorOf
 
+pytestmark = pytest.mark.quick
+
 TEXT = "the owl asked the moon and the owl asked the"
 LIMITS = Limits(tokens=64, characters=2000, d_model=128, heads=16, trace_mb=256)
 
@@ -120,6 +122,7 @@ def test_mask_keeps_the_contract(kind: str) -> None:
     assert not list(contract.check_mask(kind))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_intervention_keeps_the_contract(kind: InterventionKind) -> None:
@@ -185,6 +188,7 @@ def test_every_source_is_read_from_a_link() -> None:
             assert not list(contract.check_source(source))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", source_kinds().values(), ids=list(source_kinds()))
 def test_source_reads_exactly_the_knobs_that_name_it(kind: SourceKind, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LIBRARY, "allow", lambda name: None)  # no model is on disk

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
+pytestmark = pytest.mark.quick
+
 FOLDER = ROOT / "docs" / "decisions"
 RECORD = "# {number}: A title\n\n- Date: 2026-11-23\n- State: accepted\n- Room: base\n\n## Context\n\nWhy.\n\n## Decision\n\nWhat.\n"
 

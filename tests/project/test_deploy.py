@@ -23,6 +23,8 @@ from pages.ui.server import assets
 from pages.ui.server.assets import _index_page
 from pages.ui.server.guard import _HEADERS
 
+pytestmark = pytest.mark.quick
+
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 NGINX = (ROOT / "deploy" / "nginx.conf").read_text()
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
@@ -266,6 +268,7 @@ def test_image_installs_everything_by_hash() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_server_starts_without_what_the_image_removes() -> None:
     removed = search_in(r"&& pip uninstall --yes (.+)$", DOCKERFILE).split()
     assert removed == ["pydeck", "watchdog", "hf-xet"]

@@ -14,7 +14,7 @@ from attention.sources.registry import source_kinds
 from pages.ui.address import menu, names
 from pages.ui.state.knob_table import KNOBS
 
-pytestmark = pytest.mark.whole  # documents speak of every feature
+pytestmark = [pytest.mark.quick, pytest.mark.whole]  # documents speak of every feature
 
 PAGES = sorted(ROOT.glob("docs/*.md"))
 DOCUMENTS = [

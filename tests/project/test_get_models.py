@@ -109,6 +109,7 @@ def test_wrong_model_folder_counts_as_missing(script: Path, wrong: str) -> None:
     assert last.endswith("All else works without it; `make models` tries again.")
 
 
+@pytest.mark.quick
 def test_lab_knows_which_models_make_can_fetch() -> None:
     assert dict(re.findall(r'Way\("(.+?)", \d+, \w+, "(.+?)"\)', SCRIPT)) == _FETCH_COMMANDS
 
@@ -131,6 +132,7 @@ def test_lab_runs_without_a_model(tmp_path: Path) -> None:
         assert (run.returncode, run.stdout.splitlines(), run.stderr) == (0, lines, "")
 
 
+@pytest.mark.quick
 def test_reader_of_onnx_files_finds_what_onnx_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     from onnx import TensorProto, helper, numpy_helper
 

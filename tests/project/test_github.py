@@ -10,6 +10,8 @@ import pytest
 import yaml
 from conftest import ROOT
 
+pytestmark = pytest.mark.quick
+
 WORKFLOWS = sorted(ROOT.glob(".github/workflows/*.yml"))
 FORMS = sorted(path for path in ROOT.glob(".github/ISSUE_TEMPLATE/*.yml") if path.stem != "config")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -15,6 +15,8 @@ from conftest import ROOT
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+pytestmark = pytest.mark.quick
+
 FILES = {path.stem: path.read_text() for path in (ROOT / "lock").iterdir()}
 ENTRY = re.compile(r"([a-z0-9-]+)==([^\s;]+)( ; [^\\\n]+)?((?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n")
 
@@ -83,6 +85,7 @@ def test_requirements_of_locked_packages_are_locked(files: list[str], first: str
     assert visited <= available
 
 
+@pytest.mark.slow
 def test_altered_file_under_a_locked_name_is_not_installed(tmp_path: Path) -> None:
     name, version = "cachetools", locked("run")["cachetools"]
     info = f"{name}-{version}.dist-info"

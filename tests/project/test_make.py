@@ -132,6 +132,7 @@ def test_unlocked_build_does_not_change_the_index(machine: Path) -> None:
     assert (machine / "asked").read_text().splitlines() == [CPU]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("index_url", ["https://torch.invalid/whl", ""])
 def test_explicit_torch_index_is_respected(machine: Path, index_url: str) -> None:
     output, calls = made_lines(machine, f"TORCH_INDEX={index_url}", "CPU_INDEX=http://127.0.0.1:9")
@@ -150,6 +151,7 @@ def test_installed_torch_is_kept(machine: Path) -> None:
     assert (output, calls) == (["Installing what the Lab needs ..."], [OWN])
 
 
+@pytest.mark.sample(1)
 @linux
 @pytest.mark.parametrize(
     ("arguments", "requirement"),

@@ -20,6 +20,8 @@ import pytest
 import rules
 from conftest import ROOT
 
+pytestmark = pytest.mark.quick
+
 PACKAGES = ("attention", "pages", "tests", "benchmarks")
 SUFFIXES = "py|js|css|md|toml|yaml|yml|conf|json|txt|html|png|gif|svg"
 FOREIGN = {
@@ -228,14 +230,13 @@ def _has(scope: ast.AST, names: list[str]) -> bool:
     return False
 
 
-@pytest.mark.quick  # git answers at once
+@pytest.mark.slow
 @pytest.mark.whole  # documents speak of every feature
 def test_every_module_and_file_named_in_prose_exists() -> None:
     faults = [fault for file in readers() for fault in missing(file, (ROOT / file).read_text(encoding="utf-8"))]
     assert not faults, "\n".join(["these do not exist:", *faults])
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(
     ("file", "text", "names"),
     [
@@ -293,6 +294,7 @@ def undocumentable(text: str) -> list[str]:
     return faults
 
 
+@pytest.mark.slow
 def test_docstrings_list_only_attributes_and_arguments_that_exist() -> None:
     faults = [
         f"{module.path}: {fault}" for module in rules.BACKEND + rules.PAGES for fault in undocumentable(module.text)

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+pytestmark = pytest.mark.quick
+
 FOLDER = ROOT / "pages" / "ui" / "patches"
 PATCHES = sorted(path for path in FOLDER.iterdir() if path.suffix in (".py", ".js") and path.name != "__init__.py")
 OURS = [ROOT / "app.py", *(path for name in ("attention", "pages", "deploy") for path in (ROOT / name).rglob("*.*"))]

@@ -325,7 +325,6 @@ def third_party(modules: list[Module]) -> dict[str, str]:
     }
 
 
-@pytest.mark.slow
 def test_every_imported_package_is_declared() -> None:
     names = {canonicalize_name(requirement.name).replace("-", "_") for requirement in declared()}
     imported = third_party(BACKEND) | third_party(PAGES)

@@ -100,6 +100,7 @@ def test_the_map_is_drawn_and_the_contacts_are_listed() -> None:
     assert "<cls> is no residue" in words(on_cls)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("page", ["pages/heads.py", "pages/reference.py"])
 def test_other_pages_show_a_protein(page: str) -> None:
     app = opened(page, **LINK)

@@ -19,6 +19,8 @@ import attention
 from attention import ConfigError, File, ShapeError, Trace
 from attention.base.tokens import Patch, PatchPlace, Placed
 
+pytestmark = pytest.mark.quick
+
 N_HEADS = 2
 
 

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 import attention
 from attention import Cell, ConfigError, File, MissingError, ModelError, Trace
 
+pytestmark = pytest.mark.quick
+
 WORDS = ("the", "owl", "asked", "the", "moon")
 N = len(WORDS)
 

@@ -21,6 +21,8 @@ import attention
 from attention import AttentionError, Layer, Trace
 from attention.formula.functions import project
 
+pytestmark = pytest.mark.quick
+
 BATCH, LENGTH, WIDTH = 2, 5, 8
 ELEMENT = 1
 """The element of the batch that is recorded."""
@@ -499,6 +501,7 @@ def cases(dtype: torch.dtype) -> list[tuple[str, tuple[int, int]]]:
     return [(mask, HEADS[index % len(HEADS)]) for index, mask in enumerate(MASKS)]
 
 
+@pytest.mark.sample(23)
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("way", WAYS)

@@ -27,7 +27,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 MASKS = ("none", "causal", "float", "each head", "padding", "padding in numbers", "causal and padding")
 
-pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+pytestmark = [pytest.mark.quick, pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")]
 
 
 def make(variant: str, dtype: torch.dtype) -> nn.MultiheadAttention:
@@ -56,6 +56,7 @@ def masks(name: str, dtype: torch.dtype, n_heads: int) -> dict[str, Tensor]:
     }[name]  # fmt: skip
 
 
+@pytest.mark.sample(11)
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -45,6 +45,7 @@ def dark(rgb: np.ndarray) -> np.ndarray:
     return rgb[..., 0] < 120
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_boxes_lie_at_the_steps_of_their_patches_and_places_come_back_from_them(layout: str) -> None:
     trace = trace_of(layout)
@@ -121,6 +122,7 @@ def test_cells_of_a_figure_are_those_of_the_weights_at_their_strides() -> None:
     assert "overlap: one begins every 4 steps" in trace.pictures[0].words
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("layout", ["overlap", "odd overlap", "padding", "gaps"])
 @pytest.mark.parametrize("ending", ["npz", "safetensors"])
 def test_a_saved_trace_opens_with_the_same_places(layout: str, ending: str, tmp_path: Path) -> None:
@@ -150,6 +152,7 @@ def test_tables_have_the_steps_of_each_patch() -> None:
     assert [*frame["stop"]] == [*range(16, 44, 4)] * 2
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_previews_show_the_lines_of_each_column(name: str) -> None:
     series = example_series(name)

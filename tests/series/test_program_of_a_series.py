@@ -36,6 +36,7 @@ CASES: dict[str, tuple[str, dict[str, Any], Any]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("case", CASES)
 def test_program_records_the_same(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, values, series = CASES[case]

@@ -35,6 +35,7 @@ CASES: dict[str, tuple[str, dict[str, Any], Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("case", CASES)
 def test_outputs_and_weights_are_those_of_transformers_bit_for_bit(case: str) -> None:
     name, values, series = CASES[case]
@@ -69,6 +70,7 @@ def test_outputs_and_weights_are_those_of_transformers_bit_for_bit(case: str) ->
         assert each.sum(-1) == approx(torch.ones(()))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("case", CASES)
 def test_a_trace_has_the_weights_of_the_model_and_its_layers_by_kind(case: str) -> None:
     name, values, series = CASES[case]

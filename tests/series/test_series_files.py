@@ -16,6 +16,8 @@ from attention.series.examples import EXAMPLES, example_series
 from attention.series.table import Series
 from benchmarks.series_attacks import files, ordinary
 
+pytestmark = pytest.mark.quick
+
 ETTH1 = (
     b"date,HUFL,HULL,MUFL,MULL,LUFL,LULL,OT\n"
     b"2016-07-01 00:00:00,5.827000141143799,2.009000062942505,1.5989999771118164,0.4620000123977661,4.203000068664552,1.3400000333786009,30.5310001373291\n"

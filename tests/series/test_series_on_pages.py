@@ -17,6 +17,7 @@ from pages.ui.server.limits import LIMITS
 LINK = {"source": "model", "model": "tiny-patchtst"}
 
 
+@pytest.mark.quick
 def test_a_link_names_the_series_of_ours_or_the_digest_of_a_file() -> None:
     source, notes = source_of({**LINK, "series": "example:rhythm-and-trend"}, LIMITS)
     assert not notes
@@ -28,6 +29,7 @@ def test_a_link_names_the_series_of_ours_or_the_digest_of_a_file() -> None:
         source_of({**LINK, "series": f"Last.csv:{series.digest}"}, LIMITS)
 
 
+@pytest.mark.quick
 def test_upload_is_within_the_limits_of_an_operator() -> None:
     limits = Limits(tokens=2048, characters=2000, d_model=64, heads=8, trace_mb=2048)
     series, preview = medium_of("series").upload(GERMAN.encode("cp1252"), "Last.csv", 240, limits)

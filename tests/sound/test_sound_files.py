@@ -18,6 +18,8 @@ from attention.sound import sound_file
 from attention.sound.examples import EXAMPLES, example_sound
 from attention.sound.sound_file import CUT_OFF, Sound, resampled
 
+pytestmark = pytest.mark.quick
+
 SAMPLES = noise(0.25)
 WAV = encoded(SAMPLES, subtype="PCM_16")
 

@@ -39,6 +39,7 @@ def eager(models: TinySoundModels, family: str, sound: Sound = SOUND) -> Any:
         return model(**inputs, output_attentions=True)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_output_is_equal_to_eager_bit_for_bit(models: TinySoundModels, family: str) -> None:
     from attention.models import running

@@ -44,6 +44,7 @@ def heard(app: AppTest) -> list[str]:
     return [each for each in words if each.startswith("Hear the") or "end of the sound" in each]
 
 
+@pytest.mark.quick
 def test_example_sounds_are_the_same_everywhere() -> None:
     digests = {name: example_sound(name).digest for name in EXAMPLES}
     assert digests == {

@@ -150,6 +150,7 @@ BEGUN: dict[str, tuple[dict[str, Any], str | None]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("case", BEGUN)
 def test_decoder_begins_as_the_generation_config_says(case: str) -> None:
     config, expected = BEGUN[case]
@@ -374,6 +375,7 @@ def _own_times(trace: Trace, heads: Any, n_frames: int | None, n_before: int) ->
     return times
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("heads", [None, [(0, 2)], [(layer, head) for layer in (0, 1) for head in range(4)]])
 @pytest.mark.parametrize("sound", [RISING, ODD])
 @pytest.mark.parametrize("text", ["", "the owl asked the moon and a quiet harbor"])

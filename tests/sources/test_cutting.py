@@ -19,6 +19,8 @@ from attention.formula.normalizers import NORMALIZERS
 from attention.formula.steps import declared
 from attention.sources.matrix_fields import matrices_of_layer
 
+pytestmark = pytest.mark.quick
+
 INF = math.inf
 
 

@@ -16,6 +16,8 @@ from attention.formula.formula import Formula
 from attention.sources.matrices import SYMBOLS
 from attention.sources.matrix_fields import _LayerAsMatrices, describe_sizes, matrices_of_layer, resize_to_fit
 
+pytestmark = pytest.mark.quick
+
 CARRIED_STEPS = ("query", "key", "value", "scores", "scaled_scores", "masked_scores", "weights", "head_output")
 
 

@@ -12,6 +12,8 @@ from attention.sources import registry
 from attention.sources.layer_knobs import TEXT
 from attention.sources.registry import source_of
 
+pytestmark = pytest.mark.quick
+
 OWL = TEXT.default
 LIMITS = Limits(tokens=2048, characters=20_000, d_model=1024, heads=32, trace_mb=128)
 

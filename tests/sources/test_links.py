@@ -52,6 +52,7 @@ def plain(row: list) -> list[float]:
     return [np.nan if number is None else number for number in [*row[1:4], *row[4]]]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("link", [*filter(is_here, LINKS)])
 def test_stored_link_paints_its_stored_numbers(link: str) -> None:
     app = follow(link)
@@ -70,6 +71,7 @@ def test_stored_link_paints_its_stored_numbers(link: str) -> None:
         assert plain(actual_row) == approx(plain(expected_row), nan=True, terms=1024)
 
 
+@pytest.mark.quick
 @pytest.mark.whole  # of every feature
 def test_stored_links_cover_every_page_and_source() -> None:
     assert len(LINKS) >= 12

@@ -13,6 +13,8 @@ from attention.files.matrix_text import parse_matrix
 from attention.formula.config import MASKS
 from attention.pictures import heatmap
 
+pytestmark = pytest.mark.quick
+
 # The NumPy notebook: four words, three projections drawn with np.random.seed(42).
 X = parse_matrix("[[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]]")
 W_Q = parse_matrix("[[2 0 2]\n [2 0 0]\n [2 1 2]]")

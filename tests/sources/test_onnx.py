@@ -16,6 +16,8 @@ from onnx.backend.test.case.node import attention  # noqa: F401  # fills the lis
 from attention import AttentionConfig, File, Layer, Matrices
 from attention.formula.override import Override
 
+pytestmark = pytest.mark.quick
+
 CASES = {case.name.removeprefix("test_"): case for case in node._NodeTestCases if not case.name.endswith("_expanded")}
 INPUTS = ("Q", "K", "V", "attn_mask", "past_key", "past_value", "nonpad_kv_seqlen")
 MODES = (("scaled_scores",), ("capped_scores", "scaled_scores"), ("masked_scores",), ("weights",))

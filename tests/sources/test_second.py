@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from attention.sources.state import (
     second_state,
     unknown_key_notes,
 )
+
+pytestmark = pytest.mark.quick
 
 LIMITS = Limits(tokens=512, characters=5000, d_model=512, heads=16, trace_mb=64)
 KEYS = [knob.key for knob in registry.all_knobs()] + ["layer", "head"]
@@ -55,6 +58,7 @@ def test_overlong_second_state_is_dropped_with_a_note():
     assert "B is what a comparison opens with" in note
 
 
+@pytest.mark.slow
 def test_knobs_of_interventions_are_declared_not_guessed(tiny):
     model = Model(tiny("GPT-2"), "a b c")
     assert isinstance(model, Intervenable)

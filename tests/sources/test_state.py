@@ -1,5 +1,6 @@
 """The state of a page as a value: actions make states, and an address is a state."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,6 +8,8 @@ from attention.base.knobs import Limits
 from attention.sources.reader import Reader
 from attention.sources.registry import has_formula, read_source, source_kinds
 from attention.sources.state import COMPARE, OPENING, Go, Open, Restore, Set, Settle, State, apply, compared_state
+
+pytestmark = pytest.mark.quick
 
 LIMITS = Limits(tokens=512, characters=5000, d_model=512, heads=16, trace_mb=64)
 SOURCES = tuple(source_kinds())

@@ -15,6 +15,8 @@ from attention import STEPS, AttentionConfig, TextError, TypedText
 from attention.formula.config import INITS
 from attention.formula.functions import generator
 
+pytestmark = pytest.mark.quick
+
 CAT = "the cat sat on the mat"
 PARAMETERS = ("w_q", "w_k", "w_v", "w_o")
 

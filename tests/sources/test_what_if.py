@@ -8,6 +8,8 @@ from attention.formula.formula import Formula
 from attention.formula.mask import Mask
 from attention.pictures import view
 
+pytestmark = pytest.mark.quick
+
 TURNED = Override(mask="window", window=1, temperature=0.5, scaled=False)
 
 

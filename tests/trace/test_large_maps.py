@@ -21,6 +21,8 @@ from attention.trace.attend import attend
 from attention.trace.large_map import BlockMaxima, RowsOnDemand, pool_blocks
 from attention.trace.trace import Trace
 
+pytestmark = pytest.mark.quick
+
 MAPS = ("scores", "scaled_scores", "masked_scores", "weights")
 T = 600
 

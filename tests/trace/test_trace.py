@@ -6,6 +6,8 @@ import torch
 from attention import STEPS, AttentionConfig, Layer, MissingError, ShapeError, Trace, TypedText, find_step
 from attention.pictures import heatmap
 
+pytestmark = pytest.mark.quick
+
 NAMES = [
     "embedding",
     "position",

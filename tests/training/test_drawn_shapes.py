@@ -137,6 +137,7 @@ def test_loose_spelling_of_a_picture_is_read():
         assert torch.equal(TASK.read(text, TASK.design).ids, expected)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("code", ["", "0.0.zero0.5", "0.0.takeV"])
 def test_copied_python_trains_on_pictures_to_the_same_digits(code):
     other = Trained("shapes", seed=3, steps=10, text="cyan ring 0,0; black cross 2,2")

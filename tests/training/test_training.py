@@ -37,6 +37,7 @@ def last(task: str, control: str = ""):
 SLOWEST = {"shapes", "dates"}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("task", [pytest.param(task, marks=[pytest.mark.long] * (task in SLOWEST)) for task in TASKS])
 def test_task_is_learned_and_its_controls_are_not(task):
     design, result = TASKS[task].design, last(task)
@@ -185,6 +186,7 @@ def test_own_text_is_read_or_refused_in_one_sentence(task):
     assert Trained(task, text=reads).example.ids.shape[0] == 1
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("task", TASKS)
 def test_trace_of_the_network_is_explained_in_every_cell(task):
     steps = min(SHORT.get(task, 40), 40)
@@ -375,6 +377,7 @@ PROGRAMS = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("title", PROGRAMS)
 def test_copied_python_reproduces_the_changed_model(title, capsys):
     task, text, frozen, differs = PROGRAMS[title]

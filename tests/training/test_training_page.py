@@ -96,6 +96,7 @@ def test_unreadable_text_gets_one_sentence(bad):
     assert "got" in said(app)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("page", ["pages/heads.py", "app.py?explore_mask=true", "app.py?compare=1"])
 def test_every_page_shows_a_trained_model(page):
     app = opened(page, source="trained", task="copy", steps="20", layer="0", interventions="0.0.zero")

@@ -217,6 +217,7 @@ def test_largest_group_gives_way_when_all_places_are_taken(monkeypatch: pytest.M
         assert restarted.wait()[-1].step == 20
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("peer", "forwarded", "address"),
     [
@@ -235,6 +236,7 @@ def test_visitor_address_comes_from_the_last_proxy(peer: str, forwarded: str, ad
     assert scheduler.request_address(peer, forwarded) == address
 
 
+@pytest.mark.quick
 def test_viewer_without_a_session_is_anonymous() -> None:
     assert scheduler.watcher().key is None
 

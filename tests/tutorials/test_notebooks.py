@@ -22,6 +22,8 @@ from attention.pictures import heatmap
 from attention.tutorials import NOTEBOOKS, Notebook
 from attention.tutorials.recipes import _OCEANIC, RECIPES, SENTENCES
 
+pytestmark = pytest.mark.quick
+
 PINNED = Path(__file__).with_name("notebooks.json")
 EVERY = [(name, sequence) for name in NOTEBOOKS for sequence in range(Notebook(name).n_sequences)]
 PARAMETERS = ("w_q", "w_k", "w_v", "w_o")
@@ -441,6 +443,7 @@ def cells(layer: Layer, step: str) -> list[tuple[int, int, int]]:
     ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "sequence"), EVERY)
 def test_every_notebook_step_is_explained(name: str, sequence: int) -> None:
@@ -550,6 +553,7 @@ def test_missing_notebook_sequence_is_refused(name: str, sequence: Any, sequence
     assert f"{name} has {sequences}; got {sequence!r}: choose" in str(error.value)
 
 
+@pytest.mark.slow
 def test_notebook_names_and_counts_need_no_torch() -> None:
     script = (
         "import sys; from attention.tutorials import NOTEBOOKS, Notebook; "

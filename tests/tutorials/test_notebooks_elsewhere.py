@@ -27,7 +27,6 @@ from pages.ui.page import share
 from pages.ui.server.traces import trace_of
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_exported_notebook_reopens_with_its_notes(name: str) -> None:
     trace = Notebook(name).trace()
@@ -39,6 +38,7 @@ def test_exported_notebook_reopens_with_its_notes(name: str) -> None:
         assert reopened.trace().notes == trace.notes
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_every_notebook_opens_on_every_page(page: str, name: str) -> None:
@@ -65,6 +65,7 @@ def test_batch_offers_its_sequences_and_shows_the_chosen_one() -> None:
     assert step(app, "head_output") == approx(expected)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_notebook_continues_as_matrices_with_the_same_digits(name: str) -> None:
     app = opened("app.py", source="notebook", notebook=name, step="scores", q="1", k="0")
@@ -92,6 +93,7 @@ def test_notebook_continues_with_all_its_heads_and_overrides() -> None:
     assert "The layer has no softmax" in said(unscaled)
 
 
+@pytest.mark.quick
 def test_scores_without_a_product_are_computed_by_the_server():
     scores = torch.ones(1, 2, 2)
     shifted = Layer(
@@ -102,6 +104,7 @@ def test_scores_without_a_product_are_computed_by_the_server():
     assert live_inputs(Notebook("heatmaps-unscaled").trace().layers[0], 0) is None  # it has no weights
 
 
+@pytest.mark.quick
 def test_temperature_mask_and_scaling_reuse_cached_scores():
     text = "this text is asked for once only"
     traces = [
@@ -114,6 +117,7 @@ def test_temperature_mask_and_scaling_reuse_cached_scores():
     assert book[0].layers[0].scores.data_ptr() == book[1].layers[0].scores.data_ptr()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_every_notebook_continues_with_all_heads_to_the_same_digits(name: str) -> None:
     for sequence in range(Notebook(name).n_sequences):
@@ -127,6 +131,7 @@ def test_every_notebook_continues_with_all_heads_to_the_same_digits(name: str) -
         assert_same(expected, copy.layers[0])
 
 
+@pytest.mark.quick
 def test_continuing_reports_what_does_not_carry_over() -> None:
     unscaled = matrices_of_layer(Notebook("heatmaps-unscaled").trace().layers[0])
     assert unscaled is not None
@@ -139,6 +144,7 @@ def test_continuing_reports_what_does_not_carry_over() -> None:
     assert matrices_of_layer(Layer(recorded={"weights": torch.ones(1, 1, 1)})) is None
 
 
+@pytest.mark.quick
 def test_overridden_notebook_continues_with_its_overrides() -> None:
     trace = Notebook("multi-head", 0, Override(mask="window", window=1, temperature=0.5, scaled=False)).trace()
     carried_over = matrices_of_layer(trace.layers[0])
@@ -148,6 +154,7 @@ def test_overridden_notebook_continues_with_its_overrides() -> None:
     assert_same(trace.layers[0], continued(carried_over).trace().layers[0])
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_overridden_notebook_equals_its_changed_base_and_can_be_reset(name: str) -> None:
     source = Notebook(name, 0, TURNED)
@@ -190,6 +197,7 @@ def test_page_controls_override_a_notebook_and_reset_it() -> None:
     assert component_message(app)["override"]["reset"] == {}
 
 
+@pytest.mark.quick
 def test_link_to_a_notebook_has_only_its_knobs() -> None:
     assert read(source="notebook", notebook="multi-head", sequence="2", d_model="x") == (Notebook("multi-head", 2), ())
     source, notes = read(source="notebook", notebook="numpy", temperature="2", scaled="false", mask="own", window="5")

@@ -10,6 +10,8 @@ from attention import Cell
 from attention.export.program import python
 from attention.tutorials import NOTEBOOKS, Notebook, notebook
 
+pytestmark = pytest.mark.quick
+
 EVERY_NOTEBOOK = [(name, sequence) for name in NOTEBOOKS for sequence in range(Notebook(name).n_sequences)]
 
 

@@ -16,6 +16,8 @@ from attention import AttentionError, Layer, Trace
 from attention.tutorials import Notebook
 from attention.tutorials.recipes import _OCEANIC, SENTENCES
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture(autouse=True)
 def _random_state() -> object:

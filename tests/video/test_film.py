@@ -96,6 +96,7 @@ def test_other_pictures_have_no_large_one(trace: Trace) -> None:
         assert not any(image.get("name") for image in figure["layout"].get("images", ()))
 
 
+@pytest.mark.quick
 def test_many_frames_stand_in_several_lines() -> None:
     def tokens(n_groups: int) -> list[Any]:
         places = torch.cartesian_prod(torch.arange(n_groups), torch.arange(8), torch.arange(10)).tolist()

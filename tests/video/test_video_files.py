@@ -20,6 +20,8 @@ from attention.video import film
 from attention.video.examples import EXAMPLES, example_video
 from attention.video.film import Video
 
+pytestmark = pytest.mark.quick
+
 FRAMES = moving_bar()
 
 

@@ -183,6 +183,7 @@ def expanded_by_transformers(
     return str(expanded)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", MERGED)
 @pytest.mark.parametrize("n_frames", [4, 5])
 def test_language_model_reads_a_video_as_transformers_does(

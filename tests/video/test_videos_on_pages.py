@@ -62,6 +62,7 @@ def test_link_says_whether_a_language_model_reads_a_picture_or_a_video(
     assert field({"reads": "sound"}) == ("image", 1)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("family", ["VideoMAE", "ViViT", *MERGED])
 @pytest.mark.parametrize("kind", ["mp4", "webp", ""])
 def test_copied_program_computes_the_same_weights(

@@ -341,6 +341,7 @@ def test_first_screen_draws_patches_over_their_picture(models: TinyPictureModels
     assert (query(page)["q"], query(page)["k"]) == ("6", "2")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("model", "layer"), [("tiny-swin", 1), ("tiny-mae", 1)])
 def test_patches_of_the_first_screen_stand_where_they_are(open_page: Open, lab: str, model: str, layer: int) -> None:
     """In windows, and without those that are hidden, patches come in another order than row by row."""

@@ -26,6 +26,7 @@ def source(picture_models: TinyPictureModels, family: str, image: Any = PHOTO, *
     return Model(picture_models(family), image=image, **options)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("family", CLASSIFIERS)
 def test_classes_are_those_of_the_family_bit_for_bit(picture_models: TinyPictureModels, family: str) -> None:
     import transformers

@@ -40,6 +40,7 @@ def of_kind(trace: Trace, kind: str) -> list[Any]:
     return [layer for layer in trace.layers if layer.name.startswith(kind) and layer.has_attention]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", DETECTORS)
 def test_weights_and_outputs_are_those_of_transformers(name: str) -> None:
     from attention.models import running
@@ -72,6 +73,7 @@ def test_weights_and_outputs_are_those_of_transformers(name: str) -> None:
     assert len(recorded) == (0 if name in ("DAB-DETR", "Table Transformer") else sum(n_layers.values()))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", WITH_BOXES)
 def test_boxes_are_those_of_the_post_processing_of_transformers(name: str) -> None:
     model, processor = detector(name)
@@ -177,6 +179,7 @@ def test_shapes_are_those_of_the_tests_of_transformers() -> None:
         assert len(layer.tokens) == (height // 16) * (width // 16) + 1 + 7
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", DEFORMABLE)
 def test_deformable_attention_is_named_as_not_recorded(name: str) -> None:
     trace = Model.of(*detector(name), image=PHOTO).trace()
@@ -188,6 +191,7 @@ def test_deformable_attention_is_named_as_not_recorded(name: str) -> None:
         assert any("encoder 0, 1 (DeformableDetrMultiscaleDeformableAttention)" in note for note in trace.notes)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["DETR", "YOLOS", "RT-DETR"])
 def test_folder_gives_the_same_as_the_model_in_memory(name: str, tmp_path: Path) -> None:
     trace = Model(str(save(name, tmp_path / "detector")), image=PHOTO).trace()

@@ -10,6 +10,8 @@ from attention.base.tokens import Patch
 from attention.metrics import FindRule
 from attention.metrics.find_rule import PICTURE_EXAMPLES
 
+pytestmark = pytest.mark.quick
+
 BOX = (0, 0, 4, 4)
 TOKENS = (
     "<s>",

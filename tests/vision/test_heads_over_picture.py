@@ -138,6 +138,7 @@ def patch_layer(materialize_all_heads: bool) -> Layer:
     )
 
 
+@pytest.mark.quick
 def test_columns_of_streamed_heads_are_estimated_then_cached() -> None:
     layers = [patch_layer(materialize_all_heads) for materialize_all_heads in (True, False)]
     whole, streamed = (Trace(layer.tokens, (layer,)) for layer in layers)
@@ -174,6 +175,7 @@ def test_only_layers_with_the_same_tokens_are_drawn(picture_models: TinyPictureM
     assert meta["panel_grid"]["at"] == len(trace.layers[text_layers[0]].tokens) - 1
 
 
+@pytest.mark.quick
 def test_default_query_is_cls_then_the_last_word() -> None:
     patch = Patch(0, 0, 0, (0, 0, 4, 4))
     assert default_query(("a", "[CLS]", patch)) == 1

@@ -184,6 +184,7 @@ def test_fitted_colours_reach_up_to_the_largest_patch(picture_models: TinyPictur
     assert heat["opacity"] == 0.3
 
 
+@pytest.mark.quick
 def test_pages_send_large_pictures_compressed() -> None:
     seen = SeenPicture(noise(640, 480), 24, 32, (20, 20), "", "")
     exact, compressed = (image_source(seen, 480, 640, exact) for exact in (True, False))
@@ -203,6 +204,7 @@ def test_keys_that_the_mask_hides_are_marked(picture_models: TinyPictureModels) 
     np.testing.assert_array_equal(np.isfinite(heat["z"]), seen)
 
 
+@pytest.mark.quick
 def test_several_pictures_stand_side_by_side() -> None:
     box = (0, 0, 4, 4)
     tokens = ("[CLS]", *(Patch(p, r, c, box) for p in range(2) for r in range(2) for c in range(3)), "dog")
@@ -215,6 +217,7 @@ def test_several_pictures_stand_side_by_side() -> None:
     assert grid.positions[top : top + 2, 4:7].tolist() == [[7, 8, 9], [10, 11, 12]]
 
 
+@pytest.mark.quick
 def test_words_without_a_place_are_counted() -> None:
     tokens = (Patch(0, 0, 0, (0, 0, 4, 4)), *["word"] * 500)
     grid = TokenGrid.of(tokens)
@@ -230,6 +233,7 @@ def test_figure_is_one_that_plotly_accepts(picture_models: TinyPictureModels) ->
         go.Figure(drawn.to_plotly_json())
 
 
+@pytest.mark.quick
 def test_large_pictures_are_reduced_in_the_figure(picture_models: TinyPictureModels) -> None:
     seen = SeenPicture(np.zeros((2048, 512, 3), np.uint8), 8, 2, (256, 256), "", "")
     source = image_source(seen, 2048, 512)
@@ -271,6 +275,7 @@ def test_derived_view_is_drawn_over_the_picture(picture_models: TinyPictureModel
     assert (meta["grid"]["reads"], meta["grid"]["at"]) == (("query", 3) if reads == "row" else ("key", 5))
 
 
+@pytest.mark.quick
 def test_picture_of_which_patches_were_cut_counts_the_others_only() -> None:
     box = (0, 0, 4, 4)
     grid = TokenGrid.of(("[CLS]", Patch(0, 0, 0, box), Patch(0, 1, 1, box), "dog"))

@@ -84,6 +84,7 @@ def blocks(layer: Any, length: int) -> Tensor:
     return found
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("family", OWN_LAYERS)
 def test_the_weights_are_those_of_the_library(models: TinyPictureModels, family: str) -> None:
     expected = own_attentions(own_model(models, family), own_inputs(models, family))

@@ -24,6 +24,8 @@ from attention.patching.intervention import parse_codes
 from attention.pictures.live_inputs import _mask_rule
 from attention.vision.places import hide_patches, mask_near_patches
 
+pytestmark = pytest.mark.quick
+
 TOKENS = ("[CLS]", *(Patch(0, row, column, (0, 0, 1, 1)) for row in range(3) for column in range(5)), "dog")
 
 
@@ -78,6 +80,8 @@ def test_window_of_patches_of_a_layer_is_computed_and_drawn() -> None:
     assert torch.equal(second.mask, torch.tensor([[may_see(query, key, 1) for key in other] for query in other]))
 
 
+@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "code"),
     [("ViT", "patch-window0"), ("DINOv2 with registers", "patch-window1"), ("LLaVA", "causal-patch-window0")],

@@ -17,6 +17,8 @@ from attention.base.tokens import NEWLINE, Patch
 from attention.metrics.patterns import CLS, PATCH, REGISTER, SPECIAL, WORD, kind_of
 from attention.metrics.table import describe_head, frame
 
+pytestmark = pytest.mark.quick
+
 ROWS, COLUMNS = 3, 5
 PATCHES = tuple(Patch(0, row, column, (0, 0, 1, 1)) for row in range(ROWS) for column in range(COLUMNS))
 VIT = ("[CLS]", "[register 0]", *PATCHES)
@@ -156,6 +158,7 @@ def test_metrics_of_pictures_stay_away_from_texts() -> None:
     assert set(of_pictures) <= set(metrics.names_of(trace_of(VIT, torch.eye(len(VIT)))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["ViT", "DINOv2 with registers", "DeiT", "LLaVA"])
 def test_metrics_of_a_picture_model_are_in_their_ranges(picture_models: TinyPictureModels, family: str) -> None:
     trace = Model(

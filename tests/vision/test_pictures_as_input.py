@@ -77,6 +77,7 @@ def patches(trace: Trace) -> list[Patch]:
     return [token for token in trace.layers[0].tokens if isinstance(token, Patch)]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_output_is_equal_to_eager_bit_for_bit(picture_models: TinyPictureModels, family: str) -> None:
     from attention.models import running
@@ -105,6 +106,7 @@ def test_output_is_equal_to_eager_bit_for_bit(picture_models: TinyPictureModels,
         assert len(layer.tokens) == own.shape[-1]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_metrics_and_refusals_work_for_every_family(picture_models: TinyPictureModels, family: str) -> None:
     trace = source(picture_models, family).trace()
@@ -365,6 +367,7 @@ def test_picture_is_turned_as_its_exif_says(kind: str) -> None:
     assert "EXIF" in picture.notes[0]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_model_in_memory_reads_pictures_as_its_folder(picture_models: TinyPictureModels, family: str) -> None:
     import transformers

@@ -165,6 +165,7 @@ def test_uploaded_picture_is_shown_with_its_name_and_digest(models: NamedModels)
     assert "is not in the link" not in said_of_link(opened("app.py", source="model", model=models("ViT")))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize("family", ["ViT", "CLIP", "LLaVA"])
 def test_every_page_opens_with_a_picture_model(models: NamedModels, page: str, family: str) -> None:
@@ -211,6 +212,7 @@ def test_locked_link_asks_for_its_picture_then_hides_the_field(models: NamedMode
     assert not app.file_uploader
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [

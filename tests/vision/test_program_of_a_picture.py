@@ -59,6 +59,7 @@ def check_same(found: dict[str, Any], trace: Trace, index: int) -> None:
         assert found[step] == approx(layer[step]), f"layer {index}, {step}"
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("family", [*FAMILIES, *OWN_LAYERS])
 def test_program_records_the_same_for_every_family(models: TinyPictureModels, family: str, beside: Path) -> None:
     model = source(models, family, Image.fromarray(noise()))
@@ -154,6 +155,7 @@ def test_head_is_patched_from_the_run_of_another_picture(models: TinyPictureMode
     assert found["image"] != found["other_image"]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("family", IN_TEXT)
 def test_program_joins_several_pictures_and_tiles(models: TinyPictureModels, family: str, beside: Path) -> None:
     images = [Image.fromarray(noise()), Image.fromarray(noise(15, 22, seed=1))]

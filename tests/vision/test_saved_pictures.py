@@ -71,6 +71,7 @@ def test_saved_trace_of_a_picture_opens_the_same(
     assert drawn["layout"]["images"] == expected["layout"]["images"]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", ["npz", "safetensors"])
 def test_equal_names_of_two_pictures_stay_apart(kind: str) -> None:
     trace = two_pictures()
@@ -84,6 +85,7 @@ def test_equal_names_of_two_pictures_stay_apart(kind: str) -> None:
     assert part.layers[0].weights.shape[0] == 1
 
 
+@pytest.mark.quick
 def test_size_and_memory_count_the_pictures() -> None:
     trace = two_pictures()
     n_bytes = sum(picture.rgb.nbytes for picture in trace.pictures)
@@ -162,6 +164,7 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], Any], str]] = 
 }  # fmt: skip
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("what", WRONG)
 def test_wrong_pictures_and_places_are_refused(what: str) -> None:
     change, sentence = WRONG[what]
@@ -170,6 +173,7 @@ def test_wrong_pictures_and_places_are_refused(what: str) -> None:
     assert len(str(refused.value)) < 500
 
 
+@pytest.mark.quick
 def test_huge_picture_is_refused_before_it_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     from attention.files import archives
 
@@ -182,6 +186,7 @@ def test_huge_picture_is_refused_before_it_is_unpacked(monkeypatch: pytest.Monke
         File.of("x.npz", file.content, max_bytes=2**20).trace()
 
 
+@pytest.mark.quick
 def test_words_and_digest_of_hostile_files_are_left_out() -> None:
     def change(arrays: dict[str, Any], about: dict[str, Any]) -> None:
         about["pictures"][0].update(words="<script>", digest="x" * 99)
@@ -190,6 +195,7 @@ def test_words_and_digest_of_hostile_files_are_left_out() -> None:
     assert (seen.words, seen.digest) == ("", "")
 
 
+@pytest.mark.quick
 def test_pictures_of_other_programs_are_unused_arrays() -> None:
     weights, file = torch.softmax(torch.zeros(1, 3, 3), -1).numpy(), io.BytesIO()
     np.savez(file, weights=weights, picture0=np.zeros((2, 2, 3), np.uint8), patches=np.array(["a", "b", "c"]))

@@ -58,6 +58,7 @@ def sequences(trace: Trace, inputs: MediumInputs) -> list[slice]:
     return [slice(end - length, end) for end, length in zip(ends, inputs.read.lengths, strict=True)]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("family", IN_TEXT)
 def test_several_pictures_are_equal_to_eager_bit_for_bit(picture_models: TinyPictureModels, family: str) -> None:
     from attention.models import running
@@ -172,6 +173,7 @@ def test_tokens_are_those_that_the_model_puts_there(picture_models: TinyPictureM
             assert (flat[at].picture, flat[at].box) == (token.picture, token.box)
 
 
+@pytest.mark.sample(18)
 @pytest.mark.parametrize("place", [(0, 0), (0, 5), (1, 2), (2, 4)])
 @pytest.mark.parametrize("turn", ["", "FLIP_LEFT_RIGHT", "FLIP_TOP_BOTTOM", "ROTATE_180", "ROTATE_90"])
 @pytest.mark.parametrize("family", [*TILED, *MERGED])
@@ -264,6 +266,7 @@ def test_heads_of_several_pictures_are_changed_in_batches(picture_models: TinyPi
     assert np.abs(sweep.change[:2]).max() > 1e-3  # vision
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", IN_TEXT)
 def test_own_values_patched_back_change_nothing(picture_models: TinyPictureModels, family: str) -> None:
     plain = source(picture_models, family)
@@ -285,6 +288,7 @@ def test_sweep_of_another_picture_is_computed_anew(picture_models: TinyPictureMo
     assert not np.array_equal(first.change, second.change)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 @pytest.mark.parametrize("family", IN_TEXT)
 def test_model_in_memory_reads_several_pictures(
@@ -368,6 +372,7 @@ def test_saved_trace_of_several_pictures_opens_again(
         assert (seen.rows, seen.columns, seen.words) == (other_seen.rows, other_seen.columns, other_seen.words)
 
 
+@pytest.mark.quick
 def test_names_of_patches_tell_pictures_apart() -> None:
     from attention.base.tokens import label
 

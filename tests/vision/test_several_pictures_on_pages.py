@@ -61,6 +61,7 @@ def several(models: NamedModels, page: str = "app.py", family: str = "LLaVA", **
     return opened(page, **{"source": "model", "model": models(family), "text": TEXT, **link})
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("family", IN_TEXT)
 def test_link_with_two_names_opens_both_pictures(models: NamedModels, family: str) -> None:
     text = f"{PLACES[family]} the owl asked {PLACES[family]}"
@@ -235,6 +236,7 @@ def test_state_file_names_all_pictures(models: NamedModels) -> None:
     assert share._read_state(share._write_state("Explore", state).encode())[1]["image"] == BOTH
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("value", "used", "words"),
     [
@@ -254,6 +256,7 @@ def test_names_in_a_link_are_read_or_replaced(value: str, used: Any, words: str)
     assert bool(words) == bool(note)
 
 
+@pytest.mark.quick
 def test_no_name_of_a_file_has_the_separator() -> None:
     assert PICTURES.link_name(Picture.of(PHOTO, "folder/a.png")) == f"a.png:{Picture.of(PHOTO).digest}"
     assert PICTURES.link_name(Picture.of(PHOTO, "folder/")) == f"picture:{Picture.of(PHOTO).digest}"

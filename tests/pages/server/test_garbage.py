@@ -20,6 +20,7 @@ def record(text: str, *args: object) -> logging.LogRecord:
     return logging.LogRecord("streamlit", logging.WARNING, __file__, 1, text, args, error)
 
 
+@pytest.mark.quick
 def test_unreadable_messages_log_one_line_a_minute_with_their_count() -> None:
     clock = [0.0]
     one_line = guard._OneLineAMinute(lambda: clock[0])
@@ -64,6 +65,7 @@ def test_text_closes_the_socket_and_bytes_arrive() -> None:
     assert received == [b"one", b"1003"]
 
 
+@pytest.mark.quick
 def test_failing_readable_message_logs_its_traceback_once_a_minute() -> None:
     one_line, first = guard._OneLineAMinute(lambda: 0.0), record(guard._FAILED)
     assert one_line.filter(first)

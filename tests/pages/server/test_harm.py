@@ -75,6 +75,7 @@ def test_large_links_on_every_page_leave_memory_flat() -> None:
         assert not finished(flat.until_flat(server))
 
 
+@pytest.mark.quick
 def test_memory_that_never_flattens_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     pages: list[str] = []
 
@@ -115,6 +116,7 @@ def test_killed_process_is_noticed_and_not_waited_for(guarded: Server, monkeypat
     assert "exit -9" in cost.broken[0]
 
 
+@pytest.mark.quick
 def test_attack_inputs_are_reproducible(monkeypatch: pytest.MonkeyPatch) -> None:
     first = inputs(12)
     monkeypatch.setattr(
@@ -158,6 +160,7 @@ def test_benchmark_session_changes_knobs_like_a_page(guarded: Server) -> None:
     assert dict(parse_qsl(query)) == {"mask": "causal", "heads": "8", "temperature": "2.0", "step": "scores"}
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("event", "arguments"),
     [
@@ -175,6 +178,7 @@ def test_network_guard_refuses_and_logs_requests(event: str, arguments: tuple[ob
     assert event in log.getvalue()
 
 
+@pytest.mark.quick
 def test_network_guard_allows_loopback() -> None:
     log = io.StringIO()
     guard.hook(log)("socket.connect", (None, ("127.0.0.1", 80)))
@@ -182,6 +186,7 @@ def test_network_guard_allows_loopback() -> None:
     assert not log.getvalue()
 
 
+@pytest.mark.quick
 def test_memory_growth_is_reported() -> None:
     flat = [(float(second), 300.0 + (200 if second > 5 else 0)) for second in range(60)]
     growing = [(float(second), 300.0 + second / 10) for second in range(60)]

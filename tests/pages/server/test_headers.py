@@ -72,6 +72,7 @@ def test_only_allowed_sites_frame_or_message_the_lab(server: str) -> None:
     assert json.load(urlopen(f"{server}/_stcore/host-config"))["allowedOrigins"] == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("name", "value", "sentence"),
     [

@@ -21,6 +21,8 @@ from pages.ui.patches.counted_socket import _CountedSocket
 from pages.ui.server import in_flight
 from pages.ui.server.in_flight import Budget, Part, bounded_bodies
 
+pytestmark = pytest.mark.quick
+
 MB = 2**20
 
 
@@ -42,6 +44,7 @@ def test_largest_of_the_greediest_address_is_dropped() -> None:
     assert (budget.total, budget._parts, budget._of_address) == (0, {}, {})
 
 
+@pytest.mark.slow
 def test_sockets_of_streamlit_are_counted() -> None:
     counted_socket.apply()
     config = Config("pages.ui.application:parts", ws=starlette_server._get_websocket_protocol(), log_config=None)

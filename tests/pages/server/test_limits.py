@@ -70,6 +70,7 @@ def test_server_with_malformed_model_limits_does_not_start(name: str, value: str
     assert len(run.stderr.splitlines()) == 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("texts", "expected"), [("yes true 1 YES True", "True"), ("no false 0 No FALSE", "False")], ids=["true", "false"]
 )
@@ -100,6 +101,7 @@ def test_cache_that_cannot_hold_two_traces_is_refused() -> None:
     assert "LAB_TRACE_CACHE_MB must be at least twice" in starts(LAB_TRACE_CACHE_MB="64").stderr
 
 
+@pytest.mark.quick
 def test_documented_limits_are_complete_with_their_defaults() -> None:
     document = (ROOT / "docs" / "limits-and-privacy.md").read_text(encoding="utf-8")
     source = (ROOT / "pages" / "ui" / "server" / "limits.py").read_text(encoding="utf-8")
@@ -120,6 +122,7 @@ def test_documented_limits_are_complete_with_their_defaults() -> None:
         assert re.search(rf"^\| `LAB_{name}` \| {default} ?\|", document, re.MULTILINE), name
 
 
+@pytest.mark.quick
 def test_documented_waits_are_those_of_the_attacks() -> None:
     limits_text, benchmarks_text, table = (
         (ROOT / name).read_text(encoding="utf-8")
@@ -156,6 +159,7 @@ def test_only_the_shown_head_is_kept_above_the_limit(monkeypatch: pytest.MonkeyP
     assert "H7" in drawn(app)[1]["layout"]["title"]["subtitle"]["text"]
 
 
+@pytest.mark.quick
 def test_both_sources_respect_their_byte_limits() -> None:
     column = ((1.0,), (2.0,))
     text = TypedText("the owl asked the moon and the moon blinked")
@@ -171,6 +175,7 @@ def test_both_sources_respect_their_byte_limits() -> None:
         replace(source, max_bytes=source.memory_bytes()).trace()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("knobs", [{"positions": "sinusoidal", "mask": "causal"}, {"dropout": 0.5, "d_k": 96, "d_v": 8}, {"init": "identity"}])  # fmt: skip
 @pytest.mark.parametrize("text2", ["", "a second text"])
 @pytest.mark.parametrize("all_heads", [True, False])
@@ -203,6 +208,7 @@ def test_heads_that_are_too_wide_together_get_one_sentence(page: str, wide: dict
     assert not drawn(app)
 
 
+@pytest.mark.quick
 def test_trace_bytes_are_those_of_the_recorded_tensors() -> None:
     trace = TypedText("a b c", AttentionConfig(d_model=8, n_heads=2, init="identity")).trace()
     assert trace.nbytes == 3 * 8 * 4  # X, which is also Q, K and V
@@ -249,6 +255,7 @@ def counted(knobs: dict[str, Any]) -> str:
     return ""
 
 
+@pytest.mark.quick
 def test_every_pair_of_maxima_is_counted_or_refused() -> None:
     """`benchmarks.maxima` opens all of them, in 1 GiB."""
     refused = {pair: counted({name: MAXIMA[name] for name in pair}) for pair in combinations(MAXIMA, 2)}

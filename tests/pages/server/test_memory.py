@@ -15,6 +15,7 @@ from pages.ui.server import limits
 GB = 2**30
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("available", "cache", "budget"),
     [
@@ -40,6 +41,7 @@ def machine(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("files", "available"),
     [
@@ -73,6 +75,7 @@ def test_available_memory_respects_the_control_group(files: dict[str, str], avai
     assert limits._available(machine(tmp_path, files)) == available
 
 
+@pytest.mark.quick
 def test_half_of_the_installed_memory_counts_without_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"SC_PHYS_PAGES": 2**20, "SC_PAGE_SIZE": 4096}
     monkeypatch.setattr(limits.os, "sysconf", sizes.__getitem__, raising=False)

@@ -54,6 +54,7 @@ def test_downloads_under_way_are_read_to_their_end() -> None:
         assert finished(downloads.read_to_the_end(server, long=450, seconds=0)) == []
 
 
+@pytest.mark.quick
 @pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's tables of sockets")
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
 def test_closed_connection_counts_until_it_is_read(family: socket.AddressFamily, host: str) -> None:

@@ -103,7 +103,6 @@ def weighing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]
 
 
 @pytest.mark.long  # a server with little memory
-@pytest.mark.slow
 def test_old_traces_leave_the_cache_when_memory_is_short(weighing: Callable[[int], None]) -> None:
     for number in range(4):
         CACHE.get_or_compute(("old", number), lambda: torch.zeros(5 * MB))  # 20 MB

@@ -42,6 +42,7 @@ def client() -> TestClient:
     return TestClient(Starlette(routes=assets.routes()), headers={"Accept-Encoding": "identity"})
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("page", ["/", "/heads", "/teaching/lab/", "/~/+/", "/~/+/heads"])
 def test_page_finds_scripts_below_its_own_folder(page: str) -> None:
     address = urljoin(f"{SERVER}{page}?text=a/b", assets._script("figure"))
@@ -87,11 +88,13 @@ def test_changed_contents_get_another_address(edited: None) -> None:
     assert client().get(address.removeprefix(".")).content == b"// edited"
 
 
+@pytest.mark.quick
 def test_unknown_script_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="got 'none'"):
         assets._script("none")
 
 
+@pytest.mark.quick
 def test_no_address_of_ours_begins_at_the_server_root() -> None:
     paths = [path for folder in ("attention", "pages") for path in (ROOT / folder).rglob("*.*")]
     texts = {path: path.read_text() for path in (*paths, ROOT / "app.py") if path.suffix in (".js", ".css", ".py")}

@@ -19,6 +19,8 @@ from attention.trace import compute
 from pages.ui.server import limits, scheduler, traces
 from pages.ui.server.traces import trace_of
 
+pytestmark = pytest.mark.quick
+
 MANY = 30
 
 

@@ -63,6 +63,7 @@ def test_runner_ends_after_its_events_are_handled(monkeypatch: pytest.MonkeyPatc
     loop.close()
 
 
+@pytest.mark.quick
 def test_script_runs_do_not_interleave() -> None:
     inside, maximum = [0], [0]
 
@@ -78,6 +79,7 @@ def test_script_runs_do_not_interleave() -> None:
     assert maximum == [1]
 
 
+@pytest.mark.quick
 def test_script_that_steps_aside_yields_and_regains_its_turn() -> None:
     messages, stepped, done = [], threading.Event(), threading.Event()
 
@@ -99,12 +101,14 @@ def test_script_that_steps_aside_yields_and_regains_its_turn() -> None:
     assert messages == ["begins", "another", "goes on"]
 
 
+@pytest.mark.quick
 def test_turn_ends_with_its_error_even_from_aside() -> None:
     with pytest.raises(KeyError, match="text2"), scheduler.turn(), scheduler.without_turn():
         raise KeyError("text2")
     in_threads(pass_by)
 
 
+@pytest.mark.quick
 def test_overlong_script_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "_LONGEST", 0.05)
     entered, done, messages = threading.Event(), threading.Event(), []
@@ -129,6 +133,7 @@ def test_overlong_script_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not scheduler._active
 
 
+@pytest.mark.quick
 def test_stepping_aside_outside_a_turn_does_nothing() -> None:
     with scheduler.without_turn(), scheduler.turn():
         pass
@@ -167,6 +172,7 @@ def test_streamlit_runs_its_scripts_in_turns() -> None:
     in_threads(pass_by)  # nobody has it when the script has ended
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("query", "key", "file", "reads"),
     [
