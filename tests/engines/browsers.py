@@ -88,7 +88,8 @@ class Keyboard:
         self._do(("keyDown", CONTROL), ("keyDown", "a"), ("keyUp", "a"), ("keyUp", CONTROL))
 
     def type(self, text: str) -> None:
-        self._do(*((kind, letter) for letter in text for kind in ("keyDown", "keyUp")))
+        for letter in text:
+            self._do(("keyDown", letter), ("keyUp", letter))
 
 
 class Element:
