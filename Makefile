@@ -8,6 +8,7 @@
 # make margins runs the tests without a browser under four ways to round, and names the comparisons that would not hold on another processor; ARGS=tests/formula narrows it
 # make newest runs the tests with Streamlit's newest release, or with STREAMLIT=1.67.0 that one; ARGS=tests/pages/server/test_turns.py narrows them
 # make check  format, lint, types, tests, and what a commit touched taken away; with MARKS= by all tests, as in CI
+# make browsers opens every page, the film, an export and the demo in Firefox and WebKitGTK
 # make lock   writes the versions and hashes of everything, after a change of requirements*.txt
 # make audit  what is known against what is locked, and a list of it (sbom.json)
 # make decisions checks the decision records in docs/decisions and writes their index
@@ -35,7 +36,7 @@ PIP = python -m pip install --quiet --disable-pip-version-check --require-hashes
 MODELS = models
 GET_MODELS = $(BIN)/python .ci/get_models.py
 
-.PHONY: run dev models quick test test-all without margins newest check lint types format browser demo bench lock audit plotly decisions clean
+.PHONY: run dev models quick test test-all without margins newest check lint types format browser engines browsers demo bench lock audit plotly decisions clean
 
 # Who runs the Lab here may open any model that is here, so only this machine reaches it; with ADDRESS=0.0.0.0 others do, and may not.
 ADDRESS ?= localhost
@@ -105,16 +106,24 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 
 # The browser tests drive the system's Chromium, some through nginx. Where these cannot be had they fail; they are never skipped.
-browser:
+# Each program with its package.
+browser: PROGRAMS = "$${CHROMIUM:-chromium}=chromium" "$${NGINX:-nginx}=nginx"
+engines: PROGRAMS = "$${FIREFOX:-firefox-esr}=firefox-esr" WebKitWebDriver=webkit2gtk-driver xvfb-run=xvfb "$${NGINX:-nginx}=nginx"
+browser: INSTEAD = make test CHROMIUM=/path/to/chromium NGINX=/path/to/nginx
+engines: INSTEAD = make browsers FIREFOX=/path/to/firefox NGINX=/path/to/nginx
+browser engines:
 	@PATH="$$PATH:/usr/sbin"; wanted=; \
-	command -v "$${CHROMIUM:-chromium}" >/dev/null || wanted="chromium"; \
-	command -v "$${NGINX:-nginx}" >/dev/null || wanted="$$wanted nginx"; \
+	for each in $(PROGRAMS); do command -v "$${each%=*}" >/dev/null || wanted="$$wanted $${each##*=}"; done; \
 	[ -z "$$wanted" ] || { \
-	  echo "Installing for the browser tests: $$wanted ..."; \
+	  echo "Installing for the browser tests:$$wanted ..."; \
 	  sudo=$$( [ "$$(id -u)" = 0 ] || echo sudo ); \
 	  $$sudo apt-get update -qq && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$wanted >/dev/null && \
 	  case "$$wanted" in *nginx*) $$sudo systemctl disable --now nginx >/dev/null 2>&1 || true ;; esac; } || \
-	  { echo "The browser tests need $$wanted, which could not be installed with apt-get. Install it, or name it: make test CHROMIUM=/path/to/chromium NGINX=/path/to/nginx" >&2; exit 1; }
+	  { echo "The browser tests need$$wanted, which could not be installed with apt-get. Install it, or name it: $(INSTEAD)" >&2; exit 1; }
+
+# WebKitGTK draws on a screen only, Firefox also without one.
+browsers: $(VENV)/.dev engines
+	PYTHONDONTWRITEBYTECODE= xvfb-run -a -s "-screen 0 1600x1200x24" $(BIN)/python -m pytest -m engines
 
 # A folder of files that any web space serves, and a browser opens without one. Without a model it has two states less.
 SITE = site

@@ -58,6 +58,7 @@ from benchmarks.proxy import running_proxy
 from pages.ui.server import assets
 
 if TYPE_CHECKING:
+    from browsers import Tab
     from tiny_models import TinyModels
     from tiny_pictures import TinyPictureModels
     from tiny_videos import TinyVideoModels
@@ -136,6 +137,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByWhatTheyShare:
     return ByWhatTheyShare(config, log)  # the mark `xdist_group` is lost on pytest 9
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "engines" not in config.option.markexpr:  # they need browsers that only `make browsers` installs
+        items[:] = [item for item in items if not item.get_closest_marker("engines")]
 
 
 @cache
@@ -785,3 +791,18 @@ def video_models(tmp_path_factory: pytest.TempPathFactory) -> TinyVideoModels:
     from tiny_videos import TinyVideoModels  # beside the tests of videos
 
     return TinyVideoModels(tmp_path_factory.mktemp("video models"))
+
+
+@pytest.fixture(scope="session", params=["Firefox", "WebKit"])
+def running_tab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    from browsers import running  # beside the tests of engines
+
+    with running(request.param, tmp_path_factory.mktemp(request.param)) as tab:
+        yield tab
+
+
+@pytest.fixture
+def tab(running_tab: Tab) -> Iterator[Tab]:
+    """The tab of Firefox, then of WebKitGTK; at the end, asserts that nothing went wrong in its pages."""
+    yield running_tab
+    assert not running_tab.complaints()

@@ -45,8 +45,8 @@ def bundle(start: str, folder: Path) -> str:
 
 
 def styles(own: Path) -> str:
-    """The styles of a page: those that all such pages share, its `own`, and the figure's."""
-    files = (_PLAYER / "page.css", own, SCRIPTS_DIR / "figure.css")
+    """The styles of a page: those that all such pages share, its `own`, of sliders, and the figure's."""
+    files = (_PLAYER / "page.css", own, SCRIPTS_DIR / "sliders.css", SCRIPTS_DIR / "figure.css")
     text = look.variables() + "".join(file.read_text(encoding="utf-8") for file in files)
     return re.sub(r" */\*.*?\*/", "", text, flags=re.DOTALL)  # every output of a notebook carries them
 

@@ -14,7 +14,7 @@ def component() -> Any:
         "lab_figure",
         "attention_figure",
         CONTAINERS_HTML,
-        "".join(file.read_text() for file in sorted(SCRIPTS_DIR.glob("*.css"))),
+        "".join(file.read_text() for file in (SCRIPTS_DIR / "figure.css", SCRIPTS_DIR / "screen.css")),
     )
 
 

@@ -38,7 +38,13 @@ _CACHE_FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 INDEX = Path(streamlit.__file__).parent / "static" / "index.html"
 """Streamlit's index page."""
-STYLES = (Path(__file__).parent / "styles.css").read_text(encoding="utf-8")
+STYLES = "".join(
+    path.read_text(encoding="utf-8")
+    for path in (
+        Path(__file__).parent / "styles.css",
+        SCRIPTS_DIR / "sliders.css",
+    )  # lessons have sliders and no figure
+)
 # Reserves the 300 pixels of the sidebar until Streamlit draws it between these two elements.
 _SIDEBAR_SPACE = """
 @media (min-width: 769px) {
