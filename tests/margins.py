@@ -101,7 +101,8 @@ class approx:  # noqa: N801  # it is read as a function, as pytest's is
             if not isinstance(actual, Mapping) or actual.keys() != expected.keys():
                 return self._differs(f"the keys are {list(actual) if isinstance(actual, Mapping) else actual!r}")
             return _worst(self._compare(actual[key], expected[key]) for key in expected)
-        if isinstance(expected, list | tuple) and not _are_numbers(expected):
+        is_array = hasattr(actual, "dtype")
+        if isinstance(expected, list | tuple) and not (is_array or _are_numbers(expected)):
             if not isinstance(actual, list | tuple) or len(actual) != len(expected):
                 return self._differs(f"got {actual!r}")
             return _worst(map(self._compare, actual, expected))

@@ -213,8 +213,10 @@ def own_tolerances(module: Module) -> Offences:
         for left, operator, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):
             smaller, larger = (left, right) if isinstance(operator, ast.Lt | ast.LtE) else (right, left)
             is_order = isinstance(operator, ast.Lt | ast.LtE | ast.Gt | ast.GtE)
-            is_distance = is_size_of_difference(smaller) and not is_whole_number(larger)
-            if is_order and (is_distance or has_tiny_number(larger)):
+            numbers = [part.value for part in ast.walk(larger) if isinstance(part, ast.Constant)]
+            floats = [number for number in numbers if isinstance(number, float)]
+            is_tolerance = any(0 < number < TINY for number in floats)
+            if is_order and (is_tolerance or (floats and is_size_of_difference(smaller))):
                 yield node.lineno, advice
 
 
@@ -223,12 +225,3 @@ def is_size_of_difference(node: ast.AST) -> bool:
     names = {getattr(part, "attr", getattr(part, "id", "")) for part in ast.walk(node)}
     differences = (part for part in ast.walk(node) if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Sub))
     return "abs" in names and any(differences)
-
-
-def is_whole_number(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, int)
-
-
-def has_tiny_number(node: ast.AST) -> bool:
-    numbers = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
-    return any(isinstance(number, float) and 0 < number < TINY for number in numbers)

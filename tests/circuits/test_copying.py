@@ -121,12 +121,14 @@ def test_rotated_matrices_give_the_scores_that_the_model_computes(tiny: TinyMode
     )
     near(spectrum.singular_values, torch.linalg.svdvals(whole)[: len(spectrum.singular_values)], 2**20)
     assert float(rows[q].double() @ whole @ rows[k].double()) == approx(
-        float((query @ at_q) @ (key @ at_k)), terms=1024
+        float((query @ at_q) @ (key @ at_k)), terms=16384, scale=10
     )
     if not has_bias:
         divisor = float(recorded.formula.divisor) if recorded.formula is not None and recorded.formula.divisor else 1.0
         score = float(recorded.scores[1, q, k]) / divisor
-        assert score == approx(float((query @ at_q) @ (key @ at_k)) / divisor, terms=1024)
+        assert score == approx(
+            float((query @ at_q) @ (key @ at_k)) / divisor, within=2e-3, why="up to the ε of the norms"
+        )
 
 
 @pytest.mark.parametrize("family", ["Qwen 3", "Gemma 3"])

@@ -76,7 +76,7 @@ def test_batched_patches_equal_single_interventions(
         for layer, head in ((0, 1), (1, 3), (len(sweep.n_heads) - 1, 2)):
             single = replace(source, interventions=(Intervention(layer, head, patch=step),), predict=(position,))
             expected = float(single.trace().predictions[0].all_log_probabilities[target]) - sweep.baseline
-            assert sweep.change[layer, head] == approx(expected, terms=16384)
+            assert sweep.change[layer, head] == approx(expected, scale=abs(sweep.baseline), terms=1024)
         assert sweep.limit > 1e-4
         if family in ("Llama", "Gemma 2") and step in (KEY, VALUE):  # two heads share keys and values
             assert sweep.change[:, ::2] == approx(sweep.change[:, 1::2], terms=1024, scale=1, dtype="float32")
@@ -98,7 +98,7 @@ def test_patch_sweep_keeps_existing_interventions(tiny: TinyModels) -> None:
         for layer, head in ((0, 1), (1, 1), (1, 2), (1, 3)):
             more = replace(source, interventions=(*source.interventions, Intervention(layer, head, patch=step)))
             expected = float(more.trace().predictions[-1].all_log_probabilities[17]) - sweep.baseline
-            assert sweep.change[layer, head] == approx(expected, terms=16384)
+            assert sweep.change[layer, head] == approx(expected, scale=abs(sweep.baseline), terms=1024)
         assert "without interventions" in sweep.no_estimate_reason
         assert np.isnan(sweep.estimate).all()
     unchanged = sweep_of(source, kind=QUERY, target=17, unchanged=True)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from conftest import state_of_address
 from margins import approx
@@ -104,7 +103,13 @@ def test_example_is_what_its_command_makes(tmp_path: Path) -> None:
     found, again = HeadsResult.open(result_of_runs.EXAMPLE), HeadsResult.open(made)
     assert {**found.plan, "versions": {}} == {**again.plan, "versions": {}}
     assert (found.metrics, found.heads, found.info["read"]) == (again.metrics, again.heads, again.info["read"])
-    pd.testing.assert_frame_equal(found.frame(), again.frame(), rtol=1e-3, atol=1e-4)
+    first, second = found.frame(), again.frame()
+    numbers = first.select_dtypes("number").columns
+    assert first.drop(columns=numbers).equals(second.drop(columns=numbers))
+    for column in numbers:
+        assert first[column].to_numpy() == approx(
+            second[column].to_numpy(), scale=1, terms=2**20, dtype="float32", nan=True
+        ), column
     for layer, head in found.heads[::7]:
         assert found.mean_map(layer, head) == approx(again.mean_map(layer, head))
         (example,), (other,) = found.examples(layer, head, "previous"), again.examples(layer, head, "previous")
@@ -226,7 +231,7 @@ def test_find_ranks_the_heads_of_this_text() -> None:
     assert not app.exception
     table = next(frame.value for frame in app.dataframe if "strongest cell" in frame.value)
     column = metrics.of(TypedText("the owl asked the moon and the moon blinked").trace()).column("previous")
-    assert table["mean weight"] == approx(np.sort(column)[::-1])
+    assert table["mean weight"].to_numpy() == approx(np.sort(column)[::-1])
     assert state_of_address(app)["heads_find"] == "from any to offset -1"
     app.button(key="heads_find_1").click().run()
     assert state_of_address(app)["heads_find"] == "from any to same word"

@@ -23,6 +23,7 @@ from conftest import (
     running_process,
     wait_until_settled,
 )
+from margins import approx
 from PIL import Image
 from test_browser_first_screen import CAUSAL, LINK, TEXT, painted, percent
 from test_browser_page import PAGES
@@ -94,7 +95,7 @@ def test_every_page_paints_the_numbers_of_the_backend(tab: Tab, lab: str, name: 
         wait_until_settled(tab)
     for index, figure in enumerate(drawn(opened(f"pages/{name}.py" if name else "app.py"))):
         if "z" in figure["data"][0]:
-            np.testing.assert_allclose(painted_numbers(tab, index), figure["data"][0]["z"])
+            assert painted_numbers(tab, index) == approx(figure["data"][0]["z"], nan=True)
 
 
 def test_film_plays_and_a_link_opens_its_moment(tab: Tab, lab: str) -> None:
@@ -106,7 +107,7 @@ def test_film_plays_and_a_link_opens_its_moment(tab: Tab, lab: str) -> None:
     shown = float(query(tab)["show"])
     assert 0.2 < shown < 5
     open_settled(tab, tab.evaluate("location.href"))
-    assert tab.evaluate("document.querySelector('#root .screen').firstScreen.t") == pytest.approx(shown)
+    assert tab.evaluate("document.querySelector('#root .screen').firstScreen.t") == approx(shown)
     tab.evaluate("document.querySelector('#root .screen').firstScreen.seek(4)")
     shares = tab.evaluate("[...document.querySelectorAll('.screen .stage text')].map((text) => text.textContent)")
     weights = CAUSAL.layers[0]["weights"][1, 6].tolist()
@@ -141,7 +142,7 @@ def test_dragged_temperature_gives_the_numbers_of_the_backend(tab: Tab, lab: str
     config = AttentionConfig(mask="causal", temperature=float(query(tab)["temperature"]))
     layer = TypedText(TEXT, config).trace().layers[0]
     expected = np.where(layer["mask"].numpy(), layer["weights"][1].numpy(), np.nan)
-    np.testing.assert_allclose(painted(tab), expected, rtol=1e-5, atol=1e-7)
+    assert painted(tab) == approx(expected, nan=True)
 
 
 def test_clicked_cell_explains_its_arithmetic(tab: Tab, lab: str) -> None:
@@ -164,10 +165,10 @@ def test_typed_text_is_painted(tab: Tab, lab: str) -> None:
     wait_until_settled(tab)
     layer = TypedText("un été à la mer", AttentionConfig(mask="causal")).trace().layers[0]
     expected = np.where(layer["mask"].numpy(), layer["weights"][1].numpy(), np.nan)
-    np.testing.assert_allclose(painted(tab), expected)
+    assert painted(tab) == approx(expected, nan=True)
 
 
 def test_downloaded_table_has_the_numbers_of_the_backend(tab: Tab, lab: str) -> None:
     open_settled(tab, f"{lab}/?{LINK}")
     table = pd.read_csv(BytesIO(tab.download(tab.locator("a[href*='weights.csv']").click)), index_col=0)
-    np.testing.assert_allclose(table.to_numpy(np.float32)[:, : len(TEXT.split())], CAUSAL.layers[0]["weights"][1])
+    assert table.to_numpy(np.float32)[:, : len(TEXT.split())] == approx(CAUSAL.layers[0]["weights"][1], digits=6)

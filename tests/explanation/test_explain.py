@@ -214,8 +214,9 @@ def check_printed_lines(explanation):
     for relation, tex, next_relation in numeric_lines(explanation):
         result, approximate = latex_value(tex), r"\approx" in (relation, next_relation)
         assert approximate or rounds_to_shown(result, explanation), (tex, result, explanation)
-        near = 1e-3 * abs(explanation.value) + 1e-6 * sum(abs(term.value) for term in explanation.terms)
-        assert abs(float(result) - explanation.value) <= near or math.isinf(explanation.value), explanation
+        size = abs(explanation.value) + sum(abs(term.value) for term in explanation.terms)
+        is_near = float(result) == approx(explanation.value, digits=3, scale=size)
+        assert is_near or math.isinf(explanation.value), explanation
     if "hidden" not in explanation.lines[-1]:
         assert rounds_to_shown(latex_value(re.split(r"&=|\\approx", explanation.lines[-1])[-1].strip()), explanation)
     short = explanation.short

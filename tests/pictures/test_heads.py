@@ -251,7 +251,7 @@ def test_heads_page_shows_all_layers_metrics_and_the_requested_aggregate() -> No
     assert table["self, on this text"].is_monotonic_decreasing
     assert len(similar) == 8
     assert similar["distance, on this text"].is_monotonic_increasing
-    assert numbers["Σ row"] == approx(1)
+    assert numbers["Σ row"].to_numpy() == approx(1)
     captions = " ".join(caption.value for caption in app.caption)
     assert "12 by self, on this text: entropy" in captions
     assert "Abnar and Zuidema 2020" in captions

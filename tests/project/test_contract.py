@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import examples_of
+from margins import approx
 from torch import Tensor
 
 from attention import (
@@ -168,7 +169,7 @@ def test_metric_keeps_the_contract(metric: metrics.Metric) -> None:
     assert np.isfinite(column).all(), (
         "every metric is defined on a text with repeated words and punctuation, or on the parameters of a model"
     )
-    assert ((column >= low - 1e-6) & (column <= high + 1e-6)).all()
+    assert column.clip(low, high) == approx(column, scale=1)
     assert f"{metric.name} " in repr(table)
     assert (table.counts[..., [*metrics.all_metrics()].index(metric.name)] > 0).all()
 

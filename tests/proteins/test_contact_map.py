@@ -145,7 +145,8 @@ def test_half_precision_and_fused_attention_have_contacts_too(
     fused = transformers.EsmModel.from_pretrained(folder, dtype=dtype).eval()
     assert fused.config._attn_implementation == "sdpa"
     found = contacts(Model.of(fused, tokenizer, README).trace())
-    assert found == approx(predicted(model, tokenizer, README), scale=1, dtype=str(dtype).removeprefix("torch."))
+    both = torch.stack([found, predicted(model, tokenizer, README)]).flatten(1)
+    assert torch.corrcoef(both)[0, 1] > 0.99
 
 
 def test_interventions_and_knobs_change_the_contacts(folder: Path) -> None:

@@ -476,7 +476,7 @@ def record_unchanged(
     return trace
 
 
-def assert_close(ours: Tensor, theirs: Tensor, name: str = "") -> None:
+def assert_same_numbers(ours: Tensor, theirs: Tensor, name: str = "") -> None:
     """Asserts that numbers of a layer are those of a module, in whatever dtype and on whatever device that is."""
     numbers = theirs.detach().double().cpu()
     assert ours.double() == approx(
@@ -491,7 +491,7 @@ def assert_numbers(layer: Layer, seen: dict[str, Tensor]) -> None:
         assert theirs.shape[0] % ours.shape[0] == 0 or ours.shape[0] % theirs.shape[0] == 0
         n = max(len(ours), len(theirs))  # heads of keys may be repeated for those of queries
         ours, theirs = (part.repeat_interleave(n // len(part), 0) for part in (ours, theirs))
-        assert_close(ours, theirs, name)
+        assert_same_numbers(ours, theirs, name)
 
 
 def cases(dtype: torch.dtype) -> list[tuple[str, tuple[int, int]]]:
@@ -523,13 +523,13 @@ def test_each_projection_is_found_with_its_heads(projection: str) -> None:
     run = make_pass("causal", 4)
     (layer,) = record_unchanged(net, rows(), run).layers
     assert_numbers(layer, run.seen)
-    assert_close(layer["input"], rows()[ELEMENT])
+    assert_same_numbers(layer["input"], rows()[ELEMENT])
     for name, made in (("q", layer["query"]), ("k", layer["key"]), ("v", layer["value"])):
-        assert_close(
+        assert_same_numbers(
             project(layer["input"], layer[f"w_{name}"], layer[f"b_{name}"] if layer.has(f"b_{name}") else None), made
         )
     assert layer.w_o is not None
-    assert_close(layer.w_o.flatten(0, 1), net.to_out.weight.T)
+    assert_same_numbers(layer.w_o.flatten(0, 1), net.to_out.weight.T)
 
 
 def test_values_of_another_input_than_the_keys_have_no_matrix() -> None:
@@ -545,7 +545,7 @@ def test_values_of_another_input_than_the_keys_have_no_matrix() -> None:
     (layer,) = attention.record(forward, x, batch=ELEMENT).layers
     assert layer.memory is None
     assert layer.w_v is None
-    assert_close(project(layer["input"], layer["w_k"], layer["b_k"]), layer["key"])
+    assert_same_numbers(project(layer["input"], layer["w_k"], layer["b_k"]), layer["key"])
 
 
 def test_a_step_with_a_cache_has_one_query() -> None:
@@ -557,7 +557,7 @@ def test_a_step_with_a_cache_has_one_query() -> None:
     words = tuple("abcde")
     (layer,) = attention.record(attend, q, k, v, tokens=words[-1:], key_tokens=words, batch=ELEMENT).layers
     assert (layer.tokens, layer.key_tokens) == (words[-1:], words)
-    assert_close(layer["weights"], (q @ k.mT / 2).softmax(-1)[ELEMENT])
+    assert_same_numbers(layer["weights"], (q @ k.mT / 2).softmax(-1)[ELEMENT])
 
 
 @pytest.mark.parametrize("axes", ["pos d_k", "batch pos d_k", "batch pos head d_k"])
@@ -576,8 +576,8 @@ def test_tensors_without_a_batch_or_heads_are_understood(axes: str) -> None:
     if "head" in axes:
         q, k, v = (part.transpose(0, 1) for part in (q, k, v))
     expected = (q @ k.mT / 2).softmax(-1)
-    assert_close(layer["weights"], expected.view(-1, LENGTH, LENGTH))
-    assert_close(layer["head_output"], (expected @ v).view(-1, LENGTH, 4))
+    assert_same_numbers(layer["weights"], expected.view(-1, LENGTH, LENGTH))
+    assert_same_numbers(layer["head_output"], (expected @ v).view(-1, LENGTH, 4))
 
 
 def test_heads_that_attend_one_by_one_are_layers() -> None:

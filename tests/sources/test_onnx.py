@@ -30,6 +30,7 @@ class Case:
         (operator,) = CASES[name].model.graph.node
         given, expected = CASES[name].data_sets[0]
         self.attributes = {each.name: helper.get_attribute_value(each) for each in operator.attribute}
+        self.dtype = expected[0].dtype.name
         self.low_precision = expected[0].dtype.itemsize == 2
         arrays = dict(
             zip((name for name, used in zip(INPUTS, operator.input, strict=False) if used), given, strict=True)
@@ -78,12 +79,11 @@ class Case:
 
 def check(case: Case, sentence: int, layer: Layer) -> None:
     """Asserts that a layer has the outputs of a sentence."""
-    dtype = "float16" if case.low_precision else "float32"
     outputs = {"Y": ("head_output",), "qk_matmul_output": MODES[case.attributes.get("qk_matmul_output_mode", 0)]}
     for output, steps in outputs.items():
         if output in case.outputs:
             actual = next(layer[step] for step in steps if layer.has(step)).numpy()
-            assert actual == approx(case.outputs[output][sentence], dtype=dtype)
+            assert actual == approx(case.outputs[output][sentence], dtype=case.dtype)
 
 
 def tuples(array: np.ndarray[Any, Any]) -> Any:
