@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-QUICK = 1.0
+QUICK = 2.0
 """Seconds of processor time within which a test marked `quick` is done: a busy machine does not change them."""
 
 BEGUN = pytest.StashKey[float]()

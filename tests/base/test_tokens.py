@@ -88,7 +88,6 @@ def test_long_word_is_one_token():
     assert tokenize("a" * 10_000) == ("a" * 10_000,)
 
 
-@pytest.mark.slow
 @given(st.text())
 def test_only_blanks_are_dropped(text):
     assert "".join(tokenize(text, lowercase=False)) == "".join(

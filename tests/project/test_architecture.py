@@ -52,7 +52,6 @@ def test_imports_are_absolute() -> None:
     check(relative_imports, BACKEND + PAGES)
 
 
-@pytest.mark.slow
 def test_backend_imports_neither_streamlit_nor_pages() -> None:
     check(imports_of_pages, BACKEND)
 

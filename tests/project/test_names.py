@@ -294,7 +294,6 @@ def undocumentable(text: str) -> list[str]:
     return faults
 
 
-@pytest.mark.slow
 def test_docstrings_list_only_attributes_and_arguments_that_exist() -> None:
     faults = [
         f"{module.path}: {fault}" for module in rules.BACKEND + rules.PAGES for fault in undocumentable(module.text)
