@@ -121,6 +121,19 @@ def test_preview_is_the_page_behind_the_copied_link(open_page: Open, server: str
         expect(frame).to_have_count(0)
 
 
+def test_button_stays_under_the_pointer_whose_press_hides_the_message(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}", **CLIPBOARD)
+    act_and_settle(page, page.get_by_role("button", name="Share", exact=True).click)
+    copy(page, "Copy locked link")
+    message = page.locator(".st-key-copy_more [role=status]")
+    expect(message).to_have_text("Link without knobs copied.")
+    page.get_by_role("button", name="Preview: locked link").hover()
+    page.mouse.down()
+    expect(message).to_have_text("")
+    page.mouse.up()
+    expect(page.locator(".links dialog")).to_be_visible()
+
+
 def saved(page: Page, name: str) -> bytes:
     """The content of the file behind a link."""
     with page.expect_download() as download:
