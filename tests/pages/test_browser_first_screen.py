@@ -153,7 +153,7 @@ def test_film_plays_stops_at_a_click_and_its_moment_is_a_link(open_page: Open, s
     page.locator(".screen .play").click()
     # In one breath, since the film goes on between two.
     stop = """async () => { const screen = document.querySelector('#root .screen');
-        while (screen.firstScreen.t <= 0.2) await new Promise(requestAnimationFrame);
+        while (screen.firstScreen.t <= 0.25) await new Promise(requestAnimationFrame);
         screen.querySelector('.play').click(); }"""
     act_and_settle(page, lambda: page.evaluate(stop))
     shown = float(query(page)["show"])
