@@ -4,6 +4,7 @@
 # make quick  format, lint, and the tests that answer within half a minute: for every change
 # make test   sets everything up, the browser included, and runs the tests that find most faults in a minute
 # make test-all runs all tests, and takes each feature away in turn: before a release
+# make races  runs all browser tests three times on one core beside a busy process: whether an act races with its page
 # make without FEATURE=circuits checks that everything else stands without a feature; with ALL=1 by every test
 # make margins runs the tests without a browser under four ways to round, and names the comparisons that would not hold on another processor; ARGS=tests/formula narrows it
 # make newest runs the tests with Streamlit's newest release, or with STREAMLIT=1.67.0 that one; ARGS=tests/pages/server/test_turns.py narrows them
@@ -36,7 +37,7 @@ PIP = python -m pip install --quiet --disable-pip-version-check --require-hashes
 MODELS = models
 GET_MODELS = $(BIN)/python .ci/get_models.py
 
-.PHONY: run dev models quick test test-all without margins newest check lint types format browser engines browsers demo bench lock audit plotly decisions clean
+.PHONY: run dev models quick test test-all races without margins newest check lint types format browser engines browsers demo bench lock audit plotly decisions clean
 
 # Who runs the Lab here may open any model that is here, so only this machine reaches it; with ADDRESS=0.0.0.0 others do, and may not.
 ADDRESS ?= localhost
@@ -70,6 +71,11 @@ test: $(VENV)/.dev browser
 test-all: MARKS =
 test-all: test
 	$(BIN)/python .ci/without.py --each
+
+# Every round runs, also after a failure; with ARGS=tests/pages/test_browser_share.py those of a file.
+races: $(VENV)/.dev browser
+	@$(GET_MODELS) minilm $(MODELS) || true
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python .ci/races.py $(ARGS)
 
 # Without a name: the features that the last commits touched.
 without: $(VENV)/.dev

@@ -41,6 +41,7 @@ from playwright.sync_api import (
     Error,
     Frame,
     FrameLocator,
+    Locator,
     Page,
     expect,
     sync_playwright,
@@ -628,6 +629,7 @@ def framing_page(browser: Browser, server: str) -> Iterator[Callable[..., Page]]
         free = {f"access-control-allow-{part}": "*" for part in ("origin", "headers", "methods")}
         context.route(f"{site}/**", lambda route: route.fulfill(body=html, content_type="text/html", headers=free))
         page = context.new_page()
+        unfold(page, sidebar=True)
         page.goto(site)
         return page
 
@@ -637,11 +639,11 @@ def framing_page(browser: Browser, server: str) -> Iterator[Callable[..., Page]]
 
 
 # The reasons why a page is not settled yet, as text; empty when it is settled.
-UNREST = """() => { const app = document.querySelector('[data-testid=stApp]'), all = [...document.querySelectorAll('.figures, .lesson')];
+UNREST = """(figures = true) => { const app = document.querySelector('[data-testid=stApp]'), all = [...document.querySelectorAll('.figures, .lesson')];
     return [window.script.state !== 'ended' && `the script is ${window.script.state}`,
         !app?.hasAttribute('data-painted') && 'what stands under the first picture is hidden',
         app?.dataset.testScriptState !== 'notRunning' && `the page says that it is ${app?.dataset.testScriptState}`,
-        !all.length && 'there is no figure',
+        figures && !all.length && 'there is no figure',
         all.some(({ figureState }) => !figureState?.painted || figureState.painted !== figureState.figures) && 'a figure is not painted',
         document.querySelector('.screen > *') && !document.querySelector('#root .screen .over > *') && 'the first screen is not painted',
         all.some(({ figureState }) => figureState?.restPending) && 'a figure has not asked for the rest of the page yet',
@@ -654,20 +656,21 @@ def tab_of(page: Page | Frame) -> Page:
     return page.page if isinstance(page, Frame) else page
 
 
-def wait_until_settled(page: Page | Frame) -> None:
+def wait_until_settled(page: Page | Frame, figures: bool = True) -> None:
     """Waits until the script has ended, every figure is painted with its latest numbers, and nothing changes any more.
 
-    Changes that follow a run without a signal, like the address, appear some frames later: frames and not milliseconds,
+    A page must have `figures`, unless it is said that it may have none. Changes that follow a run without a signal, like the address, appear some frames later: frames and not milliseconds,
     so that a busy machine has more time for it.
     """
     tab_of(page).bring_to_front()  # a hidden tab draws one frame a second
     try:
         page.wait_for_function(
-            f"""() => {{ window.calm = ({UNREST})() || window.calm > 8 ? 0 : (window.calm ?? 0) + 1;
-                return window.calm > 8; }}"""
+            f"""(figures) => {{ window.calm = ({UNREST})(figures) || window.calm > 8 ? 0 : (window.calm ?? 0) + 1;
+                return window.calm > 8; }}""",
+            arg=figures,
         )
     except TooLong as error:
-        pytest.fail(f"not settled after {PATIENCE / 1000:g} s: {page.evaluate(UNREST)} ({error})")
+        pytest.fail(f"not settled after {PATIENCE / 1000:g} s: {page.evaluate(UNREST, figures)} ({error})")
 
 
 # The parts of a page that are not in a theme yet: the colours of the app, and elements that still fade into them.
@@ -685,8 +688,7 @@ def set_theme(page: Page, scheme: str) -> None:
         page.wait_for_function(f"(scheme) => !({UNTHEMED})(scheme).length", arg=scheme)
     except TooLong as error:
         pytest.fail(f"not {scheme} after {PATIENCE / 1000:g} s: {page.evaluate(UNTHEMED, scheme)} ({error})")
-    if page.locator(".figures").count():
-        wait_until_settled(page)
+    wait_until_settled(page, figures=False)
 
 
 def act_and_settle(page: Page | Frame, act: Callable[[], Any]) -> None:
@@ -739,41 +741,101 @@ def chosen_cell_line(page: Page | Frame | FrameLocator) -> str:
 
 def set_control(page: Page | Frame, knob: str, value: str) -> None:
     """Sets a control above the maps, and waits until the page has followed."""
-    control = page.locator(f".controls [name={knob}]")
-    if page.locator(f".controls label[data-name={knob}]").is_hidden() and page.locator(".tools .more").count():
-        page.locator(".tools .more").click()  # on the first screen of a newcomer
-    button = page.locator(f".controls [data-name={knob}] .choices [value='{value}']")
-    if button.count():
-        act_and_settle(page, button.click)
-        return
-    if control.evaluate("(element) => element.tagName") == "SELECT":
-        act_and_settle(page, lambda: control.select_option(value))
-        return
-    if control.is_hidden():  # d_model: a menu of some values, and a field for any other
-        page.locator(f".controls [data-name={knob}] select").select_option("other …")
-    control.fill(value)
-    act_and_settle(page, lambda: control.press("Enter"))
+    act_and_settle(page, lambda: turn(page, knob, value))
 
 
-def click_cell(page: Page | Frame, index: int, row: int, column: int) -> None:
+def turn(page: Page | Frame, knob: str, value: str) -> None:
+    """Sets a control above the maps, as soon as it is in sight."""
+    control = page.locator(f".controls [data-name={knob}]")
+    part = control.locator(f":is(.choices [value='{value}'], select, input):visible").first
+    field = control.locator("input")
+
+    def type_in() -> None:
+        field.fill(value)
+        field.press("Enter")
+
+    def type_another() -> None:
+        part.select_option("other …")
+        type_in()
+
+    acts: dict[str, Callable[[], object]] = {
+        "button": part.click,
+        "select": lambda: part.select_option(value),
+        "input": type_in,
+        "list": type_another,  # d_model: a menu of some values, and a field for any other
+    }
+    # What an element is does not change.
+    acts[part.evaluate("(part) => (part.matches('select:not([name])') ? 'list' : part.localName)")]()
+
+
+def apply_text(page: Page | Frame, field: Locator, text: str) -> None:
+    """Writes a text into a field of the sidebar, which applies it after a pause of typing or at once with these keys."""
+
+    def write() -> None:
+        field.fill(text)
+        field.press("Control+Enter")
+
+    act_and_settle(page, write)
+
+
+def copied(page: Page | Frame, button: Locator) -> str:
+    """The text that a button copies, which is in the clipboard a moment after the click."""
+    tab = tab_of(page)
+    tab.evaluate("navigator.clipboard.writeText('')")
+    button.click()
+    return str(tab.wait_for_function("async () => await navigator.clipboard.readText()").json_value())
+
+
+def click_cell(page: Page | Frame, index: int, row: float, column: float) -> None:
     """Clicks the middle of a cell of a figure, at its current place on the screen."""
-    place = place_of_cell(page, index, row, column)
-    assert place is not None, f"The page has no map {index}."
-    tab_of(page).mouse.click(*place)
+    tab_of(page).mouse.click(*place_of_cell(page, index, row, column))
 
 
-def place_of_cell(page: Page | Frame, index: int, row: int, column: int) -> tuple[float, float] | None:
-    """The middle of a cell of a figure on the screen, or None if the page has no such figure now."""
-    place = page.evaluate(
-        """([i, row, column]) => { const plot = document.querySelectorAll('.figures .js-plotly-plot')[i];
-            if (!plot?._fullLayout) return null;
-            plot.scrollIntoView({block: 'center'});
-            const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
-            // A browser truncates fractions of a pixel, which may be more than a cell of a long text.
-            return [box.x + xaxis._offset + xaxis.l2p(column), box.y + yaxis._offset + yaxis.l2p(row)].map(Math.round); }""",
-        [index, row, column],
+MAPS = ".figures .js-plotly-plot"
+# Whether the same was seen in the three frames before.
+STILL = """(seen) => { const frames = window.still?.seen === seen ? window.still.frames + 1 : 0;
+    window.still = frames < 3 ? { seen, frames } : null;
+    return frames >= 3; }"""
+PLACE = f"""([maps, i, row, column]) => {{ const plot = document.querySelectorAll(maps)[i];
+    if (!plot?._fullLayout) return null;
+    plot.scrollIntoView({{block: 'center'}});
+    const box = plot.getBoundingClientRect(), {{xaxis, yaxis}} = plot._fullLayout;
+    // A browser truncates fractions of a pixel, which may be more than a cell of a long text.
+    const place = [box.x + xaxis._offset + xaxis.l2p(column), box.y + yaxis._offset + yaxis.l2p(row)].map(Math.round);
+    return ({STILL})([maps, i, row, column, ...place].join()) && place; }}"""
+BOX = f"""(element) => {{ const {{ x, y, width, height }} = element.getBoundingClientRect();
+    return ({STILL})([x, y, width, height].join()) && {{ x, y, width, height }}; }}"""
+
+
+def place_of_cell(page: Page | Frame, index: int, row: float, column: float, maps: str = MAPS) -> tuple[float, float]:
+    """The middle of a cell of a figure on the screen, once the figure no longer moves."""
+    x, y = page.wait_for_function(PLACE, arg=[maps, index, row, column]).json_value()
+    return x, y
+
+
+def still_box(element: Locator) -> dict[str, float]:
+    """The box of an element on the screen, once it no longer moves."""
+    element.scroll_into_view_if_needed()
+    box: dict[str, float] = element.page.wait_for_function(BOX, arg=element.element_handle()).json_value()
+    return box
+
+
+def boxes_of(elements: Locator) -> list[dict[str, float]]:
+    """The boxes of all these elements, seen at one moment."""
+    boxes: list[dict[str, float]] = elements.evaluate_all(
+        """(all) => all.map((element) => { const { x, y, width, height } = element.getBoundingClientRect();
+            return { x, y, width, height }; })"""
     )
-    return None if place is None else (place[0], place[1])
+    return boxes
+
+
+def repeat_until(done: Callable[[], bool], act: Callable[[], object]) -> None:
+    """Repeats an act whose effect may be lost or take several, until `done`, which then stays true."""
+    for _ in range(PATIENCE // 100):
+        act()
+        if done():
+            return
+    pytest.fail(f"not done after {PATIENCE // 100} times")
 
 
 @pytest.fixture(scope="session")

@@ -211,7 +211,18 @@ _OTHERS = ("--deselect", "tests/project/test_benchmarks.py::test_benchmark_ends_
 
 def _run(environment: Mapping[str, str], folder: Path, arguments: list[str]) -> bool:
     """Runs the tests without a browser; whether all passed."""
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not browser", "--margins", str(folder), *_OTHERS, *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-m",
+        "not browser",
+        "--margins",
+        str(folder),
+        *_OTHERS,
+        *arguments,
+    ]
     return subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, check=False).returncode == 0
 
 

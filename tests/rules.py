@@ -49,6 +49,13 @@ MATHS_CALLS = {
 }
 NAMES = {step.name for step in STEPS}
 
+QUESTIONS = {
+    *("is_visible", "is_hidden", "is_enabled", "is_disabled", "is_checked", "is_editable", "count", "bounding_box"),
+    *("evaluate", "evaluate_all", "inner_text", "all_inner_texts", "text_content", "all_text_contents"),
+    *("input_value", "get_attribute", "query_selector", "query_selector_all"),
+}
+"""What Playwright answers at once about a page, which may be another one when the test acts on the answer."""
+
 
 @dataclass(frozen=True)
 class Module:
@@ -97,8 +104,8 @@ def modules(*patterns: str) -> list[Module]:
 
 BACKEND = modules("attention/**/*.py")
 PAGES = modules("app.py", "pages/**/*.py")
+TESTS = modules("tests/**/*.py")
 SHARED = [module for module in PAGES if "ui" in module.path.parts]
-TESTS = [module for module in modules("tests/**/*.py") if module.path.name != "margins.py"]
 COMPARISONS = {
     *("allclose", "isclose", "assert_close", "assert_allclose", "assert_almost_equal", "assert_array_almost_equal"),
     "assert_frame_equal",  # close by default
@@ -225,3 +232,49 @@ def is_size_of_difference(node: ast.AST) -> bool:
     names = {getattr(part, "attr", getattr(part, "id", "")) for part in ast.walk(node)}
     differences = (part for part in ast.walk(node) if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Sub))
     return "abs" in names and any(differences)
+
+
+def decisions_of_a_moment(module: Module) -> Offences:
+    """Conditions that ask a page, themselves or by a name that the same function gave the answer."""
+    for scope in (*module.nodes[ast.Module], *module.nodes[ast.FunctionDef]):
+        own = [*_of_scope(scope)]
+        asking = [node for node in own if isinstance(node, ASSIGNMENTS) and _asks(node.value)]
+        answers = {name for assignment in asking for name in _names(assignment, ast.Store)}
+        for condition in _conditions(own):
+            if _asks(condition) or answers & _names(condition, ast.Load):
+                yield condition.lineno, "this may change before the act: let the act wait for its own condition"
+
+
+ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.NamedExpr)
+
+
+def _of_scope(scope: ast.AST) -> Iterator[Any]:
+    """All nodes inside a module or a function, without those of the functions inside it."""
+    for node in ast.iter_child_nodes(scope):
+        yield node
+        if not isinstance(node, ast.FunctionDef):
+            yield from _of_scope(node)
+
+
+def _conditions(nodes: Iterable[Any]) -> Iterator[Any]:
+    """What decides whether something is done."""
+    for node in nodes:
+        if isinstance(node, ast.If | ast.While | ast.IfExp):
+            yield node.test
+        elif isinstance(node, ast.comprehension):
+            yield from node.ifs
+
+
+def _names(tree: ast.AST, context: type) -> set[str]:
+    """The names that are written or read in a tree."""
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, context)}
+
+
+def _asks(tree: ast.AST | None) -> bool:
+    """Whether something in a tree asks a page. A text counts what it is given, and a dictionary is evaluated by no page."""
+    for node in ast.walk(tree) if tree else ():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in QUESTIONS:
+            of_text = node.func.attr == "count" and node.args
+            if not of_text and not any(isinstance(argument, ast.Dict) for argument in node.args):
+                return True
+    return False

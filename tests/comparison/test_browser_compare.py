@@ -6,7 +6,16 @@ from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
-from conftest import act_and_settle, chosen_cell_line, click_cell, painted_numbers, set_control, wait_until_settled
+from conftest import (
+    act_and_settle,
+    apply_text,
+    boxes_of,
+    chosen_cell_line,
+    click_cell,
+    painted_numbers,
+    set_control,
+    wait_until_settled,
+)
 from playwright.sync_api import expect
 from test_browser import Open, query
 
@@ -36,9 +45,7 @@ def test_difference_after_the_last_knob_is_one_click_and_linkable(open_page: Ope
 
     # Knobs of B alone are changed, above the maps and in the sidebar: the page names the state.
     set_control(page, "head", "2")
-    field = page.locator(".st-key-second_text textarea")
-    field.fill("the owl asked a moon")
-    act_and_settle(page, lambda: page.keyboard.press("Control+Enter"))
+    apply_text(page, page.locator(".st-key-second_text textarea"), "the owl asked a moon")
     assert second_state({"text": TEXT}, query(page)["compare"]) == {
         "text": "the owl asked a moon",
         "mask": "causal",
@@ -88,9 +95,9 @@ def test_difference_after_the_last_knob_is_one_click_and_linkable(open_page: Ope
 def test_comparison_stacks_maps_on_a_dark_locked_phone_without_sidebar(open_page: Open, server: str) -> None:
     phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "color_scheme": "dark"}
     page = open_page(f"{server}/?compare=head%3D3&lock=1", **phone)
-    boxes = [plot.bounding_box() for plot in page.locator(".figures .js-plotly-plot").all()]
+    boxes = boxes_of(page.locator(".figures .js-plotly-plot"))
     assert len(boxes) == 3
-    assert all(box and box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
     assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 390
     expect(page.locator(".controls label")).to_have_count(0)
     a = TypedText("the owl asked the moon and the moon blinked").trace()

@@ -130,8 +130,8 @@ def test_what_is_typed_goes_to_what_is_shown(open_page: Open, server: str) -> No
 
     def type_text(text: str) -> None:
         page.locator(".screen .type").click()
-        page.locator(".screen textarea").fill(text)
-        act_and_settle(page, lambda: page.locator(".screen textarea").press("Escape"))
+        field = page.locator(".screen textarea")
+        act_and_settle(page, lambda: [field.fill(text), field.press("Escape")])  # a pause would apply it, too
 
     type_text("a cat sat")  # both: their difference stays
     assert (query(page)["text"], query(page)["compare"]) == ("a cat sat", "temperature=0.5")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import act_and_settle, wait_until_settled
+from conftest import act_and_settle, copied, wait_until_settled
 from margins import approx
 from playwright.sync_api import Page, expect
 
@@ -143,9 +143,8 @@ def test_teachers_question_hides_its_answer_until_another_browser_answers(
     page.get_by_label("The question", exact=True).fill("How much of “moon” goes to “moon”?")
     page.get_by_text("Hide the numbers in question").click()
     act_and_settle(page, lambda: page.get_by_role("button", name="Create the question").click())
-    page.get_by_role("button", name="Copy the link").click()
+    link = copied(page, page.get_by_role("button", name="Copy the link"))
     expect(page.locator(".st-key-copy_ask [role=status]")).to_have_text("Link copied.")
-    link = str(page.evaluate("navigator.clipboard.readText()"))
     with page.expect_download() as saved:
         page.get_by_role("button", name="Save as a lesson (.md)").click()
     saved.value.save_as(tmp_path / "one.md")
@@ -206,8 +205,7 @@ def test_student_reads_the_map_and_answers_beside_it_without_scrolling(
     act_and_settle(page, lambda: page.get_by_role("button", name="Share").click())
     act_and_settle(page, lambda: page.get_by_text("Ask about this").click())
     act_and_settle(page, lambda: page.get_by_role("button", name="Create the question").click())
-    page.get_by_role("button", name="Copy the link").click()
-    link = str(page.evaluate("navigator.clipboard.readText()"))
+    link = copied(page, page.get_by_role("button", name="Copy the link"))
     page.get_by_role("button", name="Preview: the link").click()
     preview = page.frame_locator(".links dialog iframe")
     expect(preview.get_by_text("Which key does “moon” (4) look at most?").first).to_be_visible()

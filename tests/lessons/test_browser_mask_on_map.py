@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import act_and_settle
+from conftest import act_and_settle, place_of_cell
 from playwright.sync_api import Page, expect
 from test_browser import Open
 from test_browser_first_screen import TEXT, headline, painted, query
@@ -21,12 +21,8 @@ def weights_of(cells: str) -> np.ndarray:
 
 
 def click(page: Page, q: int, k: int) -> None:
-    x, y = page.evaluate(
-        """([q, k]) => { const plot = document.querySelector('#root .screen .plot'), { xaxis, yaxis } = plot._fullLayout, box = plot.getBoundingClientRect();
-            return [box.x + xaxis._offset + xaxis.l2p(k), box.y + yaxis._offset + yaxis.l2p(q)]; }""",
-        [q, k],
-    )
-    act_and_settle(page, lambda: page.mouse.click(x, y))
+    place = place_of_cell(page, 0, row=q, column=k, maps="#root .screen .plot")
+    act_and_settle(page, lambda: page.mouse.click(*place))
 
 
 def test_cells_are_hidden_and_shown_on_the_map(open_page: Open, server: str) -> None:

@@ -10,10 +10,12 @@ import pytest
 import torch
 from conftest import (
     act_and_settle,
+    boxes_of,
     chosen_cell_line,
     painted_numbers,
     set_control,
     set_theme,
+    still_box,
     wait_until_settled,
     watch_runs,
 )
@@ -106,9 +108,7 @@ def test_bad_softmax_row_is_quoted_and_chart_clicks_do_nothing(open_page: Open, 
     page = open_page(f"{server}/learn?chapter=softmax&{urlencode({'softmax_row': '<b>one</b>, 2'})}")
     expect(page.get_by_text("got “<b>one</b>”")).to_be_visible()
     expect(page.locator(".figures .js-plotly-plot")).to_have_count(2)
-    page.locator(".figures .js-plotly-plot").last.scroll_into_view_if_needed()
-    box = page.locator(".figures .js-plotly-plot .nsewdrag").last.bounding_box()
-    assert box
+    box = still_box(page.locator(".figures .js-plotly-plot .nsewdrag").last)
     address = page.url
     page.evaluate("""() => { window.runs = 0; const app = document.querySelector('[data-testid=stApp]');
         new MutationObserver(() => { window.runs += 1; }).observe(app, {attributeFilter: ['data-test-script-state']}); }""")
@@ -121,8 +121,8 @@ def test_bad_softmax_row_is_quoted_and_chart_clicks_do_nothing(open_page: Open, 
 def test_softmax_lines_are_readable_in_both_themes_and_on_phones(open_page: Open, server: str) -> None:
     options = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "color_scheme": "dark"}
     page = open_page(f"{server}/learn?chapter=softmax", **options)
-    boxes = [plot.bounding_box() for plot in page.locator(".figures .js-plotly-plot").all()]
-    assert all(box and box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
+    boxes = boxes_of(page.locator(".figures .js-plotly-plot"))
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
     assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 390
     for scheme in ("dark", "light"):
         set_theme(page, scheme)

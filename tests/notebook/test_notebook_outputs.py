@@ -10,7 +10,6 @@ import struct
 import threading
 from base64 import b64decode
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from html import unescape
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import chosen_cell_line
+from conftest import chosen_cell_line, repeat_until
 from margins import approx
 from PIL import Image
 from playwright.sync_api import Error, Frame, Page, Position
@@ -273,10 +272,9 @@ def open_outputs(open_page: Callable[..., Page], served: tuple[Path, str]) -> Ca
             f"<!doctype html><link rel=icon href=data:,><body>{around(outputs)}</body>", encoding="utf-8"
         )
         page = open_page(f"{served[1]}/{name}", figure=False, bypass_csp=False, **options)
-        for _ in range(600):  # a frame inside a frame begins late
-            if len(frames := output_frames(page)) >= len(outputs):
-                break
-            page.wait_for_timeout(100)
+        # A frame inside a frame begins late.
+        repeat_until(lambda: len(output_frames(page)) >= len(outputs), lambda: page.wait_for_timeout(100))
+        frames = output_frames(page)
         assert len(frames) == len(outputs)
         for frame in frames:
             settled(frame)
@@ -287,11 +285,14 @@ def open_outputs(open_page: Callable[..., Page], served: tuple[Path, str]) -> Ca
 
 def output_frames(page: Page) -> list[Frame]:
     """The frames of outputs that have begun to load."""
-    frames = []
-    for frame in page.frames:
-        with suppress(Error):  # a frame that is replaced meanwhile
-            frames += [frame] if frame.evaluate("Boolean(document.getElementById('settings'))") else []
-    return frames
+    return [*filter(has_settings, page.frames)]
+
+
+def has_settings(frame: Frame) -> bool:
+    try:
+        return bool(frame.evaluate("Boolean(document.getElementById('settings'))"))
+    except Error:  # it is replaced meanwhile
+        return False
 
 
 def settled(frame: Frame) -> None:
@@ -329,11 +330,7 @@ def click(frame: Frame, index: int, row: int, column: int) -> None:
         [index, row, column],
     )
     plot, position = frame.locator(".js-plotly-plot").nth(index), Position(x=place[0], y=place[1])
-    for _ in range(600):
-        plot.hover(position=position, force=True)
-        if frame.evaluate("window.isPointedAt"):
-            break
-        frame.page.wait_for_timeout(100)
+    repeat_until(lambda: frame.evaluate("window.isPointedAt"), lambda: plot.hover(position=position, force=True))
     plot.click(position=position, force=True)
     frame.wait_for_function(
         "([q, k]) => document.querySelector('.side.q input').value === q && document.querySelector('.side.k input').value === k",

@@ -10,12 +10,15 @@ import pytest
 from conftest import (
     Tabs,
     act_and_settle,
+    boxes_of,
     chosen_cell_line,
     click_cell,
     painted_numbers,
+    place_of_cell,
     running_server,
     set_control,
     set_theme,
+    still_box,
     wait_until_settled,
 )
 from playwright.sync_api import Page, expect
@@ -71,7 +74,7 @@ def test_lab_maps_are_clickable_zoomable_and_readable_in_both_themes(open_page: 
         : len(printed)
     ]
     assert len(printed) == 36
-    tops = {plot.bounding_box()["y"] for plot in page.locator(".figures .js-plotly-plot").all()}
+    tops = {box["y"] for box in boxes_of(page.locator(".figures .js-plotly-plot"))}
     assert len(tops) == 1, "on a wide screen the three maps are side by side"
 
     for scheme in ("dark", "light"):
@@ -98,14 +101,15 @@ def test_lab_maps_are_clickable_zoomable_and_readable_in_both_themes(open_page: 
 
     # The figure is updated in place, and its zoom survives a change of a knob and a click.
     page.evaluate("document.querySelectorAll('.figures .js-plotly-plot')[1].mine = true")
-    box = page.locator(".figures .js-plotly-plot").nth(1).locator(".nsewdrag").first.bounding_box()
-    assert box
+    box = still_box(page.locator(".figures .js-plotly-plot").nth(1).locator(".nsewdrag").first)
     page.mouse.move(box["x"] + 20, box["y"] + 20)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + box["height"] * 0.7, steps=4)
     page.mouse.up()
-    zoom = page.evaluate("document.querySelectorAll('.figures .js-plotly-plot')[1].layout.xaxis.range")
-    assert zoom[1] - zoom[0] < 5
+    zoom = page.wait_for_function(
+        """() => { const { range } = document.querySelectorAll('.figures .js-plotly-plot')[1].layout.xaxis;
+            return range[1] - range[0] < 5 && range; }"""
+    ).json_value()
     set_control(page, "mask", "none")
     assert page.evaluate("document.querySelectorAll('.figures .js-plotly-plot')[1].mine")
     act_and_settle(page, lambda: click_cell(page, 1, row=2, column=2))
@@ -197,14 +201,9 @@ def test_knobs_survive_navigation_and_reload_and_head_click_opens_lab(open_page:
     # The gaps between heads have no hover, also after cells were repainted.
     set_control(page, "seed", "4")
     for column, says in ((2, True), (6, False)):  # six tokens, then the gutter
-        place = page.evaluate(
-            """(column) => { const plot = document.querySelector('.figures .js-plotly-plot'); plot.scrollIntoView({block: 'center'});
-                const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
-                return [box.x + xaxis._offset + xaxis.l2p(column), box.y + yaxis._offset + yaxis.l2p(2)]; }""",
-            column,
-        )
-        page.mouse.move(place[0] - 2, place[1])
-        page.mouse.move(*place)
+        x, y = place_of_cell(page, 0, row=2, column=column)
+        page.mouse.move(x - 2, y)
+        page.mouse.move(x, y)
         expect(page.locator(".hoverlayer .hovertext")).to_have_count(1 if says else 0)
 
 

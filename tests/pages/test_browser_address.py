@@ -13,9 +13,11 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
-from conftest import place_of_cell, script_address, wait_until_settled
+from conftest import PATIENCE, script_address, wait_until_settled
 from delaying_proxy import Proxy, delaying
 from playwright.sync_api import Browser, Error, Page, expect
+from playwright.sync_api import TimeoutError as TooLong
+from test_browser_controls import at_once, click
 
 from attention.base.knobs import Integer, Real, to_text
 from pages.ui.state.knob_table import INLINE_KEYS, KNOBS
@@ -87,50 +89,61 @@ def visible_state(page: Page) -> dict[str, Any]:
     return state
 
 
+# Each asks for what it uses and uses it in one breath: an earlier Back may take it away between two questions.
+TURN = """([name, values]) => { const control = document.querySelector(`.controls [name=${name}]`);
+    if (!control?.checkVisibility()) return;
+    const offered = control.matches('select') ? [...control.options].map(({ value }) => value) : values;
+    control.focus();
+    control.value = values.find((value) => offered.includes(value)) ?? control.value;
+    for (const type of ['input', 'change']) control.dispatchEvent(new Event(type, { bubbles: true })); }"""
+HOLD = """async () => { const knob = document.querySelector('.controls [name=temperature]');
+    knob?.focus();
+    for (let i = 0; i < 4 && knob?.isConnected; i += 1) {
+        knob.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', repeat: i > 0, bubbles: true }));
+        knob.stepUp();
+        for (const type of ['input', 'change']) knob.dispatchEvent(new Event(type, { bubbles: true }));
+        await new Promise(requestAnimationFrame);
+    } }"""
+TYPE = """async (text) => { const field = document.querySelector('.st-key-text textarea');
+    if (!field?.checkVisibility()) return;
+    field.focus();
+    // As a browser sets it: React reads the value from the element.
+    Object.getOwnPropertyDescriptor(HTMLTextAreaElement.prototype, 'value').set.call(field, text);
+    field.dispatchEvent(new Event('input', { bubbles: true }));
+    await new Promise(requestAnimationFrame); // React draws
+    field.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', code: 'Enter', keyCode: 13, ctrlKey: true, bubbles: true })); }"""
+OPEN = """(name) => { const link = [...document.querySelectorAll('.st-key-menu a')].find(({ innerText }) => innerText.trim() === name);
+    link?.dispatchEvent(new PointerEvent('pointerdown', { bubbles: true }));
+    link?.click(); }"""
+
+
 class Person:
     """A simulated user who acts without waiting for answers."""
 
     def __init__(self, page: Page, proxy: Proxy, dice: random.Random) -> None:
         self.page, self.proxy, self.dice = page, proxy, dice
 
+    def shuffled(self, *values: str) -> list[str]:
+        return self.dice.sample(values, len(values))
+
     def knob(self) -> None:
         name, values = self.dice.choice([("mask", ["none", "causal", "window"]), ("head", ["0", "1", "2"])])
-        control = self.page.locator(f".controls [name={name}]")
-        if control.count() and control.is_visible():
-            offered = control.locator("option").evaluate_all("(options) => options.map((option) => option.value)")
-            control.select_option(self.dice.choice([value for value in values if value in offered]))
+        self.page.evaluate(TURN, [name, self.shuffled(*values)])
 
     def seed(self) -> None:
-        field = self.page.locator(".controls [name=seed]")
-        if field.count() and field.is_visible():
-            field.fill(str(self.dice.randrange(5)))
-            self.page.keyboard.press("Enter")
+        self.page.evaluate(TURN, ["seed", self.shuffled(*map(str, range(5)))])
 
     def held_key(self) -> None:
-        # Asked in one breath, as in `click`.
-        focus = """() => { const knob = document.querySelector('.controls [name=temperature]'); knob?.focus();
-            return Boolean(knob) && document.activeElement === knob; }"""
-        if self.page.evaluate(focus):
-            for _ in range(4):
-                self.page.keyboard.down("ArrowRight")
-            self.page.keyboard.up("ArrowRight")
+        self.page.evaluate(HOLD)
 
     def click(self) -> None:
-        row, column = self.dice.randrange(4), self.dice.randrange(3)
-        is_lab = self.page.locator(".strip").count() > 0
-        # Asked in one breath: an earlier Back may take the map away between two questions.
-        if is_lab and (place := place_of_cell(self.page, 1, row, column)):
-            self.page.mouse.click(*place)
+        at_once(self.page, 1, click((self.dice.randrange(3), self.dice.randrange(4))))
 
     def sidebar(self) -> None:
-        text = self.page.get_by_label("Text", exact=True)
-        if text.count() and text.is_visible():
-            text.fill(self.dice.choice(["one two three four five", "a b c d e f", "the cat sat on the mat"]))
-            text.press("Control+Enter")
+        self.page.evaluate(TYPE, self.shuffled("one two three four five", "a b c d e f", "the cat sat on the mat")[0])
 
     def other_page(self) -> None:
-        name = self.dice.choice(["Explore", "Heads", "Reference"])
-        self.page.locator(".st-key-menu").get_by_role("link", name=name, exact=True).click()
+        self.page.evaluate(OPEN, self.dice.choice(["Explore", "Heads", "Reference"]))
 
     def back(self) -> None:
         self.page.evaluate("history.length > 2 && history.back()")
@@ -157,10 +170,8 @@ class Person:
     def wait_for_page(self) -> None:
         """Waits for the heading of the page: going back to another page reloads it, which needs answers."""
         try:
-            headings = self.page.locator(".stMain h1").count()
-        except Error:  # it is loading
-            headings = 0
-        if not headings:
+            self.page.wait_for_selector(".stMain h1", state="attached", timeout=PATIENCE / 1000)
+        except TooLong:
             self.proxy.release()
             self.page.wait_for_selector(".stMain h1", state="attached")
 

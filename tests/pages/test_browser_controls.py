@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,7 +16,11 @@ from conftest import (
     click_cell,
     decode_numbers,
     painted_numbers,
+    place_of_cell,
+    repeat_until,
     set_control,
+    still_box,
+    turn,
     wait_until_settled,
 )
 from margins import approx
@@ -53,13 +58,7 @@ def temperature(page: Page) -> float:
 
 def drag(page: Page, index: int, start: tuple[int, int], end: tuple[int, int]) -> None:
     """Zooms in by dragging the mouse from the middle of one cell (column, row) to the middle of another."""
-    places = page.evaluate(
-        """([i, cells]) => { const plot = document.querySelectorAll('.figures .js-plotly-plot')[i];
-            plot.scrollIntoView({block: 'center'});
-            const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
-            return cells.map(([x, y]) => [box.x + xaxis._offset + xaxis.l2p(x), box.y + yaxis._offset + yaxis.l2p(y)]); }""",
-        [index, [start, end]],
-    )
+    places = [place_of_cell(page, index, row, column) for column, row in (start, end)]
     page.mouse.move(*places[0])
     page.mouse.down()
     page.mouse.move(*places[1], steps=4)
@@ -72,9 +71,13 @@ def click(cell: tuple[float, float]) -> list[tuple[str, tuple[float, float]]]:
 
 
 def at_once(page: Page, index: int, events: list[tuple[str, tuple[float, float]]]) -> None:
-    """Dispatches mouse events together, which a busy machine would separate: Plotly recognizes double clicks by time alone."""
+    """Dispatches mouse events together, which a busy machine would separate: Plotly recognizes double clicks by time alone.
+
+    Nothing happens where the page has no such map.
+    """
     page.evaluate(
-        """([i, events]) => { const plot = document.querySelectorAll('.figures .js-plotly-plot')[i], drag = plot.querySelector('.nsewdrag');
+        """([i, events]) => { const plot = document.querySelectorAll('.figures .js-plotly-plot')[i], drag = plot?.querySelector('.nsewdrag');
+            if (!drag) return;
             const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
             plot._mouseDownTime = 0;
             for (const [type, [x, y]] of events) {
@@ -265,14 +268,9 @@ def test_python_pooled_map_is_recut_with_exact_hover_and_click(open_page: Open, 
     expect(page.locator(".figures .js-plotly-plot").nth(2)).to_contain_text("each cell the largest of")
     for index, matrix in ((1, base.weights[0].numpy()), (2, base.output.numpy())):
         plot = page.locator(".figures .js-plotly-plot").nth(index)
-        place = page.evaluate(
-            """(i) => { const plot = document.querySelectorAll('.figures .js-plotly-plot')[i]; plot.scrollIntoView({block: 'center'});
-                const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
-                return [box.x + xaxis._offset + xaxis.l2p(21), box.y + yaxis._offset + yaxis.l2p(33)]; }""",
-            index,
-        )
-        page.mouse.move(place[0] - 3, place[1])
-        page.mouse.move(*place)
+        x, y = place_of_cell(page, index, row=33, column=21)
+        page.mouse.move(x - 3, y)
+        page.mouse.move(x, y)
         expect(plot.locator(".tip")).to_be_visible()
         lines = plot.locator(".tip").inner_text().split("\n")
         row, column = (int(line.split()[1]) for line in lines[1:3])
@@ -324,9 +322,7 @@ def test_knob_changes_cause_no_layout_shift_fade_or_empty_map(
     open_page: Open, server: str, viewport: dict[str, int]
 ) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}", viewport=viewport)
-    page.locator(".controls [name=temperature]").scroll_into_view_if_needed()
-    box = page.locator(".controls [name=temperature]").bounding_box()
-    assert box
+    box = still_box(page.locator(".controls [name=temperature]"))
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= viewport["width"]
     page.evaluate(WATCH)
@@ -353,11 +349,11 @@ def test_knob_changes_cause_no_layout_shift_fade_or_empty_map(
                 window.fades += document.getAnimations().filter((animation) => animation.transitionProperty === 'opacity').length;
             }).observe(document.body, { subtree: true, attributeFilter: ['data-stale'] }); }"""
     )
-    for seed in range(1, 30):  # a run that ends before the page has drawn a frame makes nothing stale
-        set_control(page, "seed", str(seed))
-        if page.evaluate("window.stale") > 20:
-            break
-    assert page.evaluate("window.stale") > 20
+    seeds = count(1)  # a run that ends before the page has drawn a frame makes nothing stale
+    repeat_until(
+        lambda: page.evaluate("window.stale") > 20,
+        lambda: set_control(page, "seed", str(next(seeds))),
+    )
     assert page.evaluate("window.fades") == 0
 
 
@@ -386,8 +382,8 @@ def test_released_value_sets_the_knob_and_resolves_indivisible_d_model(open_page
         set_control(page, knob, value)
 
     # The sidebar resolves heads that do not divide d_model.
-    set_control(page, "d_model", "30")
-    expect(page.get_by_text("4 heads do not divide d_model 30")).to_be_visible()
+    turn(page, "d_model", "30")
+    expect(page.get_by_text("4 heads do not divide d_model 30")).to_be_visible()  # it stays for some seconds
     page.wait_for_function("location.search.includes('d_model=30')")
     wait_until_settled(page)
     np.testing.assert_array_equal(painted_numbers(page, 0), layer(d_model=30, n_heads=3).scores[0].numpy())

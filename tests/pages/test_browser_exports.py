@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import act_and_settle, free_port, painted_numbers, wait_until_settled
+from conftest import act_and_settle, apply_text, free_port, painted_numbers, wait_until_settled
 from playwright.sync_api import Frame, Page, expect
 from shell import frame_of, running_shell
 from test_browser import CAUSAL, LINK, TEXT, Open
@@ -61,9 +61,7 @@ def test_export_link_uses_current_knobs_and_shows_refusals_beside_it(open_page: 
 def test_export_of_a_state_too_long_for_an_address_succeeds(open_page: Open, server: str) -> None:
     page = open_page(server)
     words = " ".join(f"w{i}" for i in range(1500))
-    field = page.get_by_label("Text", exact=True)
-    field.fill(words)
-    act_and_settle(page, lambda: field.press("Control+Enter"))
+    apply_text(page, page.get_by_label("Text", exact=True), words)
     assert len(page.url) > 6000
     url, table = downloaded(page, page, "Download CSV")
     assert "?" not in url

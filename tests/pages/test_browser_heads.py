@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import act_and_settle, chosen_cell_line, click_cell, painted_numbers, place_of_cell, wait_until_settled
+from conftest import (
+    act_and_settle,
+    chosen_cell_line,
+    click_cell,
+    painted_numbers,
+    place_of_cell,
+    still_box,
+    wait_until_settled,
+)
 from margins import approx
 from playwright.sync_api import expect
 from test_browser import Open, query
@@ -55,14 +63,11 @@ def test_buttons_sort_square_tiles_with_the_values_under_them(open_page: Open, s
     size = page.viewport_size
     assert size
     drawn = page.locator(".figures .js-plotly-plot").first
-    wide = drawn.bounding_box()
+    wide = still_box(drawn)
     expect(drawn).to_contain_text("L0 H2")
     page.set_viewport_size({"width": 390, "height": 844})
     expect(drawn).not_to_contain_text("L0 H2")
-    narrow = drawn.bounding_box()
-    assert wide
-    assert narrow
-    assert narrow["height"] < wide["height"]
+    assert still_box(drawn)["height"] < wide["height"]
     page.set_viewport_size(size)
     expect(drawn).to_contain_text("L0 H2")
 
@@ -77,9 +82,7 @@ def test_previous_token_head_is_two_clicks_from_its_arithmetic(open_page: Open, 
     layer, head = order[1]
     panels = page.evaluate("document.querySelector('.figures .js-plotly-plot').layout.meta.panels")
     second = next(panel for panel in panels if (panel["layer"], panel["head"]) == (layer, head))
-    place = place_of_cell(page, 0, row=second["y"] + 2, column=second["x"] + 1)
-    assert place
-    page.mouse.move(*place)
+    page.mouse.move(*place_of_cell(page, 0, row=second["y"] + 2, column=second["x"] + 1))
     value = table.values[layer, head, [*metrics.all_metrics()].index("previous")]
     expect(page.locator(".tip:visible")).to_contain_text(f"L{layer} H{head}, previous, on this text: {value:.4g}")
     act_and_settle(page, lambda: click_cell(page, 0, row=second["y"] + 2, column=second["x"] + 1))
@@ -93,9 +96,12 @@ def test_previous_token_head_is_two_clicks_from_its_arithmetic(open_page: Open, 
 
     # The first row of the table; the mouse clicks a canvas.
     grid = page.locator(".st-key-heads_table .dvn-scroller")
-    act_and_settle(page, lambda: grid.click(position={"x": 60, "y": 50}))
+    grid.click(position={"x": 60, "y": 50})
+    expect(
+        page.get_by_text("L0 H2 is 1st of 72 by previous, on this text.")
+    ).to_be_visible()  # it stays for some seconds
     expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
-    expect(page.get_by_text("L0 H2 is 1st of 72 by previous, on this text.")).to_be_visible()
+    wait_until_settled(page)
     assert query(page)["head"] == "2"
     np.testing.assert_array_equal(painted_numbers(page, 1), trace.layers[0].matrix("weights", 2).numpy())
     act_and_settle(page, lambda: click_cell(page, 1, row=4, column=3))

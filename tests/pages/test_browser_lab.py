@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from conftest import act_and_settle, chosen_cell_line, click_cell, painted_numbers, set_control, wait_until_settled
+from conftest import (
+    act_and_settle,
+    apply_text,
+    boxes_of,
+    chosen_cell_line,
+    click_cell,
+    painted_numbers,
+    set_control,
+    wait_until_settled,
+)
 from playwright.sync_api import Page, expect
 from test_browser import CAUSAL, LINK, TEXT, Open, is_typeset, query
 
@@ -142,10 +152,8 @@ def projected_page_is_larger_with_two_knobs(open_page: Open, server: str, plain:
     """Asserts that the projected page is larger than the plain one."""
     page = open_page(f"{server}/?{LINK}&present=temperature.head", viewport={"width": 1280, "height": 720})
     expect(page.locator("[data-testid=stSidebar]")).to_be_hidden()
-    assert [control.get_attribute("name") for control in page.locator(".controls [name]").all()] == [
-        "temperature",
-        "head",
-    ]
+    names = page.locator(".controls [name]").evaluate_all("(controls) => controls.map(({ name }) => name)")
+    assert names == ["temperature", "head"]
     size = "parseFloat(getComputedStyle(document.querySelector('.figures .js-plotly-plot .xtick text')).fontSize)"
     assert page.evaluate(size) > 1.25 * plain.evaluate(size)
     assert page.locator(".screen .over .digits text").count(), "the small maps have no room for digits of 24 px"
@@ -159,15 +167,11 @@ def test_cell_line_is_visible_and_letters_are_large(open_page: Open, server: str
     viewport: Any = {"width": width, "height": height}
     page = open_page(f"{server}/?{LINK}", viewport=viewport, has_touch=width < 500, sidebar=False)
     page.locator(".strip").evaluate("(strip) => strip.scrollIntoView()")
-    line, first = (
-        page.locator(".answer-line").bounding_box(),
-        page.locator(".figures .js-plotly-plot").first.bounding_box(),
-    )
-    assert line
-    assert first
+    (line,) = boxes_of(page.locator(".answer-line"))
+    boxes = boxes_of(page.locator(".figures .js-plotly-plot"))
+    first = boxes[0]
     assert line["y"] + line["height"] <= height + 1
     assert first["y"] < 430
-    boxes = [box for plot in page.locator(".figures .js-plotly-plot").all() if (box := plot.bounding_box())]
     assert len(boxes) == 3
     if width == 390:  # stacked, without overflow
         assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
@@ -175,8 +179,7 @@ def test_cell_line_is_visible_and_letters_are_large(open_page: Open, server: str
         assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 390
     else:
         assert first["y"] + first["height"] < 640
-        labels = [label.bounding_box() for label in page.locator(".controls label:visible").all()]
-        rows = [box["y"] + box["height"] / 2 for box in labels if box]
+        rows = [box["y"] + box["height"] / 2 for box in boxes_of(page.locator(".controls label:visible"))]
         assert max(rows) - min(rows) < 6, "the controls are in one line"
         projected_page_is_larger_with_two_knobs(open_page, server, page)
 
@@ -223,8 +226,7 @@ def test_back_undoes_one_action_before_and_after_answers(open_page: Open, server
 
     # A change in the sidebar is a user action like any other.
     text = page.get_by_label("Text", exact=True)
-    text.fill("one two three")
-    act_and_settle(page, lambda: text.press("Control+Enter"))
+    apply_text(page, text, "one two three")
     set_control(page, "heads", "2")
     assert query(page) == {"text": "one two three", "mask": "causal", "heads": "2"}
     act_and_settle(page, page.go_back)
@@ -277,7 +279,7 @@ def test_locked_page_stays_locked_and_its_clicks_reach_the_address(open_page: Op
     }  # fmt: skip
     link = page.get_by_role("link", name="Open in Attention Lab")
     link.hover()
-    assert "k=1" in (link.get_attribute("href") or "")
+    expect(link).to_have_attribute("href", re.compile("k=1"))
     page.reload()
     wait_until_settled(page)
     explanation = explain(TRACE, "weights", head=3, q=4, k=1)

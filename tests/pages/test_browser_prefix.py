@@ -15,6 +15,7 @@ from conftest import (
     act_and_settle,
     chosen_cell_line,
     click_cell,
+    copied,
     free_port,
     instrument,
     painted_numbers,
@@ -39,15 +40,13 @@ def state(address: str) -> dict[str, list[str]]:
     return parse_qs(urlsplit(address).query)
 
 
-def copied(tab: Page, lab: Frame) -> str:
+def copied_link(tab: Page, lab: Frame) -> str:
     """The link that Copy link gives: the address of the host, with the page and the state of the Lab."""
-    tab.evaluate("navigator.clipboard.writeText('')")
-    lab.get_by_role("button", name="Copy link", exact=True).click()
-    tab.wait_for_function("async () => await navigator.clipboard.readText()")
-    link = str(tab.evaluate("navigator.clipboard.readText()"))
+    link = copied(lab, lab.get_by_role("button", name="Copy link", exact=True))
     assert "/~/+/" not in link
     assert "/~/+/" in lab.url
-    assert (urlsplit(link).path, state(link)) == (urlsplit(tab.url).path, state(lab.url))
+    assert state(link) == state(lab.url)
+    tab.wait_for_url(lambda url: urlsplit(url).path == urlsplit(link).path)
     return link
 
 
@@ -87,12 +86,13 @@ def test_lab_and_heads_update_the_address_of_their_host(open_page: Open, shell: 
     act_and_settle(lab, lambda: click_cell(lab, 1, row=4, column=1))
     assert chosen_cell_line(lab).startswith("weights · query 4 the → key 1 cat")
     set_control(lab, "seed", "7")
-    assert state(tab.url) == {"text": [TEXT], "mask": ["causal"], "q": ["4"], "k": ["1"], "seed": ["7"]}
+    shown = {"text": [TEXT], "mask": ["causal"], "q": ["4"], "k": ["1"], "seed": ["7"]}
+    tab.wait_for_url(lambda url: state(url) == shown)
     queries = tab.evaluate(
         "messages.filter(({ type }) => type === 'SET_QUERY_PARAM').map((message) => message.queryParams)"
     )
     assert state(queries[-1]) == state(lab.url)
-    assert copied(tab, lab) == tab.url
+    assert copied_link(tab, lab) == tab.url
     opens_the_same(open_page, tab.url, lab)
     act_and_settle(lab, lambda: lab.evaluate("history.back()"))
     tab.wait_for_function("!location.search.includes('seed')")
@@ -100,12 +100,12 @@ def test_lab_and_heads_update_the_address_of_their_host(open_page: Open, shell: 
     # A click on a head opens it in the Lab.
     go(lab, "Heads")
     set_control(lab, "seed", "6")
-    opens_the_same(open_page, copied(tab, lab), lab)
+    opens_the_same(open_page, copied_link(tab, lab), lab)
     panel = lab.evaluate("document.querySelector('.figures .js-plotly-plot').layout.meta.panels[1]")
     act_and_settle(lab, lambda: click_cell(lab, 0, row=panel["y"] + 2, column=panel["x"] + 1))
     expect(lab.get_by_role("heading", level=1, name="Attention Lab")).to_be_visible()
     assert chosen_cell_line(lab).startswith("weights · query 4 the → key 1 cat")  # the chosen pair
-    assert (urlsplit(tab.url).path, state(tab.url)["head"]) == ("/", ["1"])
+    tab.wait_for_url(lambda url: (urlsplit(url).path, state(url).get("head")) == ("/", ["1"]))
     no_file_is_missing(shell)
 
 
@@ -124,21 +124,22 @@ def test_other_pages_update_the_address_of_their_host(open_page: Open, shell: Sh
             expect(lab.locator(".answer-line [name=q]")).to_have_value("5")
             expect(lab.locator(".answer-line [name=k]")).to_have_value("2")
         set_control(lab, "seed", str(maps))
-        assert f"seed={maps}" in unquote(tab.url)  # in the comparison, the seed of the second state
-        opens_the_same(open_page, copied(tab, lab), lab)
+        # In the comparison, the seed of the second state.
+        tab.wait_for_url(lambda url, maps=maps: f"seed={maps}" in unquote(url))
+        opens_the_same(open_page, copied_link(tab, lab), lab)
     go(lab, "Train")
     seed = lab.locator(".st-key-train_knobs").get_by_label("Seed", exact=True)
     seed.fill("1")
     act_and_settle(lab, lambda: seed.press("Enter"))
-    assert state(tab.url)["train_seed"] == ["1"]
-    opens_the_same(open_page, copied(tab, lab), lab)
+    tab.wait_for_url(lambda url: state(url).get("train_seed") == ["1"])
+    opens_the_same(open_page, copied_link(tab, lab), lab)
     go(lab, "Learn")
     act_and_settle(lab, lab.get_by_role("button", name="Lessons").click)
     act_and_settle(lab, lab.get_by_role("button", name="Skip", exact=True).click)
-    opens_the_same(open_page, copied(tab, lab), lab)
+    opens_the_same(open_page, copied_link(tab, lab), lab)
     go(lab, "Reference")
     set_control(lab, "d_model", "128")
-    opens_the_same(open_page, copied(tab, lab), lab)
+    opens_the_same(open_page, copied_link(tab, lab), lab)
     no_file_is_missing(shell)
 
 

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import safetensors.numpy
-from conftest import act_and_settle, chosen_cell_line, click_cell, painted_numbers, wait_until_settled
+from conftest import act_and_settle, chosen_cell_line, click_cell, copied, painted_numbers, wait_until_settled
 from margins import approx
 from playwright.sync_api import Browser, Page, expect
 from test_browser import CAUSAL, LINK, TEXT, Open
@@ -24,12 +24,8 @@ pytestmark = pytest.mark.browser
 CLIPBOARD = {"permissions": ["clipboard-read", "clipboard-write"]}
 
 
-def clipboard(page: Page) -> str:
-    return str(page.evaluate("navigator.clipboard.readText()"))
-
-
-def copy(page: Page, name: str = "Copy link") -> None:
-    page.get_by_role("button", name=name, exact=True).click()
+def copy(page: Page, name: str = "Copy link") -> str:
+    return copied(page, page.get_by_role("button", name=name, exact=True))
 
 
 def test_copy_link_copies_the_address_and_confirms(open_page: Open, server: str) -> None:
@@ -38,16 +34,16 @@ def test_copy_link_copies_the_address_and_confirms(open_page: Open, server: str)
     act_and_settle(page, lambda: click_cell(page, 1, row=3, column=1))
     page.wait_for_function("location.search.includes('k=1')")
     assert page.evaluate("history.length") == min(entries + 1, 50)  # Chromium keeps 50
-    copy(page)
+    link = copy(page)
     expect(page.locator(".links [role=status]").first).to_have_text("Link copied.")
-    assert clipboard(page) == page.url
-    other = open_page(clipboard(page), fresh=True)
+    assert link == page.url
+    other = open_page(link, fresh=True)
     np.testing.assert_array_equal(painted_numbers(other, 1), painted_numbers(page, 1))
     assert chosen_cell_line(other) == chosen_cell_line(page)
     read = page.evaluate_handle("navigator.clipboard")  # also without the clipboard API of secure pages
     read.evaluate("(clipboard) => clipboard.writeText('')")
     page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
-    copy(page)
+    page.get_by_role("button", name="Copy link", exact=True).click()
     expect(page.locator(".links [role=status]").first).to_have_text("Link copied.")
     assert read.evaluate("(clipboard) => clipboard.readText()") == page.url
     # A link for projection, with the picked knobs.
@@ -69,18 +65,18 @@ def test_embedded_page_shows_figure_and_knobs_without_a_menu(open_page: Open, se
     expect(page.locator(".controls [name=temperature]")).to_be_visible()
     link = page.get_by_role("link", name="Open in Attention Lab")
     link.hover()
-    assert link.get_attribute("href") == f"{server}/?{LINK}"
+    expect(link).to_have_attribute("href", f"{server}/?{LINK}")
 
 
 def test_embed_code_locked_link_and_saved_state_work(open_page: Open, server: str, tmp_path: Path) -> None:
     page = open_page(f"{server}/?explore_mask=true&{LINK}&temperature=0.5&seed=4", **CLIPBOARD)
     act_and_settle(page, lambda: page.get_by_role("button", name="Share").click())
-    copy(page, "Copy locked link")
+    link = copy(page, "Copy locked link")
     expect(page.locator(".st-key-copy_more [role=status]")).to_have_text("Link without knobs copied.")
-    assert clipboard(page) == f"{page.url}&lock=1"
-    copy(page, "Copy code for a web page")
+    assert link == f"{page.url}&lock=1"
+    code = copy(page, "Copy code for a web page")
     expect(page.locator(".st-key-copy_more [role=status]")).to_have_text("Code copied.")
-    assert f'src="{page.url.replace("&", "&amp;")}&amp;embed=true"' in clipboard(page)
+    assert f'src="{page.url.replace("&", "&amp;")}&amp;embed=true"' in code
     # The saved state opens in another browser.
     with page.expect_download() as saved:
         page.get_by_role("link", name="Save the state (.json)").click()
@@ -107,11 +103,11 @@ def test_preview_is_the_page_behind_the_copied_link(open_page: Open, server: str
         ("link for a projector", "present="),
         ("code for a web page", "embed=true"),
     ):
-        copy(page, f"Copy {button}")
+        link = copy(page, f"Copy {button}").replace("&amp;", "&")
         page.get_by_role("button", name=f"Preview: {button}").click()
         frame = page.locator(".links dialog iframe")
         source = str(frame.get_attribute("src"))
-        assert source in clipboard(page).replace("&amp;", "&")
+        assert source in link
         assert others in source
         inside = page.frame_locator(".links dialog iframe")
         expect(inside.get_by_role("link", name="Open in Attention Lab")).to_be_visible()
@@ -121,6 +117,19 @@ def test_preview_is_the_page_behind_the_copied_link(open_page: Open, server: str
             expect(inside.locator(".controls [name]")).to_have_count(0)
         page.get_by_role("button", name="Close", exact=True).click()
         expect(frame).to_have_count(0)
+
+
+def test_button_stays_under_the_pointer_whose_press_hides_the_message(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}", **CLIPBOARD)
+    act_and_settle(page, page.get_by_role("button", name="Share", exact=True).click)
+    copy(page, "Copy locked link")
+    message = page.locator(".st-key-copy_more [role=status]")
+    expect(message).to_have_text("Link without knobs copied.")
+    page.get_by_role("button", name="Preview: locked link").hover()
+    page.mouse.down()
+    expect(message).to_have_text("")
+    page.mouse.up()
+    expect(page.locator(".links dialog")).to_be_visible()
 
 
 def saved(page: Page, name: str) -> bytes:

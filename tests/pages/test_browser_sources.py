@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from conftest import act_and_settle, click_cell, painted_numbers, wait_until_settled
+from conftest import act_and_settle, click_cell, painted_numbers, still_box, wait_until_settled
 from margins import approx
 from playwright.sync_api import Locator, Page, expect
 from test_browser import query
@@ -57,21 +57,9 @@ def test_mask_to_click_changes_no_mask_and_obeys_its_address(open_page: Open, se
     assert painted_numbers(other, 3).all()
 
 
-STILL = """async (element) => {
-    const place = () => JSON.stringify(element.getBoundingClientRect());
-    for (let last; last !== place(); ) {
-        last = place();
-        for (let frame = 0; frame < 3; frame += 1) await new Promise(requestAnimationFrame);
-    }
-}"""
-
-
 def focus(page: Page, grid: Locator, x: float) -> None:
     """Clicks into the first row of a grid that no longer moves, and waits until it has the focus, which keys need."""
-    grid.scroll_into_view_if_needed()
-    grid.evaluate(STILL)
-    box = grid.bounding_box()
-    assert box
+    box = still_box(grid)
     page.mouse.click(box["x"] + x, box["y"] + 52)
     page.wait_for_function("document.activeElement.tagName === 'CANVAS'")
 

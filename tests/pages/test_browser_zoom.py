@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from conftest import painted_numbers, set_control, wait_until_settled
+from conftest import painted_numbers, place_of_cell, set_control, still_box, wait_until_settled
 from margins import approx
 from playwright.sync_api import Page, expect
 from test_browser import Open
@@ -69,13 +69,9 @@ def test_ticks_and_hover_follow_the_zoom_of_linked_maps(open_page: Open, server:
     assert output[0] == unzoomed[2][0]  # other columns
 
     # A hover shows position and token.
-    place = page.evaluate(
-        """() => { const plot = document.querySelectorAll('.figures .js-plotly-plot')[1]; plot.scrollIntoView({block: 'center'});
-            const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
-            return [box.x + xaxis._offset + xaxis.l2p(104), box.y + yaxis._offset + yaxis.l2p(154)]; }"""
-    )
-    page.mouse.move(place[0] - 3, place[1])
-    page.mouse.move(*place)
+    x, y = place_of_cell(page, 1, row=154, column=104)
+    page.mouse.move(x - 3, y)
+    page.mouse.move(x, y)
     hover = page.locator(".figures .js-plotly-plot").nth(1).locator(".hovertext")
     expect(hover).to_contain_text("query 154 “w154”")
     expect(hover).to_contain_text("key 104 “w104”")
@@ -132,8 +128,7 @@ def test_the_overview_of_a_large_map_moves_what_its_neighbours_show_too(open_pag
     expect(weights).to_have_attribute("aria-label", "Overview of weights. Shown: all of 300 by 300.")
     # Its pixels are block maxima of the matrix that Python has: 75 × 75 blocks of 4 × 4.
     assert weights.locator("canvas").evaluate("canvas => [canvas.width, canvas.height]") == [75, 75]
-    box = weights.bounding_box()
-    assert box is not None
+    box = still_box(weights)
     # A drag draws the shown part.
     x, y, side = box["x"], box["y"], box["width"]
     page.mouse.move(x + 0.5 * side, y + 0.5 * side)

@@ -12,6 +12,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 import torch
+from conftest import boxes_of
 from playwright.sync_api import Browser, Page, Request, expect
 
 from attention import AttentionConfig, Cell, Layer, Trace, TypedText
@@ -214,8 +215,7 @@ def test_several_figures_share_one_html_page_side_by_side(open_file: Open) -> No
             "(i) => document.querySelectorAll('[role=figure]')[i].calcdata[0][0].z.map((row) => [...row])", i
         )
         np.testing.assert_array_equal(np.array(rows, dtype=np.float32), figure.data[0].z)
-    boxes = [figure.bounding_box() for figure in page.locator("[role=figure]").all()]
-    assert len({box["y"] for box in boxes if box}) == 1
+    assert len({box["y"] for box in boxes_of(page.locator("[role=figure]"))}) == 1
     page.set_viewport_size({"width": 400, "height": 800})
     page.wait_for_function("document.querySelector('.main-svg').clientWidth < 400")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

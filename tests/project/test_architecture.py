@@ -18,6 +18,7 @@ from rules import (
     TESTS,
     Module,
     Rule,
+    decisions_of_a_moment,
     feature_imports,
     global_randomness,
     imports_of_one_page,
@@ -110,6 +111,11 @@ def test_attention_uses_neither_global_generator_nor_hash() -> None:
     check(global_randomness, BACKEND)
 
 
+def test_no_test_acts_on_what_a_page_was_a_moment_ago() -> None:
+    driver = Path("tests/engines/browsers.py")  # whose waits are made of questions
+    check(decisions_of_a_moment, [module for module in TESTS if module.path != driver])
+
+
 @pytest.mark.parametrize(
     ("rule", "path", "text", "lines"),
     [
@@ -137,6 +143,14 @@ def test_attention_uses_neither_global_generator_nor_hash() -> None:
         (lists_of_steps, "attention/x.py", "x = [QUERY, KEY]", []),
         (global_randomness, "attention/x.py", "import random\nhash('a')\ntorch.randn(2)\nimport random", [1, 2, 3, 4]),
         (global_randomness, "attention/x.py", "torch.rand(2, generator=generator(0))", []),
+        (decisions_of_a_moment, "tests/x.py", "if more.is_visible():\n    more.click()", [1]),
+        (decisions_of_a_moment, "tests/x.py", "def f(page):\n    while not page.locator('a').count():\n        pass", [2]),
+        (decisions_of_a_moment, "tests/x.py", "x = 1 if box.is_checked() else 2\ny = [b for b in c if b.is_enabled()]", [1, 2]),
+        (decisions_of_a_moment, "tests/x.py", "if page.evaluate('x') > 20 or opener.is_hidden():\n    pass", [1]),
+        (decisions_of_a_moment, "tests/x.py", "def f():\n    seen = a.count() > 0\n    if b and seen:\n        pass", [3]),
+        (decisions_of_a_moment, "tests/x.py", "def f():\n    if box := a.bounding_box():\n        pass", [2]),
+        (decisions_of_a_moment, "tests/x.py", "def f():\n    seen = a.count()\ndef g(seen):\n    if seen:\n        pass", []),
+        (decisions_of_a_moment, "tests/x.py", "assert a.count() == 2\nif text.count('a') or marker.evaluate({'extra': ''}):\n    pass", []),
     ],
 )  # fmt: skip
 def test_rule_reports_every_offence_with_its_line(rule: Rule, path: str, text: str, lines: list[int]) -> None:

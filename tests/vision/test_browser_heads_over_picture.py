@@ -65,9 +65,7 @@ def test_click_on_a_patch_of_a_head_opens_its_cell(open_page: Open, picture_serv
 
     # So does the mouse; between [CLS] and the picture there is nothing to read.
     tip = page.locator(".figures .js-plotly-plot").first.locator(".tip")
-    place = place_of_cell(page, 0, row, column)
-    assert place is not None
-    page.mouse.move(*place)
+    page.mouse.move(*place_of_cell(page, 0, row, column))
     expect(tip).to_contain_text("L1 H2")
     expect(tip).to_contain_text("key 4 patch row 1, column 0")
     expect(tip).to_contain_text(f"{number:g}")
@@ -96,9 +94,7 @@ def test_mouse_reads_a_hidden_key_as_hidden(open_page: Open, picture_server: str
         (2, f"{float(trace.layers[2].matrix('weights', 0)[3, 2]):.5f}"[:6]),
     ):
         x, y, *_ = grid.box(position) or ()
-        place = place_of_cell(page, 0, y, x)
-        assert place is not None
-        page.mouse.move(*place)
+        page.mouse.move(*place_of_cell(page, 0, y, x))
         expect(tip).to_contain_text(f"key {position} {trace.layers[2].tokens[position]}")
         expect(tip).to_contain_text(words)
 

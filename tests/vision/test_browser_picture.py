@@ -64,8 +64,8 @@ def picture(page: Page) -> Any:
     return page.locator(".figures .js-plotly-plot.over-picture")
 
 
-def spoken(page: Page) -> str:
-    return str(picture(page).locator("[aria-live]").inner_text())
+def speech(page: Page) -> Any:
+    return expect(picture(page).locator("[aria-live]"))
 
 
 def test_painted_rows_and_columns_are_those_of_the_maps(models: TinyPictureModels, open_page: Open, lab: str) -> None:
@@ -100,7 +100,7 @@ def test_click_explains_a_patch_and_double_click_asks_it(models: TinyPictureMode
     expect(page.locator(".answer-line .number")).to_have_text(explanation.displayed_value)
     expect(page.locator(".answer-line .side.k code")).to_have_text("patch row 1, column 2")
     expect(page.get_by_text("key 6 (patch row 1, column 2)")).to_be_visible()
-    act_and_settle(page, lambda: page.mouse.dblclick(*(place_of_cell(page, 0, *place(grid, 2)) or ())))
+    act_and_settle(page, lambda: page.mouse.dblclick(*place_of_cell(page, 0, *place(grid, 2))))
     page.wait_for_function("location.search.includes('q=2')")
     assert (query(page)["q"], query(page)["k"]) == ("2", "2")
     np.testing.assert_array_equal(painted_numbers(page, 0), grid.fill(trace.layers[0].matrix("weights", 0)[2].numpy()))
@@ -116,7 +116,7 @@ def test_word_is_chosen_as_a_query_in_the_picture(models: TinyPictureModels, ope
     layer, grid = trace.layers[number], grid_of(trace, number)
     word = len(layer.tokens) - 1
     page = open_page(link(lab, folder, text=TEXT, layer=number))
-    act_and_settle(page, lambda: page.mouse.dblclick(*(place_of_cell(page, 0, *place(grid, word)) or ())))
+    act_and_settle(page, lambda: page.mouse.dblclick(*place_of_cell(page, 0, *place(grid, word))))
     page.wait_for_function("(word) => location.search.includes(`q=${word}`)", arg=word)
     np.testing.assert_array_equal(painted_numbers(page, 0), grid.fill(layer.matrix("weights", 0)[word].numpy()))
     # A causal mask hides later tokens from a patch.
@@ -135,15 +135,15 @@ def test_arrows_move_over_patches_and_speak_their_numbers(models: TinyPictureMod
     picture(page).focus()
     expect(picture(page)).to_have_attribute("role", "application")
     page.keyboard.press("ArrowRight")
-    assert spoken(page) == f"row 1, column 2: {float(f'{row[6]:.4g}')}"
+    speech(page).to_have_text(f"row 1, column 2: {float(f'{row[6]:.4g}')}")
     page.keyboard.press("ArrowRight")  # an arrow at the edge stays there
-    assert spoken(page).startswith("row 1, column 2: ")
+    speech(page).to_contain_text("row 1, column 2: ")
     page.keyboard.press("ArrowUp")
-    assert spoken(page) == f"row 0, column 2: {float(f'{row[3]:.4g}')}"
+    speech(page).to_have_text(f"row 0, column 2: {float(f'{row[3]:.4g}')}")
     page.keyboard.press("ArrowUp")
-    assert spoken(page) == f"[CLS]: {float(f'{row[0]:.4g}')}"
+    speech(page).to_have_text(f"[CLS]: {float(f'{row[0]:.4g}')}")
     page.keyboard.press("ArrowDown")
-    assert spoken(page).startswith("row 0, column ")
+    speech(page).to_contain_text("row 0, column ")
     expect(picture(page).locator(".cursor")).to_be_visible()
     for _ in range(2):
         page.keyboard.press("ArrowLeft")
@@ -174,11 +174,11 @@ def test_hover_on_a_map_or_the_picture_shows_both(models: TinyPictureModels, ope
     page = open_page(link(lab, folder, **CHOSEN))
     steps = page.evaluate("document.querySelector('.figures').figureState.pictures.map(({ meta }) => meta.step)")
     assert steps == ["weights", "scores", "weights", "output"]
-    page.mouse.move(*(place_of_cell(page, 2, row=2, column=6) or ()))
+    page.mouse.move(*place_of_cell(page, 2, row=2, column=6))
     page.wait_for_function("document.querySelector('.over-picture .link:not([hidden])')")
     y, x = place(grid, 6)
     assert frame(page, 0) == [x, y, 1, 1]
-    page.mouse.move(*(place_of_cell(page, 0, *place(grid, 4)) or ()))
+    page.mouse.move(*place_of_cell(page, 0, *place(grid, 4)))
     page.wait_for_function(
         "document.querySelectorAll('.figures .js-plotly-plot')[2].querySelector('.link:not([hidden])')"
     )
@@ -239,7 +239,7 @@ def test_picture_fits_a_phone_in_both_themes(models: TinyPictureModels, open_pag
     assert sides[0] > 24  # as large as a finger needs it
     grid = grid_of(source(models("ViT")).trace())
     # A tap is one click, although Plotly reports it twice.
-    x, y = place_of_cell(page, 0, *place(grid, 2)) or (0, 0)
+    x, y = place_of_cell(page, 0, *place(grid, 2))
     fingers = page.context.new_cdp_session(page)
     tapped = {"x": x, "y": y, "gestureSourceType": "touch"}
     act_and_settle(page, lambda: fingers.send("Input.synthesizeTapGesture", tapped))
@@ -261,7 +261,7 @@ def test_compare_shows_both_states_and_the_change_over_pictures(
     np.testing.assert_array_equal(
         painted_numbers(page, 5), (other.layers[0].matrix("weights", 0) - trace.layers[0].matrix("weights", 0)).numpy()
     )
-    page.mouse.move(*(place_of_cell(page, 0, *place(grid, 4)) or ()))
+    page.mouse.move(*place_of_cell(page, 0, *place(grid, 4)))
     page.wait_for_function(
         "document.querySelectorAll('.figures .js-plotly-plot')[5].querySelector('.link:not([hidden])')"
     )
@@ -292,7 +292,7 @@ def test_changed_mask_hides_patches_at_once(models: TinyPictureModels, open_page
     assert [cell == 1 for cell in hidden][:3] == [True] * 3
     picture(page).focus()
     page.keyboard.press("ArrowRight")
-    assert spoken(page) == "row 1, column 2: hidden by the mask"
+    speech(page).to_have_text("row 1, column 2: hidden by the mask")
 
 
 def test_controls_of_the_picture_stand_only_beside_one(models: TinyPictureModels, open_page: Open, lab: str) -> None:

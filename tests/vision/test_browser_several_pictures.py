@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from conftest import act_and_settle, painted_numbers, running_process
+from conftest import act_and_settle, boxes_of, painted_numbers, running_process, wait_until_settled
 from playwright.sync_api import expect
 from test_browser import Open, query
 from test_pictures_on_pages import png
@@ -48,23 +48,17 @@ def test_phone_uploads_two_pictures_at_once_and_removes_one(
     assert query(page)["image"] == "example:two-cats"
     act_and_settle(page, lambda: page.locator(".st-key-image_box input[type=file]").set_input_files(files))
     expect(page.locator("[class*=st-key-image_row]")).to_have_count(3)
-    for row in page.locator("[class*=st-key-image_row]").all():
-        box = row.bounding_box()
-        assert box
-        assert box["x"] >= 0
-        assert box["x"] + box["width"] <= PHONE["width"]
-        picture, button = (
-            row.locator("img").bounding_box(),
-            row.locator("[class*=image_remove] button:visible").bounding_box(),
-        )
-        assert picture
-        assert button
+    wait_until_settled(page)
+    rows = page.locator("[class*=st-key-image_row]")
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= PHONE["width"] for box in boxes_of(rows))
+    pictures, buttons = (boxes_of(rows.locator(part)) for part in ("img", "[class*=image_remove] button:visible"))
+    for picture, button in zip(pictures, buttons, strict=True):
         assert button["y"] < picture["y"] + picture["height"], "the button stands beside its picture"
     act_and_settle(page, page.locator(".st-key-image_remove_0 button:visible").click)
     expect(page.locator("[class*=st-key-image_row]")).to_have_count(2)
-    pictures = [Picture.of(file.read_bytes(), file.name) for file in files]
-    assert query(page)["image"] == "/".join(f"{picture.name}:{picture.digest}" for picture in pictures)
-    layer = Model(model, TEXT, image=tuple(pictures)).trace().layers[2]
+    uploaded = [Picture.of(file.read_bytes(), file.name) for file in files]
+    assert query(page)["image"] == "/".join(f"{picture.name}:{picture.digest}" for picture in uploaded)
+    layer = Model(model, TEXT, image=tuple(uploaded)).trace().layers[2]
     grid = TokenGrid.of(layer.tokens)
     assert grid
     row = layer.weights[0, 12].numpy()
