@@ -629,7 +629,6 @@ def framing_page(browser: Browser, server: str) -> Iterator[Callable[..., Page]]
         free = {f"access-control-allow-{part}": "*" for part in ("origin", "headers", "methods")}
         context.route(f"{site}/**", lambda route: route.fulfill(body=html, content_type="text/html", headers=free))
         page = context.new_page()
-        unfold(page, sidebar=True)
         page.goto(site)
         return page
 

@@ -104,14 +104,16 @@ HOLD = """async () => { const knob = document.querySelector('.controls [name=tem
         for (const type of ['input', 'change']) knob.dispatchEvent(new Event(type, { bubbles: true }));
         await new Promise(requestAnimationFrame);
     } }"""
-TYPE = """async (text) => { const field = document.querySelector('.st-key-text textarea');
-    if (!field?.checkVisibility()) return;
+TYPE = """async (text) => { const fields = document.querySelectorAll(':is(.st-key-text, .st-key-second_text) textarea');
+    const field = [...fields].find((field) => field.checkVisibility()); // of B where the knobs change B
+    if (!field) return;
     field.focus();
     // As a browser sets it: React reads the value from the element.
     Object.getOwnPropertyDescriptor(HTMLTextAreaElement.prototype, 'value').set.call(field, text);
     field.dispatchEvent(new Event('input', { bubbles: true }));
     await new Promise(requestAnimationFrame); // React draws
     field.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', code: 'Enter', keyCode: 13, ctrlKey: true, bubbles: true })); }"""
+SWITCH = "(name) => document.querySelector(`.controls button[value=${name}]`)?.click()"
 OPEN = """(name) => { const link = [...document.querySelectorAll('.st-key-menu a')].find(({ innerText }) => innerText.trim() === name);
     link?.dispatchEvent(new PointerEvent('pointerdown', { bubbles: true }));
     link?.click(); }"""
@@ -141,6 +143,10 @@ class Person:
 
     def sidebar(self) -> None:
         self.page.evaluate(TYPE, self.shuffled("one two three four five", "a b c d e f", "the cat sat on the mat")[0])
+
+    def switch(self) -> None:
+        """Chooses which of two states the knobs change."""
+        self.page.evaluate(SWITCH, self.dice.choice(["A", "B", "both"]))
 
     def other_page(self) -> None:
         self.page.evaluate(OPEN, self.dice.choice(["Explore", "Heads", "Reference"]))
@@ -179,7 +185,7 @@ class Person:
         """Performs one random action and returns its name."""
         weights = {
             self.knob: 4, self.seed: 3, self.held_key: 3, self.click: 4, self.sidebar: 3, self.back: 6, self.forward: 2,
-            self.other_page: 1, self.reload: 0.4, self.second_tab: 0.2,
+            self.switch: 1, self.other_page: 1, self.reload: 0.4, self.second_tab: 0.2,
         }  # fmt: skip
         done = self.dice.choices([*weights], [*weights.values()])[0]
         try:
@@ -191,10 +197,13 @@ class Person:
 
 
 @pytest.mark.long  # random histories
-def test_thirty_random_sequences_with_late_answers_match_a_fresh_browser(open_page: Open, server: str) -> None:
-    fresh = open_page(f"{server}/?{LINK}", fresh=True)
+@pytest.mark.parametrize("more", ["", "&compare=mask%3Dnone"], ids=["one state", "two states"])
+def test_thirty_random_sequences_with_late_answers_match_a_fresh_browser(
+    open_page: Open, server: str, more: str
+) -> None:
+    fresh = open_page(f"{server}/?{LINK}{more}", fresh=True)
     with delaying(server) as proxy:
-        page = open_page(f"{proxy.address}/?{LINK}")
+        page = open_page(f"{proxy.address}/?{LINK}{more}")
         for number in range(SEED, SEED + SEQUENCES):
             dice, done = random.Random(number), []
             person = Person(page, proxy, dice)

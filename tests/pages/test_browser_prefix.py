@@ -165,6 +165,7 @@ def test_hub_page_follows_its_space_and_informs_no_other_site(framing_page: Call
     page = framing_page(HUB, f"?{LINK}&__sign=secret", strict=False)
     lab = page.frames[1]
     wait_until_settled(lab)
+    lab.locator(".tools .more").click()  # a newcomer's knobs are folded
     set_control(lab, "seed", "7")
     page.wait_for_function("heard.some((message) => message.queryString?.endsWith('&seed=7') && message.hash === '')")
     go(lab, "Heads")
