@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
-from conftest import ROOT, component_message, set_knobs, state_of_address, unpack_figures, unpack_message
+from conftest import ROOT, component_message, set_knobs, state_of_address, texts_of, unpack_figures, unpack_message
 from margins import approx
 from streamlit.testing.v1 import AppTest
 
@@ -194,6 +194,20 @@ def test_empty_text_asks_for_one_and_draws_nothing() -> None:
     app.text_area(key="text").set_value("back again").run()
     assert not app.error
     assert len(drawn(app)) == 3
+
+
+def test_a_message_on_its_way_does_not_take_back_what_was_typed_elsewhere() -> None:
+    """The page sends the values of all widgets with every message, also those that it has not seen replaced yet."""
+    app = set_knobs(opened("app.py", text="the cat"), text="the owl asked")
+    assert app.text_area(key="text").value == "the owl asked"
+    app.text_area(key="text").set_value("the cat").run()
+    assert texts_of(app)["text"] == "the owl asked"
+    assert app.text_area(key="text").value == "the owl asked"
+    session = app.session_state["session"]
+    app.session_state["address"] = {"acts": {"session": session.name, "seen": session.answers_sent, "acts": []}}
+    app.run()  # the page has seen it
+    app.text_area(key="text").set_value("the cat").run()
+    assert texts_of(app)["text"] == "the cat"
 
 
 def test_long_text_is_cut_with_a_note() -> None:

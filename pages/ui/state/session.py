@@ -64,7 +64,7 @@ class Session:
     # What the tab shows: the only place of the knobs' values, see `attention.sources.state`.
     state: State = field(default_factory=State)
     drawn: dict[str, Drawn] = field(default_factory=dict)  # every widget of a knob as it was drawn last, by its key
-    # The earlier texts of widgets that Back replaced, by key. The page may send them until it has seen answer number `replaced_in`.
+    # The earlier texts of widgets that Back, or an act in a figure, replaced, by key. The page may send them until it has seen answer number `replaced_in`.
     replaced: dict[str, set[str]] = field(default_factory=dict)
     runs: int = 0  # the number of full runs of pages
     # The keys of the knobs that this run has read; they depend on the source.

@@ -50,8 +50,13 @@ def draw(shown: Field, of: str = "A", **more: Any) -> None:
     )
     before = ours.drawn.get(key)
     # To Streamlit, a widget of another page, or with other arguments, is a new one with its own value.
-    if before is None or before.arguments != drawn.arguments or st.session_state.get(key, st) != value:
+    is_new = before is None or before.arguments != drawn.arguments
+    if is_new or st.session_state.get(key, st) != value:
         st.session_state[key] = value
+    if (
+        before and not is_new and before.text != drawn.text
+    ):  # changed elsewhere, such as by typing into the first screen
+        ours.replaced.setdefault(key, set()).add(before.text)
     ours.drawn[key] = drawn
     _widget(shown, **{"key": key, **more})
 
@@ -70,7 +75,7 @@ def apply_changes() -> None:
 
 
 def is_late(key: str, text: str) -> bool:
-    """Whether a message carries an earlier text of a widget, which the page sent before it saw that Back had replaced it."""
+    """Whether a message carries an earlier text of a widget, which the page sent before it saw that something else had replaced it."""
     replaced = session().replaced
     if text in replaced.get(key, ()):
         return True
