@@ -98,7 +98,8 @@ def contradicts(explanation: Explanation) -> bool:
     size = (
         sum(abs(term.value) for term in explanation.terms) if explanation.operation == "sum" else abs(explanation.value)
     )
-    return explanation.result != approx(explanation.value, scale=size + abs(explanation.value), terms=1024)
+    least = 1e-6  # a weight that is too small for float32 is 0
+    return explanation.result != approx(explanation.value, scale=size + abs(explanation.value) + least, terms=1024)
 
 
 def tensors_differ(actual: Tensor, other: Tensor) -> bool:
