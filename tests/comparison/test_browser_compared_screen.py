@@ -121,7 +121,7 @@ def test_the_shown_state_follows_its_knob_while_it_moves(open_page: Open, server
     page.wait_for_function("document.querySelector('#root .figures').figureState.frames > 0")
     warm = TypedText(TEXT, AttentionConfig(mask="causal", temperature=100)).trace().layers[0]
     expected = np.where(warm["mask"].numpy(), warm["weights"][0].numpy(), np.nan)
-    assert painted(page) == approx(expected)
+    assert painted(page) == approx(expected, nan=True)
     np.testing.assert_array_equal(painted_numbers(page, 0), A.layers[0]["weights"][0].numpy())  # the maps below wait
 
 

@@ -180,7 +180,7 @@ def test_a_moving_knob_repaints_and_says_what_changed(open_page: Open, server: s
     slider.focus()
     act_and_settle(page, lambda: slider.press("End"))
     warm = TypedText(TEXT, AttentionConfig(mask="causal", temperature=100)).trace().layers[0]
-    assert painted(page) == approx(np.where(warm["mask"].numpy(), warm["weights"][1].numpy(), np.nan))
+    assert painted(page) == approx(np.where(warm["mask"].numpy(), warm["weights"][1].numpy(), np.nan), nan=True)
     page.locator(".tools .changed").click()
     changes = page.locator(".tools .changes")
     assert "Temperature 1.0 → 100.0" in changes.inner_text()
@@ -232,7 +232,7 @@ def test_many_words_have_rows_of_their_largest(open_page: Open, server: str) -> 
     matrix = TypedText(text, AttentionConfig(mask="causal")).trace().layers[0]["weights"][0]
     weights = matrix[140]
     # The page computes the map, and finds the cell of each block.
-    assert painted(page) == approx(pool_blocks(matrix.numpy(), 4, 4))
+    assert painted(page) == approx(pool_blocks(matrix.numpy(), 4, 4), nan=True)
     found = page.evaluate("document.querySelector('.screen').firstScreen.numbers.cellOfBlock('share', 35, 2)")
     assert matrix[found[0], found[1]] == matrix[140:144, 8:12].max()
     bars = page.locator(".screen .stage rect.bar[data-k]").evaluate_all(

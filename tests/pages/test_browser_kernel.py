@@ -97,7 +97,7 @@ def test_kernel_softmax_equals_torch(kernel: Page, mask: str) -> None:
         at_rest, *changed = in_page(kernel, sample_layer(n_tokens, mask, **MASKS[mask]), *turns)
         for (weights,), temperature in zip([at_rest, *changed], (1.0, *TEMPERATURES), strict=True):
             expected = sample_layer(n_tokens, mask, temperature, **MASKS[mask]).weights[0].numpy()
-            assert weights == approx(expected)
+            assert weights == approx(expected, nan=True)
 
 
 def test_kernel_softmax_equals_torch_at_1024_tokens(kernel: Page) -> None:
@@ -106,7 +106,7 @@ def test_kernel_softmax_equals_torch_at_1024_tokens(kernel: Page) -> None:
         kernel, sample_layer(1024, "causal"), *({"temperature": temperature} for temperature in temperatures)
     )
     for (weights,), temperature in zip(all_weights, (1.0, *temperatures), strict=True):
-        assert weights == approx(sample_layer(1024, "causal", temperature).weights[0].numpy())
+        assert weights == approx(sample_layer(1024, "causal", temperature).weights[0].numpy(), nan=True)
 
 
 OWL, LINES = "the owl asked the moon", "the owl asked\nthe owl and the moon asked the owl"
@@ -161,7 +161,7 @@ def test_kernel_masks_look_the_same_at_rest_and_while_dragging(kernel: Page, nam
     for matrices, expected_layer in zip(in_page(kernel, layer, *turns, steps=steps), expected, strict=True):
         for step, actual in zip(steps, matrices, strict=True):
             matrix = expected_layer.matrix(step).numpy()
-            assert actual == approx(np.where(np.isneginf(matrix), np.nan, matrix)), step
+            assert actual == approx(np.where(np.isneginf(matrix), np.nan, matrix), nan=True), step
 
 
 VARIANTS = {
@@ -187,7 +187,7 @@ def test_kernel_variants_equal_the_backend(kernel: Page, name: str, mask: dict[s
     ):
         for step, actual in zip(steps, matrices, strict=True):
             matrix = expected_layer.matrix(step).numpy()
-            assert actual == approx(np.where(np.isneginf(matrix), np.nan, matrix)), step
+            assert actual == approx(np.where(np.isneginf(matrix), np.nan, matrix), nan=True), step
 
 
 @pytest.mark.parametrize("positions", ["alibi", "relative"])

@@ -196,7 +196,7 @@ def test_dragged_temperature_repaints_the_picture_without_the_server(
         override = Override(temperature=temperature(page))
         row = replace(source(folder), config=override).trace().layers[0].matrix("weights", 0)[3].numpy()
         painted = painted_numbers(page, 0)
-        assert painted == approx(grid.fill(row))
+        assert painted == approx(grid.fill(row), nan=True)
         heat = page.evaluate(
             "(({ zmin, zmax }) => [zmin, zmax])(document.querySelector('.figures .js-plotly-plot').data[0])"
         )
@@ -207,7 +207,7 @@ def test_dragged_temperature_repaints_the_picture_without_the_server(
         )
     # The answer of the server is the same picture.
     act_and_settle(page, lambda: page.locator(".controls [name=temperature]").dispatch_event("change"))
-    assert painted_numbers(page, 0) == approx(painted)
+    assert painted_numbers(page, 0) == approx(painted, nan=True)
 
 
 def test_heat_fades_at_once_and_stands_in_the_address(models: TinyPictureModels, open_page: Open, lab: str) -> None:
@@ -235,7 +235,7 @@ def test_picture_fits_a_phone_in_both_themes(models: TinyPictureModels, open_pag
     sides = page.evaluate(
         "(({ xaxis, yaxis }) => [xaxis, yaxis].map((axis) => Math.abs(axis.l2p(1) - axis.l2p(0))))(document.querySelector('.over-picture')._fullLayout)"
     )
-    assert sides[0] == approx(sides[1])
+    assert sides[0] == approx(sides[1], nan=True)
     assert sides[0] > 24  # as large as a finger needs it
     grid = grid_of(source(models("ViT")).trace())
     # A tap is one click, although Plotly reports it twice.
@@ -287,7 +287,7 @@ def test_changed_mask_hides_patches_at_once(models: TinyPictureModels, open_page
     page.wait_for_function("document.querySelector('.figures').figureState.frames > 0")
     row = replace(source(folder), config=Override(mask="causal")).trace().layers[0].matrix("weights", 0)[3].numpy()
     visible = np.where(np.arange(len(row)) <= 3, row, np.float32(np.nan))
-    assert painted_numbers(page, 0) == approx(grid.fill(visible))
+    assert painted_numbers(page, 0) == approx(grid.fill(visible), nan=True)
     hidden = page.evaluate("Array.from(document.querySelector('.figures .js-plotly-plot').data[1].z.at(-1))")
     assert [cell == 1 for cell in hidden][:3] == [True] * 3
     picture(page).focus()
