@@ -256,6 +256,13 @@ def set_knobs(app: AppTest, **knobs: Any) -> AppTest:
     return app.run()
 
 
+def page_has_seen(app: AppTest) -> None:
+    """Tells the server, as address.js does, that the page has drawn its last answer: no message on its way has older values."""
+    session = app.session_state["session"]
+    app.session_state["address"] = {"acts": {"session": session.name, "seen": session.answers_sent, "acts": []}}
+    app.run()
+
+
 def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -5,7 +5,16 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
-from conftest import ROOT, component_message, set_knobs, state_of_address, texts_of, unpack_figures, unpack_message
+from conftest import (
+    ROOT,
+    component_message,
+    page_has_seen,
+    set_knobs,
+    state_of_address,
+    texts_of,
+    unpack_figures,
+    unpack_message,
+)
 from margins import approx
 from streamlit.testing.v1 import AppTest
 
@@ -203,9 +212,7 @@ def test_a_message_on_its_way_does_not_take_back_what_was_typed_elsewhere() -> N
     app.text_area(key="text").set_value("the cat").run()
     assert texts_of(app)["text"] == "the owl asked"
     assert app.text_area(key="text").value == "the owl asked"
-    session = app.session_state["session"]
-    app.session_state["address"] = {"acts": {"session": session.name, "seen": session.answers_sent, "acts": []}}
-    app.run()  # the page has seen it
+    page_has_seen(app)
     app.text_area(key="text").set_value("the cat").run()
     assert texts_of(app)["text"] == "the cat"
 

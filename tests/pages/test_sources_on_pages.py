@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import component_message, state_of_address
+from conftest import component_message, page_has_seen, state_of_address
 from margins import approx
 from streamlit.testing.v1 import AppTest
 from test_pages import PAGES, drawn, opened, said
@@ -119,6 +119,7 @@ def test_one_paste_of_named_matrices_fills_their_fields() -> None:
     assert any("Q, K and V come from one pasted text." in caption.value for caption in app.caption)
     reopened = opened("app.py", source="matrices", **link)
     np.testing.assert_array_equal(step(reopened, "weights"), step(app, "weights"))
+    page_has_seen(app)
     app.selectbox(key="matrix_kind").set_value("X and weights").run()
     assert app.text_area(key="w_v").value == original, "the field of the paste keeps its old content"
 
