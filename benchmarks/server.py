@@ -65,7 +65,7 @@ class Server:
                     break
             except OSError:
                 time.sleep(0.05)
-            if self.process.poll() is not None or time.monotonic() - began > 60:
+            if self.process.poll() is not None or time.monotonic() - began > 300:
                 self.__exit__()
                 raise RuntimeError(f"the server did not start (exit {self.process.poll()}): {self.errors()[-2000:]}")
         self.seconds_to_healthy = time.monotonic() - began

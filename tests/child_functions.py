@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import resource
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +120,70 @@ def begins() -> int | None:
 
 def data_limit() -> Iterator[int]:
     yield resource.getrlimit(resource.RLIMIT_DATA)[0]
+
+
+def imports(name: str) -> bool:
+    """Whether a module was there before this import."""
+    was_there = name in sys.modules
+    import_module(name)
+    return was_there
+
+
+def imports_and_takes(name: str, n_bytes: int) -> int:
+    import_module(name)
+    return len(bytearray(n_bytes))
+
+
+def imports_and_fails(name: str) -> None:
+    import_module(name)
+    raise ConfigError("after the import")
+
+
+def maps_without_memory() -> None:
+    mmap.mmap(-1, 2**30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def causes_an_error_of_memory() -> None:
+    try:
+        maps_without_memory()
+    except OSError as error:
+        raise ConfigError("a file cannot be read") from error
+
+
+def is_lent(n_bytes: int) -> int:
+    with jobs.uncounted():
+        lent = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return len(lent)
+
+
+def makes_memory_with_a_descriptor(n_bytes: int) -> None:
+    os.ftruncate(os.memfd_create("much"), n_bytes)
+
+
+def prints(n_lines: int) -> None:
+    for _ in range(n_lines):
+        print("noise")
+        print("noise", file=sys.stderr)
+
+
+def reads(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+def what_is_forbidden(other: str, port: int) -> bytes:
+    """The names of what a stranger's code may not do."""
+    attempts: dict[str, Callable[[], object]] = {
+        "read": lambda: Path(other).read_bytes(),
+        "list": lambda: list(Path(other).parent.iterdir()),
+        "write": lambda: Path(other).write_bytes(b"x"),
+        "connect": lambda: socket.create_connection(("127.0.0.1", port), 60),
+        "signal": lambda: os.kill(os.getppid(), 0),
+        "memory": lambda: os.ftruncate(os.memfd_create("much"), 1),
+    }
+    forbidden = []
+    for name, attempt in attempts.items():
+        try:
+            attempt()
+        except OSError:
+            forbidden.append(name)
+    return " ".join(forbidden).encode()

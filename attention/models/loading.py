@@ -283,7 +283,8 @@ def _memory(path: str, number: int) -> mmap.mmap:
     with Path(path).open("rb") as file:
         if os.fstat(file.fileno()).st_ino != number:
             raise FileNotFoundError(f"the memory of a model has gone from {path}")
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)  # what a job writes stays in the job
+        with jobs.uncounted():  # it is lent: what a job writes stays in the job
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
 
 
 @cache

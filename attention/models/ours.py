@@ -15,6 +15,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
+from safetensors import SafetensorError
+
+from attention.base.errors import ModelError
+
 ABOUT_FILE = "lab.json"
 """A file in a model's folder, {"about": a note that is shown with the model}."""
 _STEPS = 2**15  # into which the interval of a weight is divided
@@ -45,8 +49,8 @@ def our_models() -> dict[str, OurModel]:
 def our_root() -> Path:
     """The folder of our models: one for a process and its jobs, which end without cleaning up."""
     with _STARTING:
-        if not _ROOT:
-            _ROOT.append(Path(tempfile.mkdtemp(prefix="attention-lab-")))
+        if not (_ROOT and _ROOT[0].is_dir()):  # systems clean their temporary folders
+            _ROOT[:] = [Path(tempfile.mkdtemp(prefix="attention-lab-"))]
             register(shutil.rmtree, _ROOT[0], ignore_errors=True)
         return _ROOT[0]
 
@@ -58,14 +62,34 @@ def use_root(root: Path) -> None:
 
 
 def our_folder(name: str) -> Path | None:
-    """The folder of one of our models, written at its first use; None for another name."""
+    """The folder of one of our models, written where it is not complete; None for another name.
+
+    Raises:
+        ModelError: it cannot be written.
+    """
     if name not in our_models():
         return None
-    folder = our_root() / name
-    with _MAKING:
-        if not folder.is_dir():
-            _write(our_models()[name], folder)
+    try:
+        folder = our_root() / name
+        with _MAKING:
+            if not _is_complete(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+                _write(our_models()[name], folder)
+    except (OSError, SafetensorError) as error:
+        message = " ".join(str(error).split())[:150]
+        raise ModelError(
+            f"{name} is made here and kept in the folder for temporary files, which fails with “{message}”: make room there, or name another folder "
+            "by TMPDIR where this server is started."
+        ) from error
     return folder
+
+
+def _is_complete(folder: Path) -> bool:
+    try:
+        names = json.loads((folder / ABOUT_FILE).read_text(encoding="utf-8"))["files"]
+    except OSError:
+        return False
+    return all((folder / name).is_file() for name in names)
 
 
 def _write(model: OurModel, folder: Path) -> None:
@@ -77,10 +101,14 @@ def _write(model: OurModel, folder: Path) -> None:
     try:
         for part in model.make():
             part.save_pretrained(unfinished)
+        about = {"about": model.about, "files": [file.name for file in unfinished.iterdir()]}
+        (unfinished / ABOUT_FILE).write_text(json.dumps(about), encoding="utf-8")
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
     finally:
         if shows_bar:
             logging.enable_progress_bar()
-    (unfinished / ABOUT_FILE).write_text(json.dumps({"about": model.about}), encoding="utf-8")
     try:
         unfinished.rename(folder)
     except OSError:  # another process was faster

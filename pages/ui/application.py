@@ -9,7 +9,7 @@ from starlette.middleware import Middleware
 
 from pages.ui import process
 from pages.ui.exports import route
-from pages.ui.server import assets, guard, in_flight, moved, uploads
+from pages.ui.server import assets, guard, heavy, in_flight, moved, uploads
 
 _MIDDLEWARE = (
     guard.with_headers,
@@ -30,6 +30,7 @@ def parts() -> dict[str, Any]:
 
     Streamlit recognizes an app by the text ``st.App(…)`` in its main file, so each main file calls it itself.
     """
+    heavy.share_imports()
     routes = [*assets.routes(), *route.routes()]
     middleware = [Middleware(partial(partial, function)) for function in _MIDDLEWARE]
     return {"routes": routes, "middleware": middleware, "lifespan": process.lifespan}

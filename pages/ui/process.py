@@ -29,6 +29,8 @@ from pages.ui.server.limits import HF_ALLOW
 # Read when torch is imported, at the first trace. With small matrices and many users, one
 # thread per request is faster for everybody, up to 20 times on busy processors.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# The same of pyarrow: its own allocators reserve a gigabyte.
+os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 # Read when the library of the hub is imported, at the first model. It connects only to load models that the operator allows.
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = os.environ["DISABLE_SAFETENSORS_CONVERSION"] = "1"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -17,11 +19,12 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from conftest import ROOT
 from dask_processes import wait_until
 from tiny_models import TinyModels
 
 from attention import AttentionConfig, Model, TypedText, metrics
-from attention.base import cache, jobs
+from attention.base import cache, jobs, sandbox
 from attention.base.errors import ConfigError
 from attention.base.progress import Watcher, watching
 from attention.models import library as library_module
@@ -60,6 +63,122 @@ def test_modules_of_a_job_do_not_count_as_its_memory(monkeypatch: pytest.MonkeyP
     (without,) = jobs.stream(child_functions.data_limit, n_bytes=8 * MB)
     (beyond,) = jobs.stream(child_functions.data_limit, n_bytes=8 * MB, modules=["sympy"])
     assert beyond - without > 8 * MB, "the limit is for what comes after the modules"
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process that forks jobs and has imported nothing."""
+    monkeypatch.setattr(jobs, "_FORKER", jobs._Forker())
+    yield
+    jobs._FORKER._stop()
+
+
+@pytest.mark.usefixtures("fresh")
+def test_imports_of_a_running_job_do_not_count_as_its_memory() -> None:
+    assert run(child_functions.imports_and_takes, "sympy", MB, n_bytes=8 * MB) == MB
+    with pytest.raises(jobs.JobError, match="needs more than 8 MB"):
+        run(child_functions.imports_and_takes, "sympy", 16 * MB, n_bytes=8 * MB)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_job_that_fails_teaches_its_imports() -> None:
+    with pytest.raises(ConfigError, match="after the import"):
+        run(child_functions.imports_and_fails, "sympy")
+    assert run(child_functions.imports, "sympy")
+
+
+@pytest.mark.usefixtures("fresh")
+def test_modules_are_imported_before_memory_is_granted() -> None:
+    jobs.import_for_jobs(["sympy"])
+    assert run(child_functions.imports, "sympy")
+    assert jobs._FORKER.has_imported(["sympy"])
+    os.kill(jobs.forker() or 0, signal.SIGKILL)
+    wait_until(lambda: not jobs._FORKER.has_imported(["sympy"]), "the end of the process that had them")
+
+
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [
+        (child_functions.maps_without_memory, ()),
+        (child_functions.causes_an_error_of_memory, ()),
+        (child_functions.makes_memory_with_a_descriptor, (2**30,)),
+    ],
+)
+def test_every_lack_of_memory_is_the_same_sentence(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    with pytest.raises(jobs.JobError, match="needs more than 64 MB of memory"):
+        run(function, *args, n_bytes=64 * MB)
+
+
+def test_lent_memory_does_not_count() -> None:
+    assert run(child_functions.is_lent, 256 * MB, n_bytes=16 * MB) == 256 * MB
+
+
+def test_job_prints_a_bounded_part_into_the_log(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(jobs, "_FORKER", jobs._Forker())  # whose log is that of this test
+    run(child_functions.prints, 2**17)
+    printed = ""
+
+    def has_ended() -> bool:
+        nonlocal printed
+        printed += capfd.readouterr().err
+        return "left out" in printed
+
+    wait_until(has_ended, "what the job prints")
+    run(child_functions.prints, 1)
+    wait_until(lambda: "noise" in capfd.readouterr().err, "what the next job prints")
+    assert "noise" in printed
+    assert len(printed) < 2 * jobs._MOST_PRINTED
+    jobs._FORKER._stop()
+
+
+def test_server_shares_its_imports_with_jobs() -> None:
+    code = (
+        "import os, signal; from attention.base import jobs; from pages.ui.server import limits; import child_functions\n"
+        "def run(*args): return [*jobs.stream(child_functions.once, *args)][0]\n"
+        "jobs.share(['sympy']); forker = jobs.forker()\n"
+        "print(run(child_functions.imports, 'sympy'), limits.own_bytes(forker) < limits.resident_bytes(process=forker) / 2)\n"
+        "os.kill(forker, signal.SIGKILL); print(run(child_functions.imports, 'sympy'), jobs.forker() != forker)"
+    )
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.stdout.split() == ["True", "True", "False", "True"], ran.stderr
+
+
+@pytest.mark.skipif(bool(sandbox.MISSING), reason="this system has no Landlock, or one that knows no TCP")
+def test_foreign_job_has_no_network_and_no_file_but_its_own(tmp_path: Path) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    own.write_bytes(b"numbers")
+    other.write_bytes(b"secret")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        args = str(other), port
+        words = jobs.read_foreign(
+            child_functions.what_is_forbidden, *args, n_bytes=64 * MB, seconds=60, files=[str(own)]
+        )
+    assert words.split() == [b"read", b"list", b"write", b"connect", b"signal", b"memory"]
+    assert other.read_bytes() == b"secret"
+    content = jobs.read_foreign(child_functions.reads, str(own), n_bytes=64 * MB, seconds=60, files=[str(own)])
+    assert content == b"numbers"
+
+
+def test_system_without_limits_of_rights_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sandbox, "MISSING", "the network")
+    jobs._say_what_is_missing.cache_clear()
+    for _ in range(2):
+        jobs._say_what_is_missing()
+    jobs._say_what_is_missing.cache_clear()
+    assert capfd.readouterr().err.count("cannot take the network away from a process") == 1
 
 
 def test_ids_of_jobs_differ_from_each_other_and_from_ours() -> None:

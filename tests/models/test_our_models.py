@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from margins import approx
+from safetensors import SafetensorError
 from transformers import BertConfig, BertModel
 
-from attention import Model
+from attention import Model, ModelError
 from attention.base.knobs import Limits
 from attention.formula.names import WEIGHTS
 from attention.models.library import LIBRARY, Library, Settings
@@ -86,3 +88,38 @@ def test_jobs_write_into_the_folder_of_the_process_that_they_work_for(
         written = our_folder(name)
         assert written == our_folder(name) == tmp_path / name
         assert [path.name for path in tmp_path.iterdir()] == [name], "nothing unfinished stays"
+
+
+@pytest.mark.skipif(not our_models(), reason="no feature with a model of ours is here")
+def test_model_of_ours_that_was_cleaned_away_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Systems clean their temporary folders, all of it or old files alone."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("attention.models.ours._ROOT", [])
+    name = next(iter(our_models()))
+    folder = our_folder(name)
+    assert folder is not None
+    files = sorted(file.name for file in folder.iterdir())
+    (folder / "config.json").unlink()
+    assert our_folder(name) == folder
+    assert sorted(file.name for file in folder.iterdir()) == files
+    shutil.rmtree(our_root())
+    Library(Settings(paths=False)).get(name)
+    assert sorted(file.name for file in (our_root() / name).iterdir()) == files
+
+
+@pytest.mark.skipif(not our_models(), reason="no feature with a model of ours is here")
+def test_full_folder_for_temporary_files_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attention.models.ours._ROOT", [tmp_path])
+    name = next(iter(our_models()))
+
+    class Full:
+        def save_pretrained(self, folder: Path) -> None:
+            (folder / "part").write_bytes(b"x")
+            raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setitem(our_models(), name, our_models()[name]._replace(make=lambda: [Full()]))
+    with pytest.raises(
+        ModelError, match=f"{name} is made here and kept .* “Error while .* No space left .*: make room"
+    ):
+        Library(Settings(paths=False)).get(name)
+    assert not list(tmp_path.iterdir()), "half a model would take the room that is left"

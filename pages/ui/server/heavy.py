@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -19,17 +19,23 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from attention.base import jobs
 from attention.base.errors import BusyError
 from attention.base.progress import Watcher, watching
-from attention.models.library import LIBRARY, in_job
+from attention.models.library import LIBRARY, PARTS, in_job, missing_bytes
 from pages.ui.server import limits, scheduler, traces
 
 _Result = TypeVar("_Result")
 
 _LIGHT_SECONDS = 0.5  # work that takes less is done here, since a process is not worth it
 _LONG_SECONDS = 20.0  # after which a job keeps nobody waiting: the next one begins beside it
-_MODULES = ("torch", "pandas")
-"""What a job may import: it is not counted as the visitor's memory."""
+_MODULES = ("torch", "pandas", "matplotlib", "pages.ui.exports.catalog")
+"""What jobs import, besides `PARTS` for models: it is not counted as the visitor's memory."""
 _LEAST_BYTES, _GOOD_BYTES = 96 * 2**20, 384 * 2**20  # of memory for a job, and for one beside another
 _SHUTTING_DOWN = "This server is shutting down, and another one replaces it: try again in a moment."
+
+
+def share_imports() -> None:
+    """Where memory is little, imports what jobs need and forks their process from this one, before it does anything else."""
+    if traces.IS_SMALL:
+        jobs.share([*_MODULES, *(PARTS if LIBRARY.offers else ())])
 
 
 class QueueFullError(BusyError):
@@ -49,6 +55,15 @@ def _job_bytes(granted: int) -> int:
     return min(limits.JOB_MB * 2**20, max(_LEAST_BYTES, free * 2 // 3))
 
 
+@dataclass(eq=False)
+class _Place:
+    """What a visitor has of a line: what is granted, 0 while they prepare, and since when."""
+
+    visitor: Watcher
+    began: float
+    granted: int = 0
+
+
 class _Line:
     """Visitors who wait for the same thing: a few have it at a time, in turn by address, and the last place is for another address."""
 
@@ -56,7 +71,7 @@ class _Line:
         self._places, self._grant = places, grant
         self._change = threading.Condition()
         self._waiting: list[Watcher] = []
-        self._running: list[tuple[Watcher, int, float]] = []  # each with what is granted, and when
+        self._running: list[_Place] = []
         self._served = Counter[Hashable]()  # places that each address and each session has had since somebody waits
         self._closed = False
 
@@ -66,35 +81,50 @@ class _Line:
             self._change.notify_all()
 
     @contextmanager
-    def turn(self, visitor: Watcher, tell: Callable[[str], object] = str) -> Iterator[int]:
-        """Waits for the visitor's turn, tells them meanwhile how many are before them, and gives what is granted, such as the bytes of a job."""
+    def turn(
+        self, visitor: Watcher, tell: Callable[[str], object] = str, prepare: Callable[[], object] = int
+    ) -> Iterator[int]:
+        """Waits for the visitor's turn, tells them meanwhile how many are before them, and gives what is granted, such as the bytes of a job.
+
+        What `prepare` loads into memory, when it is the visitor's turn, can no longer be granted.
+        """
         with self._change:
             self._join(visitor)
         try:
-            while True:
-                if not visitor.is_connected():
-                    raise jobs.JobError("is not wanted any more")
-                if (mine := self._begin(visitor)) is not None:
-                    break
+            while (mine := self._begin(visitor)) is None:
                 with self._change:
                     before = self._order().index(visitor) + len(self._running)
-                tell(f"In line: {before} before yours.")
-                with self._change:
-                    # With a limit: a visitor who closes the tab notifies nobody.
-                    self._change.wait(jobs.POLL_SECONDS)
+                self._wait(visitor, tell, before)
         finally:
             with self._change:
                 self._waiting = [other for other in self._waiting if other is not visitor]
                 self._change.notify_all()
         try:
-            yield mine[1]
+            prepare()
+            while not self._get_granted(mine):
+                self._wait(visitor, tell, sum(bool(other.granted) for other in self._running))
+            yield mine.granted
         finally:
             with self._change:
-                self._running = [other for other in self._running if other is not mine]
+                self._running.remove(mine)
                 if not self._waiting:
                     # Fairness is among those who wait together.
                     self._served.clear()
                 self._change.notify_all()
+
+    def _wait(self, visitor: Watcher, tell: Callable[[str], object], before: int) -> None:
+        if not visitor.is_connected():
+            raise jobs.JobError("is not wanted any more")
+        tell(f"In line: {before} before yours.")
+        with self._change:
+            # With a limit: a visitor who closes the tab notifies nobody.
+            self._change.wait(jobs.POLL_SECONDS)
+
+    def _get_granted(self, mine: _Place) -> int:
+        with self._change:
+            mine.granted = self._grant(sum(other.granted for other in self._running))
+            mine.began = monotonic()
+            return mine.granted
 
     def _join(self, visitor: Watcher) -> None:
         if self._closed:
@@ -108,21 +138,19 @@ class _Line:
             )
         self._waiting.append(visitor)
 
-    def _begin(self, visitor: Watcher) -> tuple[Watcher, int, float] | None:
-        """The visitor with what is granted to them, if it is their turn."""
+    def _begin(self, visitor: Watcher) -> _Place | None:
+        """The place of the visitor, if it is their turn."""
         with self._change:
             if self._closed:
                 raise BusyError(_SHUTTING_DOWN)
             now = monotonic()
-            is_full = sum(now < began + _LONG_SECONDS for _, _, began in self._running) >= self._places
+            is_full = sum(now < other.began + _LONG_SECONDS for other in self._running) >= self._places
             # A long job gives its place away, but processes share the memory: twice the places is the end.
             if is_full or len(self._running) >= 2 * self._places:
                 return None
             if visitor is not next(filter(self._may_begin, self._order()), None):
                 return None
-            if not (granted := self._grant(sum(granted for _, granted, _ in self._running))):
-                return None
-            mine = visitor, granted, now
+            mine = _Place(visitor, now)
             self._running.append(mine)
             self._served.update((visitor.group, visitor.key))
             return mine
@@ -133,7 +161,7 @@ class _Line:
 
     def _may_begin(self, visitor: Watcher) -> bool:
         """Whether the visitor's address may have another place. This machine's own person has all."""
-        of_address = sum(other.group == visitor.group for other, *_ in self._running)
+        of_address = sum(other.visitor.group == visitor.group for other in self._running)
         return not visitor.group or of_address < max(1, self._places - 1)
 
     @property
@@ -185,7 +213,7 @@ def stream(
         function, args, words: as for `run`.
         tell: shows the visitor their place in the line.
         visitor: who waits, unless it is the visitor of this script run.
-        prepare: called here before the process begins, such as to load a model.
+        prepare: called here when it is the visitor's turn, before the job's memory is granted, such as to load a model.
         keep: whether what it adds to the cache is kept here.
 
     Raises:
@@ -196,9 +224,16 @@ def stream(
             yield from function(*args)
         return
     visitor = visitor or _script()
-    with scheduler.without_turn(), LINE.turn(visitor, tell) as n_bytes, watching(visitor):
-        tell(f"{words} …")
-        prepare()
+    modules = [function.__module__, *_MODULES]
+
+    def prepare_all() -> None:
+        with watching(visitor):
+            tell(f"{words} …")
+            prepare()
+            modules.extend(() if missing_bytes() else PARTS)
+            _import_for_jobs(modules)
+
+    with scheduler.without_turn(), LINE.turn(visitor, tell, prepare_all) as n_bytes, watching(visitor):
         # `_alive`: the job reads the weights in memory that these models own.
         models, _alive = LIBRARY.for_jobs()
         call = LIBRARY.settings.for_jobs(), models, function, *args
@@ -209,12 +244,21 @@ def stream(
                 n_bytes=n_bytes,
                 seconds=limits.JOB_SECONDS,
                 keep=keep,
-                modules=[function.__module__, *_MODULES],
+                modules=modules,
             )
         except jobs.JobError as error:
             raise BusyError(
                 f"{words}: this {error}, so it was ended. Choose a shorter text or fewer heads, or try again in a minute."
             ) from None
+
+
+def _import_for_jobs(modules: Sequence[str]) -> None:
+    if not jobs.forker():
+        traces.make_room_for(traces.FORKER_BYTES, "This needs")
+    try:
+        jobs.import_for_jobs(modules)
+    except jobs.JobError as error:
+        raise BusyError(f"The process that makes files here {error}: try again in a moment.") from None
 
 
 def _is_trained_here(args: Sequence[Any]) -> bool:

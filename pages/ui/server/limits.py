@@ -80,6 +80,14 @@ def resident_bytes(root: Path = Path("/"), process: str | int = "self") -> int |
     return sum(sizes) if sizes else None
 
 
+def own_bytes(process: int, root: Path = Path("/")) -> int | None:
+    """The bytes in memory that a process shares with no other one; None if unknown."""
+    sizes = [
+        line.split()[1] for line in _lines(root / "proc" / str(process) / "smaps_rollup") if "Private_Dirty" in line
+    ]
+    return int(sizes[0]) * 2**10 if sizes else None
+
+
 def configure_allocator() -> None:
     """Sets the thresholds of glibc's allocator. Call it before any large allocation."""
     if configure := getattr(_C, "mallopt", None):

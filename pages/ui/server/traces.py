@@ -44,16 +44,22 @@ _LOCKS: dict[str, Lock] = {}  # one computation at a time for each kind of sourc
 
 
 FORKER_BYTES = 2**28
-"""The bytes of the process that forks jobs, with the modules of pages and files."""
+"""The bytes of the process that forks jobs, with the modules of pages and files, where it shares none with this one."""
+_beside = [0]  # bytes that it had beside those of this process when no job shared them
 _LIMIT, _ = limits.process_memory(limits.MEMORY_MB)
 """The memory limit of this process in bytes; None if unknown."""
+IS_SMALL = _LIMIT is not None and _LIMIT <= 2**32
+"""Whether that is little: the imports of this process and of jobs are then in memory once, for a later start."""
 
 
 def room() -> int:
     """The bytes that are free for jobs beside this process and the one that forks them; many without a limit."""
-    forker = 0 if jobs.forker() is None else resident_bytes(process=jobs.forker() or 0) or 0
+    if (forker := jobs.forker()) is None:
+        _beside[0] = 0
+    elif not jobs.is_running():
+        _beside[0] = limits.own_bytes(forker) or resident_bytes(process=forker) or 0
     held = resident_bytes()
-    return 2**40 if _LIMIT is None or held is None else _LIMIT - held - forker - _RESERVE
+    return 2**40 if _LIMIT is None or held is None else _LIMIT - held - _beside[0] - _RESERVE
 
 
 def make_room(needs: int) -> int:

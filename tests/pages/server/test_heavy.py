@@ -173,6 +173,40 @@ def test_jobs_share_the_memory_that_is_left(join: Join, monkeypatch: pytest.Monk
     assert heavy._job_bytes(0) == (free - traces.FORKER_BYTES) * 2 // 3, "the process that forks jobs begins, too"
 
 
+def test_memory_is_granted_when_the_model_is_loaded() -> None:
+    free = [300]
+
+    def load() -> None:
+        free[0] -= 100
+
+    line = heavy._Line(1, lambda _: free[0])
+    with line.turn(Watcher("a", "x", lambda: True), prepare=load) as granted:
+        assert granted == 200
+
+
+def test_place_of_a_model_that_cannot_be_loaded_is_given_away() -> None:
+    line = heavy._Line(1, lambda _: 1)
+
+    def refuse() -> None:
+        raise BusyError("no room")
+
+    with pytest.raises(BusyError, match="no room"), line.turn(Watcher("a", "x", lambda: True), prepare=refuse):
+        pytest.fail("it has no place")
+    with line.turn(Watcher("b", "x", lambda: True)) as granted:
+        assert granted == 1
+
+
+def test_small_servers_share_the_imports_of_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared: list[str] = []
+    monkeypatch.setattr(jobs, "share", shared.extend)
+    monkeypatch.setattr(traces, "IS_SMALL", False)
+    heavy.share_imports()
+    assert not shared, "a person who starts the Lab on their own machine waits for no import"
+    monkeypatch.setattr(traces, "IS_SMALL", True)
+    heavy.share_imports()
+    assert {"torch", "matplotlib"} <= set(shared)
+
+
 def test_short_work_stays_in_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = TypedText("the cat", AttentionConfig()).trace()
     monkeypatch.setattr(jobs, "stream", lambda *_, **__: pytest.fail("no process for so little"))

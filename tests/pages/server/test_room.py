@@ -65,6 +65,25 @@ def test_pages_of_files_are_no_memory_of_a_process(tmp_path: Path) -> None:
     assert limits.resident_bytes(machine(tmp_path, {"proc/7/status": status}), 7) == 400 * 2**10
 
 
+def test_what_a_process_shares_is_none_of_its_own_memory(tmp_path: Path) -> None:
+    assert limits.own_bytes(7, tmp_path) is None
+    rollup = "55d0-7ffe ---p 00000000 00:00 0 [rollup]\nRss: 900 kB\nShared_Dirty: 500 kB\nPrivate_Dirty: 300 kB\n"
+    assert limits.own_bytes(7, machine(tmp_path, {"proc/7/smaps_rollup": rollup})) == 300 * 2**10
+
+
+def test_process_that_forks_jobs_counts_with_what_it_does_not_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traces, "_LIMIT", GB)
+    monkeypatch.setattr(traces, "resident_bytes", lambda: 300 * MB)
+    monkeypatch.setattr(jobs, "forker", lambda: 7)
+    monkeypatch.setattr(jobs, "is_running", lambda: False)
+    monkeypatch.setattr(limits, "own_bytes", lambda _: 30 * MB)
+    room = GB - 330 * MB - traces._RESERVE
+    assert traces.room() == room
+    monkeypatch.setattr(jobs, "is_running", lambda: True)
+    monkeypatch.setattr(limits, "own_bytes", lambda _: 10 * MB)  # a job shares the rest
+    assert traces.room() == room
+
+
 def test_missing_glibc_sets_nothing_and_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for library in (None, SimpleNamespace()):
         monkeypatch.setattr(limits, "_C", library)
