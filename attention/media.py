@@ -19,6 +19,7 @@ from attention.base.knobs import EncodedText, Knob
 from attention.base.tokens import PatchPlace
 from attention.features import features
 from attention.files.archives import quote
+from attention.files.reading_cost import UNKNOWN, ReadingCost
 
 if TYPE_CHECKING:
     from attention.base.knobs import Limits
@@ -247,9 +248,13 @@ class Medium(ABC):
         """A file by which an input is heard, and its media type; None if it is not heard."""
         return None
 
-    def is_large(self, content: bytes, limits: Limits) -> bool:
-        """Whether reading a file takes so much memory that such files are read one after the other, by its header alone."""
-        return False
+    def reading_cost(self, content: bytes, limits: Limits) -> ReadingCost:
+        """What `upload` takes for a file, by its header or by counting what is in it, before it is read.
+
+        Raises:
+            AttentionError: it is no such file, or is too large.
+        """
+        return UNKNOWN
 
     def check_together(self, inputs: Sequence[Any], limits: Limits) -> None:  # noqa: B027  # most models read one
         """Check that several inputs are together within the limits of one.

@@ -1,10 +1,10 @@
-"""Hostile series: tables of too many rows, columns and cells, quotes without an end, bytes that are no text, numbers that no model reads."""
+"""Hostile series: tables of too many rows, columns and cells, many at once, quotes without an end, bytes that are no text, numbers that no model reads."""
 
 from __future__ import annotations
 
 from benchmarks.attack import Attack
 from benchmarks.server import Server
-from benchmarks.uploads import SHOWN, each_ends
+from benchmarks.uploads import SHOWN, crowded, dense, each_ends
 
 FIELD = "series_upload_0"
 QUERY = "source=model&model=tiny-patchtst"
@@ -47,4 +47,15 @@ async def show_hostile(server: Server) -> list[str]:
     return await each_ends(server, QUERY, FIELD, [*files(), ("ordinary.csv", ordinary(), SHOWN)])
 
 
-ATTACKS = (Attack("tables of too many rows, columns and cells, and other files", show_hostile, 900, guard=True),)
+async def many_cells(server: Server, people: int = 12, rows: int = 4000) -> list[str]:
+    """Tables of 1.95 MB with a million cells each, by many people of one address at once."""
+    files = [("x.csv", dense(rows - 1, 244, number + 2)) for number in range(people)]
+    return await crowded(server, QUERY, FIELD, files, "tokens are read here")
+
+
+ATTACKS = (
+    Attack("tables of too many rows, columns and cells, and other files", show_hostile, 900, guard=True),
+    Attack(
+        "12 CSV files with a million cells each, at once, of one address", many_cells, 700, {"people": 3, "rows": 2000}
+    ),
+)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from urllib.parse import urlsplit
+
+import numpy as np
 
 from benchmarks.attack import Attack
 from benchmarks.hostile_files import bomb, npy, tensors
@@ -133,6 +136,52 @@ async def slow_to_read(server: Server, people: int = 12) -> list[str]:
     return unrefused(statuses, TAKEN) + ([] if run and run.figures else [f"a small file ended with status {status}"])
 
 
+async def crowded(
+    server: Server, query: str, field: str, files: Sequence[tuple[str, bytes]], words: str = SHOWN
+) -> list[str]:
+    """Sessions of one address upload a file each (name, content) at once; each must be drawn, or refused by the sentence with these words or by its status.
+
+    No two files are equal, since what was read of one is remembered for another.
+    """
+    async with AsyncExitStack() as stack:
+
+        async def person() -> Session:
+            session = await stack.enter_async_context(Session(server.base, query, timeout=600, address="203.0.113.1"))
+            await session.open()
+            return session
+
+        sessions = [await person() for _ in files]
+        uploads = (session.upload(field, *file) for session, file in zip(sessions, files, strict=True))
+        broken = []
+        for status, run in await asyncio.gather(*uploads):
+            broken += unrefused([status], TAKEN) + (run.exceptions if run else [])
+            if run and not (run.figures or any(words in text.replace("\\", "") for text in run.sentences)):
+                broken.append(f"{run.figures} figures, sentences {run.sentences}")
+        return broken
+
+
+def dense(n_rows: int, n_columns: int, last: int) -> bytes:
+    """A table with as many cells as may be in its bytes, whose last number is given."""
+    row = b",".join([b"1"] * n_columns)
+    return b"\n".join([row] * n_rows + [row[:-1] + str(last).encode()])
+
+
+async def many_cells(server: Server, people: int = 12, side: int = 2000) -> list[str]:
+    """Tables of attention of four million numbers each, by many people at once."""
+    return await crowded(server, "source=file", SAVED, [("x.csv", dense(side - 1, side, n + 2)) for n in range(people)])
+
+
+async def many_digits(server: Server, people: int = 12, rows: int = 512) -> list[str]:
+    """Matrices as large as they may be, with all digits of each number, by many people at once."""
+
+    def numbers(seed: int) -> bytes:
+        stream = io.BytesIO()
+        np.save(stream, np.random.default_rng(seed).random((rows, 1024)))
+        return stream.getvalue()
+
+    return await crowded(server, MATRICES, FIELD, [("x.npy", numbers(seed)) for seed in range(people)], "too large for")
+
+
 async def lying(server: Server) -> list[str]:
     """Malformed upload requests; each must be refused by its status."""
     broken = []
@@ -193,6 +242,8 @@ ATTACKS = (
     Attack("12 people upload three files of 15 MB each", too_many, 800),
     Attack("8 uploads that stop in the middle", stalled, 550),
     Attack("12 files that take long to read, of one address", slow_to_read, 900, {"people": 2}),
+    Attack("12 tables of four million numbers, at once, of one address", many_cells, 900, {"people": 3, "side": 1000}),
+    Attack("12 matrices of 512 × 1,024 numbers, at once, of one address", many_digits, 900, {"people": 3, "rows": 128}),
     Attack("uploads that are wrong as requests", lying, 450, {}),
     Attack("16 MB of lines, of braces, of arrays, as matrix, as state and as attention", greedy, 600, {}),
 )

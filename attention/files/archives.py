@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from io import BytesIO
 from math import prod
@@ -112,6 +112,49 @@ def read_at_most(path: str | PathLike[str], most: int, what: str) -> bytes:
             return file.read(most + 1)
     except (OSError, ValueError) as error:
         raise FileError(f"{what} that can be read; got “{str(path)[:80]}”, which cannot be: check its path.") from error
+
+
+_MAP_NUMBERS = 2**14
+"""Of a list of lists among the descriptions of a file, above which it is one of its arrays, and no description."""
+
+
+def in_memory(archive: Archive) -> Archive:
+    """An archive whose arrays have been read, without the lists that they were read from: it is small, and quick to copy into another process."""
+    arrays = {key: entry._replace(load=_loader(entry)) for key, entry in archive.arrays.items()}
+    metadata = _without_maps(archive.metadata, {})
+    return replace(archive, arrays=arrays, metadata=metadata)
+
+
+def _loader(entry: Entry) -> Callable[[], Tensor]:
+    try:
+        return partial(_copy, entry.load().numpy())
+    except FileError as error:  # said where the array is used
+        return partial(_refuse, str(error))
+
+
+def _copy(array: np.ndarray[Any, Any]) -> Tensor:
+    import torch
+
+    return torch.tensor(array)
+
+
+def _refuse(sentence: str) -> Tensor:
+    raise FileError(sentence)
+
+
+def _without_maps(value: Any, known: dict[int, Any]) -> Any:
+    """The same description with empty lists in place of maps; what it has at several places, it has only once."""
+    if id(value) in known:
+        return known[id(value)]
+    if isinstance(value, dict):
+        known[id(value)] = {key: _without_maps(item, known) for key, item in value.items()}
+    elif isinstance(value, list):
+        shape, first = _shape(value)
+        is_map = len(shape) > 1 and isinstance(first, int | float) and prod(shape) > _MAP_NUMBERS
+        known[id(value)] = [] if is_map else [_without_maps(item, known) for item in value]
+    else:
+        return value
+    return known[id(value)]
 
 
 def damaged_error(name: str, kind: str, why: str) -> FileError:
@@ -561,6 +604,12 @@ def _load_array(label: str, header: _Header, read: _ReadPrefix) -> Any:
         )
     array = np.frombuffer(content, header.dtype, count, header.data_offset)
     return array.reshape(header.shape, order="F" if header.fortran else "C")
+
+
+def npy_size(content: bytes) -> int:
+    """How many numbers the header of a .npy file claims; none if it cannot be read."""
+    header = _read_npy_header(content[:_MAX_HEADER])
+    return prod(header.shape) if header else 0
 
 
 def format_npy(data: bytes, name: str) -> str:

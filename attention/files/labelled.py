@@ -43,8 +43,11 @@ from attention.formula.steps import MAP_AXES, find_step, is_step
 if TYPE_CHECKING:
     from torch import Tensor
 
-EXTENSIONS = (*archives.EXTENSIONS, ".csv", ".tsv", ".txt")
+_TABLES = (".csv", ".tsv", ".txt")
+EXTENSIONS = (*archives.EXTENSIONS, *_TABLES)
 """The extensions of files that are opened."""
+TEXT_EXTENSIONS = (*_TABLES, ".json", ".jsonl")
+"""Those of texts, which are parsed completely before one number is known."""
 # Libraries that are not installed read these.
 _CONVERSIONS = {
     ".mat": "numpy.savez('attention.npz', weights=scipy.io.loadmat(path)['weights'])",

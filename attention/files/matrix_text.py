@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from attention.base.cache import CACHE
 from attention.base.errors import MatrixError
-from attention.files.archives import format_npy
+from attention.files.archives import format_npy, npy_size
 from attention.files.cells import (
     MAX_PIECES,
     Labels,
@@ -44,7 +44,9 @@ from attention.files.matrix import (
     uneven_error,
     validate_matrix,
 )
+from attention.files.reading_cost import ReadingCost, of_text
 
+_NPY_SECONDS, _NPY_BYTES = 3e-6, 200  # of a number
 _MAX_CHARACTERS = 32 * MAX_NUMBERS  # numpy.savetxt writes 25 characters per number
 # As word processors and PDFs write them, and tables in terminals.
 _SIGNS = str.maketrans(
@@ -63,6 +65,7 @@ _HEADS = re.compile(r"\s{0,99}\d{1,9} heads?:")  # the prefix of a stack in `for
 _TABLE = re.compile(r'(?:""|Unnamed: 0|index|query_pos|key_pos)?[,;\t](?=[^\n]{0,500}[^\W\d])')
 _SPECIAL_TOKEN = re.compile(r"(?<!\w)\[[^\W\d]\w{0,30}\](?!\w)")  # [CLS]
 _TUPLE = re.compile(r"\s{0,500}[({]\s*[({\d.+-][^=]*$")  # ((1, 0), (0, 1)), or {{1, 0}, {0, 1}} of C and Mathematica
+_OWN = re.compile(r"[0-9.,;e-]+;[0-9.,e-]+")  # more than one row, as `format_matrix` writes them
 _AS_LISTS = str.maketrans("(){}", "[][]")
 _SCALE = re.compile(r"(?<![\w.])1\.?0*e([+-]\d+)\s*\*\s*(?=[\[\n\r])")  # of MATLAB, and of torch before 1.0
 _SCALED = re.compile(
@@ -110,11 +113,18 @@ def format_matrix(matrix: Matrix | Stack | Sequence[Sequence[float]]) -> str:
     """The matrix in one line, "1,0;0,0.5", or "2 heads: 1,0 / 0,1": short enough for a link. `parse_matrix` restores it exactly."""
     if len(matrix) and not isinstance(matrix[0][0], float | int):
         return f"{len(matrix)} head{'s' * (len(matrix) > 1)}: {' / '.join(map(format_matrix, matrix))}"  # type: ignore[arg-type]  # checked above
-    return ";".join(",".join(map(_format_number, row)) for row in matrix)  # type: ignore[arg-type]  # as above
+    return ";".join(map(_format_row, matrix))  # type: ignore[arg-type]  # as above
 
 
-def _format_number(value: float) -> str:
-    mantissa, _, exponent = repr(float(value)).partition("e")
+def _format_row(row: Sequence[float]) -> str:
+    text = ",".join(map(repr, map(float, row)))
+    if "e" in text:
+        return ",".join(map(_format_number, text.split(",")))
+    return text.replace(".0,", ",").removesuffix(".0")
+
+
+def _format_number(text: str) -> str:
+    mantissa, _, exponent = text.partition("e")
     # A link decodes a plus as a blank.
     return f"{mantissa}e{int(exponent)}" if exponent else mantissa.removesuffix(".0")
 
@@ -143,7 +153,43 @@ def file_text(data: bytes, file_name: str, name: str = "matrix") -> str:
     return text
 
 
+class ReadText(NamedTuple):
+    """A text of matrices: for one matrix as `format_matrix` writes it, otherwise as it is; and what it is."""
+
+    text: str
+    reading: ParsedText
+
+
+def read_text(text: str, name: str = "matrix") -> ReadText:
+    """The matrices of a pasted text.
+
+    Raises:
+        MatrixError: as for `parse_text`.
+    """
+    reading = parse_text(text, name)
+    return ReadText(text if reading.question else format_matrix(reading.choose(None, name)), reading)
+
+
+def read_file(content: bytes, file_name: str, name: str = "matrix") -> ReadText:
+    """The matrices of a .csv, .tsv, .txt or .npy file.
+
+    Raises:
+        MatrixError: as for `file_text` and `parse_text`.
+    """
+    return read_text(file_text(content, file_name, name), name)
+
+
+def reading_cost(content: bytes, file_name: str) -> ReadingCost:
+    """What `read_file` takes: a .npy becomes a text first, with all digits of each number."""
+    if PurePath(file_name).suffix.lower() != ".npy":
+        return of_text(content)
+    n_numbers = min(npy_size(content), MAX_NUMBERS)
+    return ReadingCost(n_numbers * _NPY_SECONDS, n_numbers * _NPY_BYTES)
+
+
 def _parse_text(text: str, name: str) -> ParsedText:
+    if (own := _parse_own(text, name)) is not None:
+        return own
     if not text.isascii():
         text = text.removeprefix("\ufeff").translate(_SIGNS)
     if header := _HEADS.match(text):
@@ -152,6 +198,22 @@ def _parse_text(text: str, name: str) -> ParsedText:
             raise too_large_error(name, f"more than {MAX_SIDE:,} matrices")
         return ParsedText({"": tuple(as_stack(_parse_head(head, name).choose(None, name))[0] for head in heads)})
     reading = _parse_head(text, name)
+    note = rounding_note(next(iter(reading.choices.values())))
+    return reading.with_notes(note) if note else reading
+
+
+def _parse_own(text: str, name: str) -> ParsedText | None:
+    """One matrix in the form of `format_matrix`, which pages read again and again; None for any other text."""
+    if not _OWN.fullmatch(text):
+        return None
+    rows = text.split(";", MAX_PIECES)
+    try:
+        numbers = [tuple(map(float, row.split(",", MAX_PIECES))) for row in rows]
+    except ValueError:  # such as two commas in a row
+        return None
+    if len(numbers) > MAX_SIDE or {len(row) for row in numbers} != {len(numbers[0])}:
+        return None
+    reading = batch_reading(numbers, (len(numbers), len(numbers[0])), name, "")
     note = rounding_note(next(iter(reading.choices.values())))
     return reading.with_notes(note) if note else reading
 

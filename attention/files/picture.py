@@ -37,8 +37,6 @@ _KINDS = {"PNG": b"\x89PNG\r\n\x1a\n", "JPEG": b"\xff\xd8\xff", "WebP": b"RIFF"}
 _WEBP_HEADER = 30  # bytes
 # Of memory while it is decoded; transparency or many scans take most.
 _BYTES_OF_PIXEL = {"PNG": 16, "JPEG": 12, "WebP": 16}
-LARGE_BYTES = 2**24
-"""Of memory that reading a picture takes; above it, pictures should be read one after the other."""
 _ORIENTATION = 0x0112  # the tag of EXIF
 _MARKER = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])")  # the next marker of a JPEG, behind the data of a scan
 _SCAN, _END, _STANDALONE = 0xDA, 0xD9, frozenset((0x01, 0xD8))  # markers of a JPEG; the last ones have no length

@@ -10,16 +10,15 @@ from attention.series import series_lines
 from attention.series.drawing import NOUN, place_of, preview_of
 from attention.series.examples import EXAMPLES, example_series
 from attention.series.families import FAMILIES, VALUES
-from attention.series.table import MAX_COLUMNS, Series
+from attention.series.table import MAX_COLUMNS, Series, reading_cost
 
 if TYPE_CHECKING:
     from attention.base.knobs import Limits
     from attention.base.tokens import Patch
+    from attention.files.reading_cost import ReadingCost
     from attention.models.folder import Folder
     from attention.series.reader import SeriesReader
     from attention.trace.trace import SeenPicture
-
-_LARGE_BYTES = 2**21  # a CSV file of so many takes a quarter of a second
 
 
 class SeriesMedium(Medium):
@@ -81,9 +80,9 @@ class SeriesMedium(Medium):
         steps, columns = given.values.shape
         return f"{steps:,} steps of {columns:,} {'column' if columns == 1 else 'columns'}"
 
-    def is_large(self, content: bytes, limits: Limits) -> bool:
-        """Whether reading a file takes long."""
-        return len(content) > _LARGE_BYTES
+    def reading_cost(self, content: bytes, limits: Limits) -> ReadingCost:
+        """As `attention.series.table.reading_cost`."""
+        return reading_cost(content)
 
     def place(self, seen: SeenPicture, patch: Patch) -> Any:
         """As `attention.series.drawing.place_of`."""

@@ -63,4 +63,9 @@ def _read_lines(series: Series, variable: str) -> list[str]:
             ")",
             f"{variable} = pd.read_csv(io.StringIO(table){options})",
         ]
-    return [*literals.file_lines("series", series.name, _UNNAMED), f"{variable} = pd.read_csv(file{options})"]
+    lines = literals.file_lines("series", series.name, _UNNAMED)
+    if series.replaced:
+        encoding = series.pandas_options.get("encoding", "utf-8-sig")
+        signs = "".join(f".replace({literals.text(sign)}, {literals.text(other)})" for sign, other in series.replaced)
+        lines.append(f'file = io.StringIO(Path(file).read_text(encoding="{encoding}"){signs})')
+    return [*lines, f"{variable} = pd.read_csv(file{options})"]

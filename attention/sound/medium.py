@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from attention.files.reading_cost import ReadingCost
 from attention.media import DeclaredInputs, Medium
 from attention.program import literals
 from attention.sound import examples
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from attention.sound.reader import SoundReader
     from attention.trace.trace import SeenPicture
 
-_LARGE_BYTES = 2**22  # of samples; longer sounds are read one after the other
+_SECONDS_OF_BYTE = 2e-8  # of a decoded sample: it is decoded twice, and its spectrogram drawn
 _MEDIA_TYPES = {"WAV": "audio/wav", "FLAC": "audio/flac", "MP3": "audio/mpeg"}
 _UNNAMED = "sound.wav"
 """The file of a sound that was given without one."""
@@ -81,9 +82,10 @@ class Sounds(Medium):
         """How long it lasts, and its rate."""
         return f"{given.seconds:,.2f} seconds, {given.rate:,} samples in a second"
 
-    def is_large(self, content: bytes, limits: Limits) -> bool:
-        """Whether the samples of a file take much memory, by its header."""
-        return bytes_to_decode(content) > _LARGE_BYTES
+    def reading_cost(self, content: bytes, limits: Limits) -> ReadingCost:
+        """By the samples that its header says; a spectrogram takes as much as they do again."""
+        n_bytes = bytes_to_decode(content)
+        return ReadingCost(n_bytes * _SECONDS_OF_BYTE, 2 * n_bytes)
 
     def sound(self, given: Sound) -> tuple[bytes, str]:
         """Its file, or one of its samples, to be played."""

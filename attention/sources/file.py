@@ -11,18 +11,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from math import prod
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from attention.base.cache import CACHE
-from attention.base.errors import AttentionError, AwaitedError, FileError
+from attention.base.errors import AttentionError, AwaitedError, AxesError, FileError
 from attention.base.knobs import Choice, Knob, Text
 from attention.base.pieces import joins_of_ids
 from attention.base.tokens import Letter, PairToken, Piece, Placed
 from attention.files import labelled, saved_pictures
-from attention.files.archives import Archive, is_torch_file, quote
+from attention.files.archives import Archive, in_memory, is_torch_file, quote
 from attention.files.given_mask import MEANINGS, GivenMask, MaskSizes
 from attention.files.plan import MAX_CHARACTERS, MAX_LAYERS, Plan, metadata_by_number, read_plan, saved_spans
+from attention.files.reading_cost import ReadingCost, of_text
 from attention.files.saved_pictures import PATCHES
 from attention.files.stored_names import PAIRS, RESIDUES, WORD_IDS, AxisTokens, are_tokens, clean, length_error
 from attention.formula.formula import Formula
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _MAX_HEADS = 1024
 _MAX_NOTES = 20  # of an export
+_TEXT_SECONDS = 6e-7  # for a number of a table or of JSON, which is read twice: for its size, and for its trace
 _SIDES = ("query_pos", "key_pos")
 
 
@@ -65,6 +67,7 @@ class File(Source):
         config: overrides of the formula of the layers.
         axes: the names of the axes in their order, if they are others, such as "layer batch head query key" or "head query key"; batch=1 takes
             one sentence, and "pos head width" is for query, key and value (`attention.files.plan._parse_axes`).
+        parsed: what was read from a text that takes long to read; then there is no `content`.
         table_means: what the numbers of a table (.csv, .tsv, .txt) are, one of `attention.files.labelled.MEANINGS`: "numbers" (what they say),
             "weights" or "scores".
         mask_means: what 1 means in the mask, one of `attention.files.given_mask.MEANINGS`: "numbers" (what they say), "keep", "hide", or "add".
@@ -81,6 +84,7 @@ class File(Source):
     mask_means: str = MEANINGS[0]
     sequence: int = 0
     table_means: str = labelled.MEANINGS[0]
+    parsed: Archive | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def open(
@@ -135,11 +139,17 @@ class File(Source):
             content = as_safetensors(content, name, max_bytes)
         return cls(name, blake2b(content, digest_size=16).hexdigest(), max_bytes, max_tokens, content)
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the file takes, without its trace."""
+        arrays = self.parsed.arrays.values() if self.parsed else ()
+        return len(self.content) + sum(entry.nbytes for entry in arrays)
+
     def memory_bytes(self) -> int:
         """The bytes that the trace takes while it is computed, counted in advance."""
 
         def count() -> int:
-            return len(self.content) + self._array_bytes(*self._read())
+            return self.nbytes + self._array_bytes(*self._read())
 
         return self._cached("bytes", count)  # every run of a page asks for it
 
@@ -202,6 +212,8 @@ class File(Source):
         return archive, self._plan(archive)
 
     def _archive(self) -> Archive:
+        if self.parsed:
+            return labelled.as_meant(self.parsed, self.table_means, self.axes)
         if not self.content and self.digest == blake2b(digest_size=16).hexdigest():
             raise FileError(f"{quote(self.name)} is empty: save it again, and use the complete file.")
         if not self.content:
@@ -293,6 +305,32 @@ class File(Source):
                 has_formula=stored.has_formula,
                 low_precision=WEIGHTS in stored.places and stored.places[WEIGHTS].low_precision,
             )
+
+
+def reading_cost(name: str, content: bytes) -> ReadingCost:
+    """What `parsed_file` takes: arrays in binary form are read where they lie, and each only when it is needed."""
+    is_text = PurePath(name).suffix.lower() in labelled.TEXT_EXTENSIONS
+    return of_text(content, _TEXT_SECONDS) if is_text else ReadingCost(0, 0)
+
+
+def parsed_file(
+    content: bytes, name: str, max_bytes: int, max_tokens: int, opens_torch: bool, keeps_text: bool
+) -> File:
+    """The file of these bytes, if the names and sizes of its arrays show that it can be used.
+
+    Args:
+        content, name, max_bytes, max_tokens, opens_torch: as in `File.of`.
+        keeps_text: whether a text stays one, to be read anew for each trace; otherwise the file has its numbers instead.
+
+    Raises:
+        FileError: it cannot be used.
+    """
+    file = File.of(name, content, max_bytes, max_tokens, opens_torch)
+    if not keeps_text:
+        file = replace(file, content=b"", parsed=in_memory(file._archive()))
+    with suppress(AxesError):  # the page asks for the names of the axes
+        file.memory_bytes()
+    return file
 
 
 def _formula(archive: Archive, plan: Plan, position: int, recorded: Mapping[str, Tensor]) -> tuple[Formula | None, str]:

@@ -86,10 +86,6 @@ class Videos(Medium):
             f"{MAX_FRAME_PIXELS / 1e6:.2g} million pixels. Its sound is not read."
         )
 
-    def is_large(self, content: bytes, limits: Limits) -> bool:
-        """Videos are read one after the other: each keeps a core busy for seconds."""
-        return True
-
     def program_imports(self, inputs: Sequence[Video]) -> tuple[list[str], list[str]]:
         """The lines that import what `program_lines` needs, and the names of transformers among it."""
         return video_lines.imports(inputs), ["AutoImageProcessor"]

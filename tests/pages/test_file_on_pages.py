@@ -158,7 +158,9 @@ def test_link_button_warns_that_links_contain_no_file() -> None:
 
 @pytest.mark.quick
 def test_open_file_counts_as_an_upload_of_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "get_script_run_ctx", lambda: type("Context", (), {"session_id": "a"}))
+    monkeypatch.setattr(
+        uploads, "get_script_run_ctx", lambda: type("Context", (), {"session_id": "a", "uploaded_file_mgr": None})
+    )
     monkeypatch.setattr(uploads, "_session_files", WeakValueDictionary())
     file = File.of("x.npz", b"12345")
     uploads.count_file(file)

@@ -24,6 +24,7 @@ GERMAN = "\r\n".join(
         ),
     ]
 )
+TYPESET = GERMAN.replace(";-", ";−")
 CASES: dict[str, tuple[str, dict[str, Any], Any]] = {
     "PatchTST": ("PatchTSTForPrediction", SMALL, WALK),
     "one column": ("PatchTSTModel", SMALL | {"num_input_channels": 1}, WALK[:, 0]),
@@ -33,6 +34,7 @@ CASES: dict[str, tuple[str, dict[str, Any], Any]] = {
     "TimesFM without its head": ("TimesFmModel", SMALL_TIMESFM, WALK),
     "TimesFM 2.5": ("TimesFm2_5Model", SMALL_TIMESFM | {"num_key_value_heads": 2}, WALK[:, 0]),
     "German": ("PatchTSTModel", SMALL, GERMAN.encode("cp1252")),
+    "a typeset minus": ("PatchTSTModel", SMALL, TYPESET.encode()),
 }
 
 

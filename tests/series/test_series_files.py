@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from io import BytesIO
+from io import BytesIO, StringIO
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from margins import approx
 
 from attention.base.errors import FileError
 from attention.series.examples import EXAMPLES, example_series
-from attention.series.table import Series
+from attention.series.table import Series, reading_cost
 from benchmarks.series_attacks import files, ordinary
+from benchmarks.uploads import dense
 
 pytestmark = pytest.mark.quick
 
@@ -39,6 +40,11 @@ TABLES: dict[str, tuple[bytes, tuple[str, ...], list[list[float]], tuple[str, ..
     "one column of decimal commas": (b"x\n1,5\n2,5\n", ("x",), [[1.5], [2.5]], (), {"sep": ";", "decimal": ",", "thousands": "."}),
     "thousands": (b'a,b\n"1,234.5","2,000"\n"3,000","4"\n', ("a", "b"), [[1234.5, 2000], [3000, 4]], (), {"thousands": ","}),
     "dashes": (b"a,b\n1,-\n.,4\n", ("a", "b"), [[1, np.nan], [np.nan, 4]], (), {"na_values": ["-", "."]}),
+    "dashes, and missing numbers in lower case": (b"a,b\n1,na\n-,none\n2,5\n", ("a", "b"), [[1, np.nan], [np.nan, np.nan], [2, 5]], (), {"na_values": ["-", "na", "none"]}),
+    "blanks between thousands": (b"a;b\n1 234,5;2\n3;-4,25\n", ("a", "b"), [[1234.5, 2], [3, -4.25]], (), {"sep": ";", "decimal": ",", "thousands": " "}),
+    "Swiss": (b"a;b\n1'234.5;2\n3;4\n", ("a", "b"), [[1234.5, 2], [3, 4]], (), {"sep": ";", "thousands": "'"}),
+    "typeset": ("Jahr;x\n1949;−1\u202f234,5\n1950;2\xa0000\n1951;1\n".encode(), ("x",), [[-1234.5], [2000], [1]], ("1949", "1950", "1951"), {"sep": ";", "decimal": ",", "thousands": ".", "index_col": 0}),
+    "dates with points beside decimal commas": (b"t;a\n01.07.2016;1,234\n02.07.2016;2,345\n", ("a",), [[1.234], [2.345]], ("01.07.2016", "02.07.2016"), {"sep": ";", "decimal": ",", "thousands": ".", "index_col": 0}),
     "blank lines, a pipe, old Macs": (b"a|b\r1|2\r\r3|4\r", ("a", "b"), [[1, 2], [3, 4]], (), {"sep": "|"}),
 }  # fmt: skip
 
@@ -49,7 +55,12 @@ def test_a_file_is_read_as_pandas_reads_it_with_the_options_that_were_found(kind
     series = Series.open(content)
     assert (series.columns, series.times, series.pandas_options, series.kind) == (columns, times, options, "CSV")
     np.testing.assert_array_equal(series.values, numbers or series.values)
-    frame = pd.read_csv(BytesIO(content), **series.pandas_options)
+    file: Any = BytesIO(content)
+    for sign, other in series.replaced:
+        file = StringIO(
+            (file.getvalue().decode() if isinstance(file, BytesIO) else file.getvalue()).replace(sign, other)
+        )
+    frame = pd.read_csv(file, **series.pandas_options)
     np.testing.assert_array_equal(series.values, frame.to_numpy(float))
     assert any("time axis" in note for note in series.notes) == bool(times)
     assert any("decimal comma" in note for note in series.notes) == ("decimal" in options)
@@ -85,7 +96,7 @@ def test_files_are_opened_by_path(tmp_path: Any) -> None:
 @pytest.mark.parametrize(("given", "message"), [
     (None, "got a NoneType"), (np.zeros((2, 2, 2)), "an array of 3 axes"), (np.array(["a"]), "got a ndarray"), (object(), "got a object"),
     (np.zeros((0, 2)), "got 0 rows"), (np.array([[1.0, np.inf]]), "“inf” in an array"), (np.zeros((1, 257)), "257 columns"),
-    (b"", "fewer than two rows"), (b"a,b", "fewer than two rows"), (b"a,b\n1,2,3\n", "row 1 has 3"), (b"a,b\n1,x\n", "“x” in “b”, row 1"),
+    (b"", "fewer than two rows"), (b"a,b", "fewer than two rows"), (b"a,b\n1,2,3\n", "row 1 has 3"), (b"a,b,c\n1,2,3\n4,5\n", "row 2 has 2"), (b"a,b\nTrue,2\n", "“True” in “a”, row 1"), (b"a,b\n1,5\n1_0,2\n", "“1_0” in “a”, row 2"), (b"a,b\n1,x\n", "“x” in “b”, row 1"),
     (b"date,kind,y\n2020-01-01,good,1\n2020-01-02,bad,2\n", "“good” in “kind”"), (b"a,b\n1,1e999\n", "“1e999”"), (b'a,b\n"1,2\n', "without an end"),
     (pd.DataFrame({"a": ["x", "y"], "b": ["z", "w"]}), "“z” in “b”"),
 ])  # fmt: skip
@@ -100,6 +111,14 @@ def test_hostile_files_are_refused_with_a_sentence(content: bytes, words: str) -
         Series.open(content)
     assert len(str(error.value)) < 400
     assert str(error.value).endswith(".")
+
+
+def test_what_reading_a_file_takes_is_counted_in_cells() -> None:
+    assert reading_cost(ordinary()).is_light, "as long as ETTh1: a second process would take longer"
+    assert not reading_cost(dense(4000, 244, 1)).is_light, "1.95 MB with a million cells"
+    assert reading_cost(dense(2000, 244, 1)).seconds == pytest.approx(
+        reading_cost(dense(4000, 244, 1)).seconds / 2, rel=0.01
+    )
 
 
 def test_an_ordinary_large_file_is_read() -> None:

@@ -23,6 +23,7 @@ from attention.base.errors import AttentionError, AwaitedError, FileError
 from attention.base.progress import Watcher
 from attention.circuits.sweep import sweep_heads
 from attention.explanation import tables
+from attention.files import reading_cost
 from attention.files.picture import Picture
 from attention.media import media, medium_of
 from attention.models.folder import TEXT_ALONE
@@ -234,7 +235,7 @@ def test_refused_picture_gets_a_sentence_and_changes_nothing(models: NamedModels
 
 def test_picture_without_room_in_memory_is_refused(models: NamedModels, monkeypatch: pytest.MonkeyPatch) -> None:
     app = opened("app.py", source="model", model=models("ViT"))
-    monkeypatch.setattr("attention.vision.medium.LARGE_BYTES", 0)
+    monkeypatch.setattr(reading_cost, "_LIGHT_BYTES", 0)
     monkeypatch.setattr(traces, "make_room", lambda needs: needs)
     monkeypatch.setattr(traces, "room", lambda: 0)
     uploaded(app, "photo.png", PHOTO)

@@ -57,6 +57,11 @@ class _UploadedResult:
     content: bytes = field(repr=False)
 
     @property
+    def nbytes(self) -> int:
+        """The bytes that it takes."""
+        return len(self.content)
+
+    @property
     def link_name(self) -> str:
         """Its name and digest, as in the address."""
         return f"{self.name}:{self.digest}"
@@ -124,11 +129,12 @@ def _uploaded(knob: Knob, key: str) -> None:
         with scheduler.without_turn():
             digest = blake2b(content, digest_size=16).hexdigest()
             _of_bytes(name, digest, content)
+        uploaded = _UploadedResult(name, digest, content)
+        uploads.count_file(uploaded, knob.key)
     except AttentionError as error:
         ours.problem = str(error)
         return
-    uploaded = ours.results[knob.key] = _UploadedResult(name, digest, content)
-    uploads.count_file(uploaded, knob.key)
+    ours.results[knob.key] = uploaded
     knob_state.hold({knob.key: uploaded.link_name, OVER.key: MANY})
 
 

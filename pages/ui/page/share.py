@@ -22,7 +22,7 @@ from attention.sources.matrices import SYMBOLS, UPLOADED, Matrices
 from pages.ui import address
 from pages.ui.exports.links import Link, Offer, download_links, offer_link
 from pages.ui.features import Opener, panels
-from pages.ui.server import assets, scheduler, uploads
+from pages.ui.server import assets, uploads
 from pages.ui.server.limits import EXPORT_MB, FRAME_ANCESTORS, STATE_FILE_MB
 from pages.ui.server.moved import MOVED
 from pages.ui.server.traces import trace_of
@@ -220,8 +220,7 @@ def _opened() -> None:
             opener.open(file.name, content)
             ours.state_files += 1
             return
-        with scheduler.without_turn():  # any large file takes a moment to read
-            page, state = _read_state(content)
+        page, state = _read_state(content)  # in the turn of this run, since its strings alone may be many bytes
     except AttentionError as error:
         ours.state_file_problem = str(error)
         return

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from ipaddress import ip_address
 from threading import Lock
 from urllib.parse import urlsplit
 
@@ -47,8 +48,8 @@ _UNREADABLE = {
 }
 """The format strings that Streamlit 1.67 logs for unreadable messages. `benchmarks/garbage.py` sends such messages."""
 _LOGGERS = ("streamlit.web.server.starlette.starlette_websocket", "streamlit.runtime.app_session", __name__)
-_INSIDE = ("/_stcore/metrics", "/_stcore/script-health-check")
-"""Paths for operators only: metrics of the process, and a health check that runs the page."""
+_METRICS, _HEALTH = "/_stcore/metrics", "/_stcore/script-health-check"
+"""Paths for operators only: metrics of the process, which its own machine reads, and a health check that runs the page, for which a cluster asks from its network."""
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 # The inline scripts of Streamlit's index page are allowed by their digests.
@@ -241,6 +242,18 @@ def _relative_location(path: str, location: str) -> str:
     return "../" * (len(path) - len(path.rstrip("/"))) + page.rpartition("/")[2] + mark + query
 
 
+def _is_operator(scope: Scope) -> bool:
+    """Whether a request for a path of operators comes from where they are, and not through a proxy, which sets X-Forwarded-For."""
+    if "X-Forwarded-For" in Headers(scope=scope):
+        return False
+    peer, *_ = scope.get("client") or ("",)
+    try:
+        address = ip_address(peer)
+    except ValueError:  # such as a socket in the file system
+        return not peer
+    return address.is_loopback or (address.is_private and scope["path"].endswith(_HEALTH))
+
+
 async def with_headers(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Middleware that adds our headers to every answer and hides the operators' paths from visitors."""
 
@@ -252,8 +265,7 @@ async def with_headers(app: ASGIApp, scope: Scope, receive: Receive, send: Send)
                 headers["Location"] = _relative_location(scope["path"], headers["Location"])
         await send(message)
 
-    # Proxies set X-Forwarded-For; probes and operators connect without a proxy.
-    if scope["type"] == "http" and scope["path"].endswith(_INSIDE) and "X-Forwarded-For" in Headers(scope=scope):
+    if scope["type"] == "http" and scope["path"].endswith((_METRICS, _HEALTH)) and not _is_operator(scope):
         await PlainTextResponse("Not found", 404)(scope, receive, send_with_headers)
     else:
         await app(scope, receive, send_with_headers)

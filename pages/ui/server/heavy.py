@@ -1,4 +1,4 @@
-"""Heavy work of visitors, in processes of their own (`attention.base.jobs`): two at a time, of one address one, and the others in line.
+"""Heavy work of visitors, in processes of their own (`attention.base.jobs`): two at a time, of one address one and a long one, and the others in line.
 
 The server draws pages and runs models meanwhile. A visitor sees how many are before them. Work that nobody waits for any more ends, also while it is in line.
 """
@@ -6,7 +6,6 @@ The server draws pages and runs models meanwhile. A visitor sees how many are be
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,10 +24,12 @@ from pages.ui.server import limits, scheduler, traces
 _Result = TypeVar("_Result")
 
 _LIGHT_SECONDS = 0.5  # work that takes less is done here, since a process is not worth it
-_LONG_SECONDS = 20.0  # after which a job keeps nobody waiting: the next one begins beside it
+_LONG_SECONDS = 3.0  # after which a job keeps nobody waiting: the next one begins beside it
+_HALF_LIFE, _FORGOTTEN_SECONDS = 60.0, 600.0  # of the time that somebody has had
 _MODULES = ("torch", "pandas", "matplotlib", "pages.ui.exports.catalog")
 """What jobs import, besides `PARTS` for models: it is not counted as the visitor's memory."""
 _LEAST_BYTES, _GOOD_BYTES = 96 * 2**20, 384 * 2**20  # of memory for a job, and for one beside another
+_ADVICE = "Choose a shorter text or fewer heads"
 _SHUTTING_DOWN = "This server is shutting down, and another one replaces it: try again in a moment."
 
 
@@ -43,7 +44,7 @@ class QueueFullError(BusyError):
 
 
 def _job_bytes(granted: int) -> int:
-    """The memory of the next job: two thirds of what is free, the rest is for another one; 0 if it must wait until another ends."""
+    """The memory of the next job: half of what is free, or all but the memory of two small ones; 0 if it must wait until another ends."""
     begins = 0 if jobs.forker() else traces.FORKER_BYTES
     if not granted:
         traces.make_room(begins + _GOOD_BYTES)  # old traces leave, which can be computed again
@@ -52,7 +53,7 @@ def _job_bytes(granted: int) -> int:
         if granted:
             return 0
         traces.make_room_for(begins + _LEAST_BYTES, "This needs")
-    return min(limits.JOB_MB * 2**20, max(_LEAST_BYTES, free * 2 // 3))
+    return min(limits.JOB_MB * 2**20, max(_LEAST_BYTES, free // 2, free - 2 * _LEAST_BYTES))
 
 
 @dataclass(eq=False)
@@ -63,16 +64,29 @@ class _Place:
     began: float
     granted: int = 0
 
+    def is_long(self, now: float) -> bool:
+        """Whether it keeps nobody waiting any more."""
+        return now >= self.began + _LONG_SECONDS
+
 
 class _Line:
-    """Visitors who wait for the same thing: a few have it at a time, in turn by address, and the last place is for another address."""
+    """Visitors who wait for the same thing: a few have it at a time, and the last place is for another address.
 
-    def __init__(self, places: int, grant: Callable[[int], int]) -> None:
-        self._places, self._grant = places, grant
+    Who has had it for the least time is next: first the address, of it the session, and then who came first. So a visitor with one short job passes
+    one who has had many, and each of two schools has half of the time. A job that takes long gives its place away.
+    """
+
+    def __init__(
+        self, places: int, grant: Callable[[int], int], spare: int = 0, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._places, self._grant, self._clock = places, grant, clock
+        self._spare = spare
+        """What is left for another address where one has a place beside a long job of its own."""
         self._change = threading.Condition()
         self._waiting: list[Watcher] = []
         self._running: list[_Place] = []
-        self._served = Counter[Hashable]()  # places that each address and each session has had since somebody waits
+        self._used: dict[Hashable, tuple[float, float]] = {}
+        """The seconds that each address and each session has had, and when that was counted."""
         self._closed = False
 
     def close(self) -> None:
@@ -105,12 +119,7 @@ class _Line:
                 self._wait(visitor, tell, sum(bool(other.granted) for other in self._running))
             yield mine.granted
         finally:
-            with self._change:
-                self._running.remove(mine)
-                if not self._waiting:
-                    # Fairness is among those who wait together.
-                    self._served.clear()
-                self._change.notify_all()
+            self._end(mine)
 
     def _wait(self, visitor: Watcher, tell: Callable[[str], object], before: int) -> None:
         if not visitor.is_connected():
@@ -122,8 +131,10 @@ class _Line:
 
     def _get_granted(self, mine: _Place) -> int:
         with self._change:
-            mine.granted = self._grant(sum(other.granted for other in self._running))
-            mine.began = monotonic()
+            held = sum(place.granted for place in self._running)
+            is_second = any(place is not mine for place in self._of(mine.visitor.group))
+            mine.granted = self._grant(held + self._spare * is_second)
+            mine.began = self._clock()
             return mine.granted
 
     def _join(self, visitor: Watcher) -> None:
@@ -139,30 +150,56 @@ class _Line:
         self._waiting.append(visitor)
 
     def _begin(self, visitor: Watcher) -> _Place | None:
-        """The place of the visitor, if it is their turn."""
+        """The visitor's place, if it is their turn."""
         with self._change:
             if self._closed:
                 raise BusyError(_SHUTTING_DOWN)
-            now = monotonic()
-            is_full = sum(now < other.began + _LONG_SECONDS for other in self._running) >= self._places
+            now = self._clock()
             # A long job gives its place away, but processes share the memory: twice the places is the end.
-            if is_full or len(self._running) >= 2 * self._places:
+            n_short = sum(not place.is_long(now) for place in self._running)
+            if n_short >= self._places or len(self._running) >= 2 * self._places:
                 return None
             if visitor is not next(filter(self._may_begin, self._order()), None):
                 return None
             mine = _Place(visitor, now)
             self._running.append(mine)
-            self._served.update((visitor.group, visitor.key))
             return mine
 
+    def _end(self, mine: _Place) -> None:
+        """Takes the place back, and counts for how long the visitor had it."""
+        with self._change:
+            now = self._clock()
+            self._running = [other for other in self._running if other is not mine]
+            for whose in {mine.visitor.group, mine.visitor.key}:
+                self._used[whose] = self._seconds(whose, now) + now - mine.began, now
+            self._used = {whose: used for whose, used in self._used.items() if now < used[1] + _FORGOTTEN_SECONDS}
+            self._change.notify_all()
+
+    def _seconds(self, whose: Hashable, now: float) -> float:
+        """The seconds that an address or a session has had with places that it has no more; after a minute they count half."""
+        seconds, counted = self._used.get(whose, (0.0, now))
+        return float(seconds * 0.5 ** ((now - counted) / _HALF_LIFE))
+
     def _order(self) -> list[Watcher]:
-        """Those who wait: first the address that was served least, of it the session, and then in the order of their arrival."""
-        return sorted(self._waiting, key=lambda visitor: (self._served[visitor.group], self._served[visitor.key]))
+        """Those who wait, the next one first."""
+        now = self._clock()
+        waiting = {whose for visitor in self._waiting for whose in (visitor.group, visitor.key)}
+        seconds = {whose: self._seconds(whose, now) for whose in waiting}
+        for place in self._running:
+            for whose in {place.visitor.group, place.visitor.key} & waiting:
+                seconds[whose] += now - place.began
+        return sorted(self._waiting, key=lambda visitor: (seconds[visitor.group], seconds[visitor.key]))
 
     def _may_begin(self, visitor: Watcher) -> bool:
-        """Whether the visitor's address may have another place. This machine's own person has all."""
-        of_address = sum(other.visitor.group == visitor.group for other in self._running)
-        return not visitor.group or of_address < max(1, self._places - 1)
+        """Whether the visitor's address may have another place, beside a long job of it. This machine's own person has all."""
+        now, of_address = self._clock(), self._of(visitor.group)
+        n_short = sum(not place.is_long(now) for place in of_address)
+        most = max(1, self._places - 1)
+        return not visitor.group or (n_short < most and len(of_address) < 2 * most)
+
+    def _of(self, address: Hashable) -> list[_Place]:
+        """The places of an address; of this machine's own person none is counted."""
+        return [place for place in self._running if address and place.visitor.group == address]
 
     @property
     def is_wanted(self) -> bool:
@@ -170,7 +207,7 @@ class _Line:
         return bool(self._waiting)
 
 
-LINE = _Line(limits.JOBS_AT_ONCE, _job_bytes)
+LINE = _Line(limits.JOBS_AT_ONCE, _job_bytes, _LEAST_BYTES)
 FILES = _Line(limits.FILES_AT_ONCE, lambda _: 1)
 """Files that are made here, since they are small. A model may be trained for one first, so there are several places."""
 
@@ -190,9 +227,22 @@ def run(function: Callable[..., _Result], *args: Any, seconds: float, words: str
     if seconds < _LIGHT_SECONDS or _is_trained_here(args):
         with scheduler.without_turn():
             return function(*args)
+    return in_process(function, *args, words=words)
+
+
+def in_process(function: Callable[..., _Result], *args: Any, words: str, advice: str = _ADVICE) -> _Result:
+    """What a function returns in a process.
+
+    Args:
+        function, args, words: as for `run`.
+        advice: what to do if it takes too much.
+
+    Raises:
+        AttentionError: as for `run`.
+    """
     place = st.empty()
     try:
-        (result,) = stream(_once, function, *args, words=words, tell=place.caption)
+        (result,) = stream(_once, function, *args, words=words, tell=place.caption, advice=advice)
     finally:
         place.empty()
     return result  # type: ignore[no-any-return]  # of a process
@@ -206,11 +256,12 @@ def stream(
     visitor: Watcher | None = None,
     prepare: Callable[[], object] = int,
     keep: bool = True,
+    advice: str = _ADVICE,
 ) -> Generator[_Result]:
     """What a function yields in a process.
 
     Args:
-        function, args, words: as for `run`.
+        function, args, words, advice: as for `in_process`.
         tell: shows the visitor their place in the line.
         visitor: who waits, unless it is the visitor of this script run.
         prepare: called here when it is the visitor's turn, before the job's memory is granted, such as to load a model.
@@ -247,9 +298,7 @@ def stream(
                 modules=modules,
             )
         except jobs.JobError as error:
-            raise BusyError(
-                f"{words}: this {error}, so it was ended. Choose a shorter text or fewer heads, or try again in a minute."
-            ) from None
+            raise BusyError(f"{words}: this {error}, so it was ended. {advice}, or try again in a minute.") from None
 
 
 def _import_for_jobs(modules: Sequence[str]) -> None:

@@ -278,14 +278,27 @@ if MODEL_CACHE_MB < MAX_MODEL_MB:
         f"LAB_MODEL_CACHE_MB must be at least LAB_MAX_MODEL_MB; got {MODEL_CACHE_MB} and {MAX_MODEL_MB}: raise the first or lower the second."
     )
 
-REPLICA = _variable("REPLICA", "")  # the name of this server among several behind a proxy
+
+def _name(name: str) -> str:
+    """The name in LAB_`name`, which is sent in a header and a cookie."""
+    text = _variable(name, "")
+    if not re.fullmatch(r"[A-Za-z0-9._-]{0,64}", text):
+        raise SystemExit(
+            f"LAB_{name} must be at most 64 letters, digits, points, hyphens and underscores, such as lab-1; got {text!r}: correct it, or unset it for a single server."
+        )
+    return text
+
+
+REPLICA = _name("REPLICA")  # of this server among several behind a proxy
 _warn_of_unknown()
 
 # Fixed limits. MB are of memory.
 STATE_FILE_MB = 8
 PICTURE_MB = LIMITS.picture_mb  # of an uploaded picture, sound or other input of a medium, or of all of one text
 GIVEN_MB = 16  # of such uploads of one session; the oldest that are not shown are dropped
-UPLOADED_MB_OF_ONE = 32  # of all files of one session
+UPLOADED_MB_OF_ONE = (
+    80  # of all files of one session, as they are in memory; one that replaces another is read beside it
+)
 UPLOADED_MB_OF_ADDRESS = 96  # of all files of one IP address, such as a school's
 UPLOADED_MB = 128  # of all files of all sessions
 JOBS_AT_ONCE = 2  # heavy computations and files in processes of their own; of one address, one

@@ -3,13 +3,16 @@
 Streamlit accepts a file under any name from any client that knows a session id, keeps it as long as the session, and limits only
 the size of one file. It has no setting for that, so a middleware handles uploads before Streamlit does; a form is parsed in
 memory, without a temporary file. What has not arrived completely is counted and limited in `in_flight`, as every body is.
+
+`read` has one rule for every kind of file: by what reading it is estimated to take, it is read in the turn of the script run, or in a job.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 import streamlit as st
@@ -24,12 +27,18 @@ from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileMan
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.uploaded_file_manager import DeletedFile, UploadedFile
 
-from attention.base.errors import FileError
+from attention.base.errors import BusyError, FileError
+from attention.files.reading_cost import ReadingCost
+from pages.ui.server import heavy
 from pages.ui.server.in_flight import address_of, whole_body
 from pages.ui.server.limits import UPLOADED_MB, UPLOADED_MB_OF_ADDRESS, UPLOADED_MB_OF_ONE
 
+_Result = TypeVar("_Result")
+
 _MOST = 16  # upload URLs of one session at a time
 _GONE = "This server no longer has the uploaded file: upload it again."
+_NO_ROOM = "This server has no room for more files now: try again in a minute."
+_ADVICE = "Save a smaller file"
 _UPLOAD_URL = re.compile(r"/_stcore/upload_file/([^/]+)/([^/]+)$")
 """The path of an upload URL: a session id and a file id."""
 _LONGEST_NAME = 200  # characters of a file's name in the address
@@ -44,7 +53,7 @@ class _Visitor(NamedTuple):
 
 _visitors: dict[str, _Visitor] = {}  # by session
 # By session and place; the session itself owns the files.
-_session_files: WeakValueDictionary[tuple[str, str], _Content] = WeakValueDictionary()
+_session_files: WeakValueDictionary[tuple[str, str], _Kept] = WeakValueDictionary()
 
 
 def _register(session: str, file: str, address: str) -> None:
@@ -80,11 +89,18 @@ def _urls_in(message: bytes) -> list[tuple[str, str]]:
     return [(match[1], match[2]) for match in matches if match]
 
 
-class _Content(Protocol):
-    """An uploaded file that a session keeps."""
+class _Kept(Protocol):
+    """What a session keeps of an uploaded file."""
 
     @property
-    def content(self) -> bytes: ...
+    def nbytes(self) -> int: ...
+
+
+class _Waiting:
+    """A file that is in line to be read."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
 
 
 class _RefusedError(Exception):
@@ -99,17 +115,18 @@ def _manager() -> MemoryUploadedFileManager:
     return manager
 
 
-def _sizes() -> Counter[str]:
+def _sizes(manager: MemoryUploadedFileManager) -> Counter[str]:
     """The bytes of the files of each session that has or had some, in Streamlit's store and in ours."""
     sizes = Counter(_session_file_sizes())
-    for session, files in [*_manager().file_storage.items()]:
+    for session, files in [*manager.file_storage.items()]:
         sizes[session] += sum(len(file.data) for file in [*files.values()])
     return sizes
 
 
-def _check_room(session: str, size: int) -> None:
+def _check_room(session: str, size: int, manager: MemoryUploadedFileManager) -> None:
     """Raises _RefusedError if the memory for uploads is not enough for one more file of this session."""
-    sizes, address = _sizes(), _visitors[session].address
+    sizes = _sizes(manager)
+    address = _visitors[session].address if session in _visitors else ""
     if sizes[session] + size > UPLOADED_MB_OF_ONE * 2**20:
         raise _RefusedError(
             413,
@@ -117,7 +134,7 @@ def _check_room(session: str, size: int) -> None:
         )
     of_address = sum(sizes[other] for other, visitor in _visitors.items() if visitor.address == address)
     if of_address + size > UPLOADED_MB_OF_ADDRESS * 2**20 or sizes.total() + size > UPLOADED_MB * 2**20:
-        raise _RefusedError(429, "This server has no room for more files now: try again in a minute.")
+        raise _RefusedError(429, _NO_ROOM)
 
 
 def content(file: UploadedFile | DeletedFile) -> bytes:
@@ -142,16 +159,50 @@ def shortened(name: str, longest: int = _LONGEST_NAME) -> str:
     return name if len(name) <= longest else f"{name[: longest // 2]}…{name[-longest // 2 :]}"
 
 
-def count_file(file: _Content, place: str = "file") -> None:
-    """Counts this file of the session as one of its uploads, instead of the previous one of the same `place`."""
-    if context := get_script_run_ctx():
-        _session_files[context.session_id, place] = file
+def read(function: Callable[..., _Result], content: bytes, *args: Any, cost: ReadingCost, words: str) -> _Result:
+    """What a function makes of the bytes of a file: in the turn of this script run if that is light, so that one is read at a time, and else in a job.
+
+    Args:
+        function: at the top of a module that does not import Streamlit.
+        content: of the file.
+        args: what pickle can copy.
+        cost: what reading it is estimated to take.
+        words: what happens, for the visitor, such as "Reading the series".
+
+    Raises:
+        AttentionError: the function raised it, or as for `heavy.in_process`.
+    """
+    if cost.is_light:
+        return function(content, *args)
+    waiting = _Waiting(len(content))
+    count_file(waiting, f"waiting {id(waiting)}")
+    return heavy.in_process(function, content, *args, words=words, advice=_ADVICE)
+
+
+def count_file(file: _Kept, place: str = "file") -> None:
+    """Counts this file of the session as one of its uploads, instead of the previous one of the same `place`.
+
+    Raises:
+        BusyError: it takes more memory than there is for uploads, such as after it was unpacked; it is then not counted, and not to be kept.
+    """
+    if not (context := get_script_run_ctx()):
+        return
+    key = context.session_id, place
+    before = _session_files.pop(key, None)
+    try:
+        if isinstance(context.uploaded_file_mgr, MemoryUploadedFileManager):
+            _check_room(context.session_id, file.nbytes, context.uploaded_file_mgr)
+    except _RefusedError as error:
+        if before is not None:
+            _session_files[key] = before
+        raise BusyError(str(error)) from None
+    _session_files[key] = file
 
 
 def _session_file_sizes() -> dict[str, int]:
     sizes: Counter[str] = Counter()
     for (session, _), file in [*_session_files.items()]:
-        sizes[session] += len(file.content)
+        sizes[session] += file.nbytes
     return dict(sizes)
 
 
@@ -195,7 +246,7 @@ async def _connect(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> 
     try:
         await app(scope, receive_few, send_noted)
     finally:
-        kept = _sizes()  # also of sessions whose page may come back
+        kept = _sizes(_manager())  # also of sessions whose page may come back
         for session in [session for session in _visitors if session not in kept]:
             if not runtime.get_instance().is_active_session(session):
                 del _visitors[session]
@@ -223,7 +274,7 @@ async def _store(app: ASGIApp, session: str, file: str, form: bytes, scope: Scop
     manager = _manager()
     for taken in manager.get_files(session, [file]):  # none where Streamlit refuses the upload
         try:
-            _check_room(session, len(content))  # nobody else's file is stored before this one
+            _check_room(session, len(content), manager)  # nobody else's file is stored before this one
         except _RefusedError:
             manager.remove_file(session, file)
             raise

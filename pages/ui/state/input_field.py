@@ -21,7 +21,7 @@ from attention.media import PREFIX, SEPARATOR, InputNames, Medium, media, names_
 from attention.sources import Source
 from attention.sources.reader import Field
 from attention.sources.state import COMPARE, second_state
-from pages.ui.server import heavy, uploads
+from pages.ui.server import uploads
 from pages.ui.server.limits import GIVEN_MB, LIMITS, PICTURE_MB
 from pages.ui.state import knob_state
 from pages.ui.state.notices import plain, show_later
@@ -226,6 +226,8 @@ def _uploaded(key: str, fields: _Fields) -> None:
             uploaded = [_read_one(fields.medium, files)]
         new = {fields.medium.link_name(each.given): each for each in uploaded}
         names, replaced = fields.with_inputs({name: each.given for name, each in new.items()})
+        for name, each in new.items():
+            uploads.count_file(each, f"{fields.medium.field} {name}")
     except AttentionError as error:
         ours.problems[place] = str(error)
         return
@@ -237,7 +239,6 @@ def _uploaded(key: str, fields: _Fields) -> None:
     for name, each in new.items():
         kept.pop((key_of_medium, name), None)  # so that it is the newest
         kept[key_of_medium, name] = each
-        uploads.count_file(each, f"{key_of_medium} {name}")
     ours.number[place] += fields.most == 1
     fields.show(names)
     _drop_oldest()
@@ -288,14 +289,14 @@ def _read_several(medium: Medium, files: Sequence[Any], most: int) -> list[Uploa
 
 
 def _read_one(medium: Medium, file: Any) -> UploadedInput:
-    """The input of an upload with its preview; a large one is read in a job."""
+    """The input of an upload with its preview."""
     content, name = uploads.content(file), uploads.shortened(file.name)
     if len(content) > PICTURE_MB * 2**20:
         raise FileError(
             f"{medium.one.capitalize()} may take at most {PICTURE_MB} MB here; got {len(content) / 2**20:.1f} MB: save it smaller."
         )
-    seconds, words = (1.0 if medium.is_large(content, LIMITS) else 0.0), f"Reading the {medium.noun}"
-    read = heavy.run(medium.upload, content, name, _PREVIEW_SIDE, LIMITS, seconds=seconds, words=words)
+    cost, words = medium.reading_cost(content, LIMITS), f"Reading the {medium.noun}"
+    read = uploads.read(medium.upload, content, name, _PREVIEW_SIDE, LIMITS, cost=cost, words=words)
     return UploadedInput(*read)
 
 
@@ -303,7 +304,7 @@ def _drop_oldest() -> None:
     """Drops the oldest inputs of a tab beyond its memory for them; those that the page shows stay, and always fit."""
     kept, shown = session().uploaded_inputs, _shown_names()
     for name in [name for name in kept if name not in shown]:
-        if sum(len(each.content) for each in kept.values()) > GIVEN_MB * 2**20:
+        if sum(each.nbytes for each in kept.values()) > GIVEN_MB * 2**20:
             del kept[name]
 
 

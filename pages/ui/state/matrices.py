@@ -15,7 +15,15 @@ from streamlit.delta_generator import DeltaGenerator
 from attention.base.errors import AttentionError
 from attention.base.knobs import Knob
 from attention.files.matrix import Matrix, ParsedText, Stack, as_stack, rounding_note
-from attention.files.matrix_text import EXTENSIONS, file_text, format_matrix, parse_text
+from attention.files.matrix_text import (
+    EXTENSIONS,
+    ReadText,
+    format_matrix,
+    parse_text,
+    read_file,
+    read_text,
+    reading_cost,
+)
 from attention.formula.names import QUERY, SCORES
 from attention.formula.steps import PARAMETERS
 from attention.sources.matrices import (
@@ -37,7 +45,7 @@ from attention.sources.matrix_fields import (
 )
 from attention.sources.reader import Field
 from attention.sources.state import Set
-from pages.ui.server import scheduler, uploads
+from pages.ui.server import uploads
 from pages.ui.state.knob_state import act, current_value, forget_size, sizes_in_link, too_long
 from pages.ui.state.knob_table import KNOBS
 from pages.ui.state.notices import show_error
@@ -221,7 +229,7 @@ def _paste(name: str) -> None:
     session().upload_problems.pop(name, None)
     text = str(value)
     try:
-        _store_parsed(name, text, parse_text(text, SYMBOLS[name]))
+        _store_parsed(name, read_text(text, SYMBOLS[name]))
     except AttentionError:
         store(name, text if text.strip() else "")
 
@@ -234,24 +242,24 @@ def _upload(name: str) -> None:
     if file is None:
         return
     try:
-        content = uploads.content(file)
-        with scheduler.without_turn():  # any large file takes half a second to read
-            text = file_text(content, file.name, SYMBOLS[name])
-            reading = parse_text(text, SYMBOLS[name])
-        _store_parsed(name, text, reading)
+        content, symbol = uploads.content(file), SYMBOLS[name]
+        cost, words = reading_cost(content, file.name), f"Reading {symbol}"
+        _store_parsed(name, uploads.read(read_file, content, file.name, symbol, cost=cost, words=words))
     except AttentionError as error:
         # A copy, since the traceback references the whole text.
         session().upload_problems[name] = type(error)(str(error))
 
 
-def _store_parsed(name: str, text: str, reading: ParsedText, pick: str | None = None) -> None:
+def _store_parsed(name: str, read: ReadText, pick: str | None = None) -> None:
     """Stores the parsed matrix, or each of several in its own field. An ambiguous text is stored unchanged until the user picks an answer."""
+    text, reading = read
     if pick is None and _fill(name, reading):
         return
     notes = reading.notes
     if not reading.question or pick is not None:
-        choose = reading.choose(pick, SYMBOLS[name])
-        text, notes = format_matrix(choose), (*notes, *_name_tokens(name, choose, reading))
+        chosen = reading.choose(pick, SYMBOLS[name])
+        notes = (*notes, *_name_tokens(name, chosen, reading))
+        text = text if pick is None else format_matrix(chosen)
     store(name, text)
     session().matrix_notes[name] = text, notes
 
@@ -288,7 +296,7 @@ def _answer_question(name: str) -> None:
     count_action()
     text, pick = full_text(name), st.session_state.get(f"matrices_choice_{name}")
     if pick is not None:
-        _store_parsed(name, text, parse_text(text, SYMBOLS[name]), pick)
+        _store_parsed(name, read_text(text, SYMBOLS[name]), pick)
 
 
 def _notes_of(name: str) -> tuple[str, ...]:

@@ -31,10 +31,10 @@ class UploadedInput:
     preview: bytes = field(repr=False)
 
     @property
-    def content(self) -> bytes:
-        """The bytes of the file."""
-        content: bytes = self.given.content
-        return content
+    def nbytes(self) -> int:
+        """The bytes that it takes: of its file, and of what was read from it."""
+        n_bytes: int = getattr(self.given, "nbytes", len(self.given.content))
+        return n_bytes
 
 
 class Drawn(NamedTuple):

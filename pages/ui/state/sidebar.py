@@ -14,17 +14,16 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from attention import AttentionError, File, Source
-from attention.base.errors import AxesError
 from attention.base.knobs import Choice, Integer
 from attention.files.archives import quote
 from attention.files.labelled import EXTENSIONS
-from attention.sources.file import FILE, link_name
+from attention.sources.file import FILE, link_name, parsed_file, reading_cost
 from attention.sources.layer_knobs import TEXT
 from attention.sources.matrices import MATRICES, SYMBOLS
 from attention.sources.reader import Field
 from attention.sources.registry import SOURCE, has_knob, read_source
 from pages.ui.features import panels
-from pages.ui.server import scheduler, uploads
+from pages.ui.server import uploads
 from pages.ui.server.limits import ALLOW_LOCAL_MODELS, LIMITS
 from pages.ui.state import knob_state, widgets
 from pages.ui.state.input_field import fields_of_media
@@ -159,7 +158,7 @@ def _attention_file(asked: str, wide: DeltaGenerator, locked: bool) -> None:
             if problem := session().file_problem:
                 st.error(plain(problem))
     if uploaded is not None and is_present and not locked:
-        size = f"{len(uploaded.content):,} bytes"
+        size = f"{uploaded.nbytes:,} bytes"
         st.caption(
             plain(f"{quote(uploaded.name)} ({size}) stays in this browser tab. The link has only its name and digest.")
         )
@@ -181,12 +180,12 @@ def _uploaded() -> None:
         return
     try:
         content = uploads.content(chosen)
-        with scheduler.without_turn(), progress_bar():  # any large file takes a moment to read
-            uploaded = File.of(
-                uploads.shortened(chosen.name), content, LIMITS.trace_bytes, LIMITS.tokens, ALLOW_LOCAL_MODELS
-            )
-            with suppress(AxesError):  # the page asks for the names of the axes
-                uploaded.memory_bytes()
+        file_name = uploads.shortened(chosen.name)
+        cost = reading_cost(file_name, content)
+        arguments = content, file_name, LIMITS.trace_bytes, LIMITS.tokens, ALLOW_LOCAL_MODELS, cost.is_light
+        with progress_bar():
+            uploaded = uploads.read(parsed_file, *arguments, cost=cost, words="Reading the file")
+        uploads.count_file(uploaded)
     except AttentionError as error:
         ours.file_problem = str(error)
         return
@@ -194,5 +193,4 @@ def _uploaded() -> None:
     if ours.file is None and name == uploaded.name and digest != uploaded.digest:
         show_later(f"The uploaded {quote(name)} is not the same file as in the link. The page shows the uploaded one.")
     ours.file = uploaded
-    uploads.count_file(uploaded)
     knob_state.hold({FILE.key: link_name(uploaded)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -16,7 +17,10 @@ from urllib.request import Request, urlopen
 import pytest
 from conftest import FRAMED_BY, HUB, PATIENCE, ROOT, script_address
 from playwright.sync_api import Page, expect
+from starlette.responses import PlainTextResponse
+from starlette.types import Message, Receive, Scope, Send
 
+from pages.ui.server import guard
 from pages.ui.server.assets import _CACHE_FOREVER
 from pages.ui.server.guard import _HEADERS
 
@@ -43,6 +47,38 @@ def test_every_response_has_the_security_headers(server: str, method: str) -> No
             "Content-Security-Policy": f"{_HEADERS['Content-Security-Policy']} {FRAMED_BY} {HUB}",
             "of": path,
         }
+
+
+@pytest.mark.parametrize(
+    ("path", "peer", "forwarded", "status"),
+    [
+        ("/_stcore/metrics", "127.0.0.1", "", 200),
+        ("/lab/_stcore/metrics", "::1", "", 200),
+        ("/_stcore/metrics", "10.1.2.3", "", 404),
+        ("/_stcore/metrics", "203.0.113.1", "", 404),
+        ("/_stcore/metrics", "127.0.0.1", "203.0.113.1", 404),
+        ("/_stcore/script-health-check", "10.1.2.3", "", 200),
+        ("/_stcore/script-health-check", "203.0.113.1", "", 404),
+        ("/_stcore/script-health-check", "10.1.2.3", "203.0.113.1", 404),
+        ("/_stcore/health", "203.0.113.1", "203.0.113.1", 200),
+    ],
+)
+def test_paths_of_operators_answer_only_where_they_are(path: str, peer: str, forwarded: str, status: int) -> None:
+    answers = list[int]()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await PlainTextResponse("of the server")(scope, receive, send)
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        answers.extend([message["status"]] if message["type"] == "http.response.start" else [])
+
+    given = [(b"x-forwarded-for", forwarded.encode())] if forwarded else []
+    scope = {"type": "http", "method": "GET", "path": path, "client": (peer, 5), "headers": given}
+    asyncio.run(guard.with_headers(app, scope, receive, send))
+    assert answers == [status]
 
 
 @pytest.mark.browser

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from threading import Event, Thread
 
 import pytest
@@ -78,27 +79,82 @@ def test_last_place_is_for_another_address(join: Join) -> None:
     assert second.has_place.wait(60)
 
 
-def test_addresses_take_turns_and_sessions_of_an_address(join: Join) -> None:
-    line = heavy._Line(1, lambda _: 1)
-    began: list[Visitor] = []
-    first = join(line, "a", "school")
-    assert first.has_place.wait(60)
-    waiting = {}
-    for session, address in (("a", "school"), ("b", "school"), ("c", "home"), ("d", "home")):
-        waiting[session, address] = join(line, session, address)
-        waiting[session, address].waits()
-    assert waiting["d", "home"].told[0] == "In line: 2 before yours.", (
-        "one runs, and one of its own address is before it"
-    )
-    current = first
-    for _ in range(4):
-        current.ends()
-        wait_until(lambda: any(each.has_place.is_set() for each in waiting.values() if each not in began), "the next")
-        current = next(each for each in waiting.values() if each.has_place.is_set() and each not in began)
-        began.append(current)
-    names = {each: key for key, each in waiting.items()}
-    order = [names[each] for each in began]
-    assert order == [("c", "home"), ("b", "school"), ("d", "home"), ("a", "school")]
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def simulated(work: list[tuple[Watcher, float]], places: int = 2, memory: int = 9) -> list[float]:
+    """When each job of so many seconds begins, if all are asked for at once; each takes one of `memory`."""
+    clock = Clock()
+    line = heavy._Line(places, lambda held: int(held < memory), 1, clock)
+    watchers = [replace(watcher) for watcher, _ in work]  # each is a job of its own
+    for watcher in watchers:
+        line._join(watcher)
+    began, ends = dict[int, float](), dict[heavy._Place, float]()
+    while len(began) < len(work):
+        while (mine := next(filter(None, map(line._begin, [*line._waiting])), None)) is not None:
+            line._waiting = [other for other in line._waiting if other is not mine.visitor]
+            job = next(number for number, watcher in enumerate(watchers) if watcher is mine.visitor)
+            began[job], ends[mine] = clock.now, clock.now + work[job][1]
+        gives_way = [place.began + heavy._LONG_SECONDS for place in ends if not place.is_long(clock.now)]
+        clock.now = min([*ends.values(), *gives_way])
+        for place in [place for place, end in ends.items() if end <= clock.now]:
+            line._end(place)
+            del ends[place]
+    return [began[job] for job in range(len(work))]
+
+
+def in_order(work: list[tuple[Watcher, float]]) -> list[Watcher]:
+    began = simulated(work, places=1)
+    return [work[job][0] for job in sorted(range(len(work)), key=began.__getitem__)]
+
+
+SCHOOL = [Watcher(f"pupil {number}", "school") for number in range(30)]
+HOME = Watcher("at home", "home")
+
+
+def test_time_is_shared_by_address_and_within_it_by_session() -> None:
+    pupil = SCHOOL[0]
+    order = in_order([(pupil, 2.0), (pupil, 2.0), (SCHOOL[1], 2.0), (HOME, 2.0), (HOME, 2.0)])
+    assert order == [pupil, HOME, SCHOOL[1], HOME, pupil], "in turn, and who has had a job waits behind one who has not"
+    order = in_order([(pupil, 2.9), (pupil, 2.9), (HOME, 1.0), (HOME, 1.0), (HOME, 1.0)])
+    assert order == [pupil, HOME, HOME, HOME, pupil], "of time, not of places"
+
+
+def test_time_that_was_had_is_forgotten() -> None:
+    clock = Clock()
+    line = heavy._Line(1, lambda _: 1, 0, clock)
+    line._join(HOME)
+    place = line._begin(HOME)
+    assert place
+    line._waiting.clear()
+    clock.now = 40.0
+    line._end(place)
+    clock.now += heavy._HALF_LIFE
+    assert line._seconds("home", clock.now) == pytest.approx(20)
+    clock.now += heavy._FORGOTTEN_SECONDS
+    line._end(replace(place, visitor=SCHOOL[0], began=clock.now))
+    assert line._used.keys() == {"school", "pupil 0"}, "no address stays for ever"
+
+
+def test_short_jobs_of_a_school_pass_its_long_one() -> None:
+    began = simulated([(SCHOOL[0], 600.0), *((pupil, 1.0) for pupil in SCHOOL[1:])])
+    assert began == [0, *(heavy._LONG_SECONDS + number for number in range(29))]
+
+
+def test_long_jobs_of_one_address_leave_place_and_memory_to_others() -> None:
+    work = [*((pupil, 600.0) for pupil in SCHOOL[:6]), (HOME, 1.0)]
+    began = simulated(work)
+    assert began[-1] == 0
+    assert sum(at < 600 for at in began[:-1]) == 2, "one, and one beside it when it is long"
+    began = simulated(work, memory=2)
+    assert sum(at < 600 for at in began[:-1]) == 1, "a second one would leave no memory to others"
 
 
 def test_long_jobs_keep_nobody_waiting(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,18 +207,20 @@ def test_jobs_share_the_memory_that_is_left(join: Join, monkeypatch: pytest.Monk
     free = 600 * MB
     monkeypatch.setattr(traces, "room", lambda: free)
     monkeypatch.setattr(jobs, "forker", lambda: 1)
-    line = heavy._Line(3, heavy._job_bytes)
+    line = heavy._Line(4, heavy._job_bytes)
     first, second = (join(line, session, address) for session, address in (("a", "x"), ("b", "y")))
     assert first.has_place.wait(60)
     assert second.has_place.wait(60)
-    assert sorted((first.granted, second.granted)) == [200 * MB * 2 // 3, 400 * MB]
+    assert sorted((first.granted, second.granted)) == [96 * MB, 408 * MB]
     third = join(line, "c", "z")
-    third.waits()  # 67 MB are left, too few for any job
-    first.ends()
     assert third.has_place.wait(60)
+    fourth = join(line, "d", "w")
+    fourth.waits()  # no memory is left for any job
+    first.ends()
+    assert fourth.has_place.wait(60)
     wanted: list[int] = []
     monkeypatch.setattr(traces, "make_room", lambda needs: wanted.append(needs) or 0)
-    assert heavy._job_bytes(0) == 400 * MB
+    assert heavy._job_bytes(0) == 408 * MB
     assert wanted == [384 * MB], "old traces leave before a job gets too little"
     monkeypatch.setattr(traces, "room", lambda: 10 * MB)
     monkeypatch.setattr(traces, "make_room", lambda needs: needs - 10 * MB)
@@ -170,7 +228,7 @@ def test_jobs_share_the_memory_that_is_left(join: Join, monkeypatch: pytest.Monk
         heavy._job_bytes(0)
     monkeypatch.setattr(traces, "room", lambda: free)
     monkeypatch.setattr(jobs, "forker", lambda: None)
-    assert heavy._job_bytes(0) == (free - traces.FORKER_BYTES) * 2 // 3, "the process that forks jobs begins, too"
+    assert heavy._job_bytes(0) == (free - traces.FORKER_BYTES) // 2, "the process that forks jobs begins, too"
 
 
 def test_memory_is_granted_when_the_model_is_loaded() -> None:

@@ -60,6 +60,11 @@ def test_operator_chooses_the_available_models(tmp_path: Path) -> None:
         ("LAB_HF_ALLOW", "gpt2@main ../name@main", "got '../name@main': write id@revision"),
         ("LAB_HF_ALLOW", "gpt2@main gpt2@v1", "LAB_HF_ALLOW must have one revision for each model; got two for 'gpt2'"),
         ("LAB_HF_ALLOW", " ", "LAB_HF_ALLOW must be yes, no, or models as id@revision; got ' '"),
+        (
+            "LAB_REPLICA",
+            "lab 1;",
+            "LAB_REPLICA must be at most 64 letters, digits, points, hyphens and underscores, such as lab-1; got 'lab 1;'",
+        ),
         ("LAB_MODEL_CACHE_MB", "1000", "LAB_MODEL_CACHE_MB must be at least LAB_MAX_MODEL_MB; got 1000 and 4096"),
     ],
 )
@@ -110,6 +115,7 @@ def test_documented_limits_are_complete_with_their_defaults() -> None:
     words = {
         "TRACE_CACHE_MB": "twice `LAB_MAX_TRACE_MB`",
         "FRAME_ANCESTORS": "",
+        "REPLICA": "",
         "MODELS": "`models/`",
         "RESULTS": "`results/`",
         "ALLOW_LOCAL_MODELS": "no",

@@ -176,12 +176,12 @@ def test_streamlit_runs_its_scripts_in_turns() -> None:
 @pytest.mark.parametrize(
     ("query", "key", "file", "reads"),
     [
-        ({"source": "matrices"}, "matrices_file_x", "x.csv", "pages.ui.state.matrices.file_text"),
-        ({"source": "file"}, "file_upload", "x.json", "pages.ui.state.sidebar.File.of"),
+        ({"source": "matrices"}, "matrices_file_x", "x.csv", "pages.ui.state.matrices.read_file"),
+        ({"source": "file"}, "file_upload", "x.json", "pages.ui.state.sidebar.parsed_file"),
         ({}, "open_state_0", "x.json", "pages.ui.page.share._read_state"),
     ],
 )
-def test_uploads_are_read_during_other_turns(
+def test_small_uploads_are_read_in_their_turn_one_at_a_time(
     query: dict[str, str], key: str, file: str, reads: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading: list[bool] = []
@@ -194,4 +194,4 @@ def test_uploads_are_read_during_other_turns(
     monkeypatch.setattr(reads, read)
     page.file_uploader(key=key).upload(file, b"1,0").run()
     assert not page.exception
-    assert reading == [False]
+    assert reading == [True]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import tempfile
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import SimpleNamespace
+from weakref import WeakValueDictionary
 
 import pytest
 from starlette.applications import Starlette
@@ -20,6 +22,8 @@ from streamlit.testing.v1 import AppTest
 from streamlit.web.server.starlette import starlette_routes
 from test_harm import finished
 
+from attention.base.errors import BusyError
+from attention.files.reading_cost import UNKNOWN, ReadingCost
 from benchmarks.session import Session
 from benchmarks.wire import http, multipart
 from pages.ui.server import in_flight, uploads
@@ -75,6 +79,47 @@ def test_finished_upload_uses_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
         "a",
         "b",
     ]  # or the next run finds it deleted
+
+
+class Kept:
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+
+
+def test_costly_file_is_read_in_a_process_and_counted_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = list[int]()
+
+    def in_process(function: Callable[[bytes], int], content: bytes, words: str, advice: str) -> int:
+        waiting.append(uploads._session_file_sizes()["s"])
+        return function(content)
+
+    monkeypatch.setattr(uploads, "get_script_run_ctx", lambda: SimpleNamespace(session_id="s", uploaded_file_mgr=None))
+    monkeypatch.setattr(uploads, "_session_files", WeakValueDictionary())
+    monkeypatch.setattr(uploads.heavy, "in_process", in_process)
+    for cost, times in (
+        (ReadingCost(0.05, 10), 0),
+        (ReadingCost(0.2, 10), 1),
+        (ReadingCost(0.05, 2**25), 2),
+        (UNKNOWN, 3),
+    ):
+        assert uploads.read(len, MATRIX, cost=cost, words="Reading") == len(MATRIX)
+        assert waiting == [len(MATRIX)] * times
+    gc.collect()
+    assert not uploads._session_file_sizes(), "what was read waits no more"
+
+
+def test_file_that_becomes_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = SimpleNamespace(session_id="s", uploaded_file_mgr=MemoryUploadedFileManager(""))
+    monkeypatch.setattr(uploads, "get_script_run_ctx", lambda: context)
+    monkeypatch.setattr(uploads, "_session_files", WeakValueDictionary())
+    monkeypatch.setattr(uploads, "_visitors", {"s": uploads._Visitor("school", deque())})
+    small, large = Kept(10 * 2**20), Kept(90 * 2**20)
+    uploads.count_file(small)
+    with pytest.raises(BusyError, match="A page may have at most 80 MB of files"):
+        uploads.count_file(large)
+    assert uploads._session_file_sizes() == {"s": 10 * 2**20}, "the file before it is still there"
+    uploads.count_file(other := Kept(75 * 2**20))
+    assert uploads._session_file_sizes() == {"s": other.nbytes}, "one of the same place makes room first"
 
 
 class Upload:
