@@ -49,7 +49,7 @@ def enter(files: Iterable[str]) -> None:
     if VERSION >= _KNOWS_SIGNALS:
         forbidden += struct.pack("<Q", _BOTH)
     rules = _C.syscall(_CREATE_RULESET, forbidden, len(forbidden), 0)
-    code = Path(__file__).parents[1]
+    code = str(Path(__file__).parents[1])
     for path in (*files, sys.prefix, sys.base_prefix, code):
         with suppress(FileNotFoundError):
             _allow(rules, Path(path))
