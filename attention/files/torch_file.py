@@ -81,8 +81,10 @@ def as_safetensors(file: Path | bytes, name: str, max_bytes: int) -> bytes:
         callback(f"Opening {quote(name)} in a process of its own …", 0.1)
     try:
         n_bytes = file.stat().st_size + 2 * max_bytes + _OVERHEAD  # the mapped file, its tensors, and the result
-        path = str(file.absolute())
-        return read_foreign(_tensors_of, path, quote(name), max_bytes, n_bytes=n_bytes, seconds=_SECONDS, files=[path])
+        place = str(file.absolute())
+        return read_foreign(
+            _tensors_of, place, quote(name), max_bytes, n_bytes=n_bytes, seconds=_SECONDS, files=[place]
+        )
     except JobError as error:
         raise FileError(
             f"{quote(name)} is not read, since this {error}: save only the attention, for example with torch.save(outputs.attentions, …)."

@@ -250,7 +250,8 @@ class _Table:
         for sign, other in replaced:
             text = text.replace(sign, other)
         # All of a column at once: in parts, it might have texts in one and numbers in the other.
-        return pd.read_csv(StringIO(text), **options, low_memory=False)
+        frame: pd.DataFrame = pd.read_csv(StringIO(text), **options, low_memory=False)
+        return frame
 
     def _options(self, texts: Sequence[str]) -> tuple[dict[str, Any], tuple[tuple[str, str], ...]]:
         """What makes numbers of texts that pandas reads as none."""
