@@ -26,10 +26,10 @@ TORCH_INDEX ?= auto
 CPU_INDEX = https://download.pytorch.org/whl/cpu
 PATIENCE = 3
 # How many tests run at a time. Half of the workers have a server and a browser, which wait for each other more than half
-# of the time: two workers for a processor and one more, where each has 4 GB of memory, and else one for a processor and one more.
+# of the time: two workers for a processor and one more, where each has 5 GB of memory, and else one for a processor and one more.
 WORKERS ?= $(shell $(PYTHON) -c "import os; cores = os.cpu_count(); \
   memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') >> 30; \
-  print(max(cores + 1, min(2 * cores + 1, memory // 4)))")
+  print(max(cores + 1, min(2 * cores + 1, memory // 5)))")
 # Every file is one whose hash is locked; what would have to be built from source would fetch its builder without one.
 PIP = python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all:
 
