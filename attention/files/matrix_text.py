@@ -213,6 +213,8 @@ def _parse_own(text: str, name: str) -> ParsedText | None:
         return None
     if len(numbers) > MAX_SIDE or {len(row) for row in numbers} != {len(numbers[0])}:
         return None
+    if len(numbers[0]) < 3:  # the comma of two numbers may be a decimal comma
+        return None
     reading = batch_reading(numbers, (len(numbers), len(numbers[0])), name, "")
     note = rounding_note(next(iter(reading.choices.values())))
     return reading.with_notes(note) if note else reading

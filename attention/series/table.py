@@ -308,7 +308,8 @@ def _separator(lines: Sequence[str]) -> str:
         widths = {len(row) for row in csv.reader(lines, delimiter=separator)}
         if len(widths) == 1 and widths != {1}:
             return separator
-    return "," if not any(re.fullmatch(r"\s*[+-]?\d+,\d+\s*", line) for line in lines[1:]) else ";"
+    has_one_column = "," not in lines[0] and any(re.fullmatch(r"\s*[+-]?\d+,\d+\s*", line) for line in lines[1:])
+    return ";" if has_one_column else ","
 
 
 def _check_size(n_steps: int, n_columns: int = 1) -> None:

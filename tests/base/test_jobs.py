@@ -139,7 +139,8 @@ def test_server_shares_its_imports_with_jobs() -> None:
         "def run(*args): return [*jobs.stream(child_functions.once, *args)][0]\n"
         "jobs.share(['sympy']); forker = jobs.forker()\n"
         "print(run(child_functions.imports, 'sympy'), limits.own_bytes(forker) < limits.resident_bytes(process=forker) / 2)\n"
-        "os.kill(forker, signal.SIGKILL); print(run(child_functions.imports, 'sympy'), jobs.forker() != forker)"
+        "os.kill(forker, signal.SIGKILL); os.waitid(os.P_PID, forker, os.WEXITED | os.WNOWAIT)\n"
+        "print(run(child_functions.imports, 'sympy'), jobs.forker() != forker)"
     )
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     ran = subprocess.run(

@@ -116,8 +116,8 @@ def test_hostile_files_are_refused_with_a_sentence(content: bytes, words: str) -
 def test_what_reading_a_file_takes_is_counted_in_cells() -> None:
     assert reading_cost(ordinary()).is_light, "as long as ETTh1: a second process would take longer"
     assert not reading_cost(dense(4000, 244, 1)).is_light, "1.95 MB with a million cells"
-    assert reading_cost(dense(2000, 244, 1)).seconds == pytest.approx(
-        reading_cost(dense(4000, 244, 1)).seconds / 2, rel=0.01
+    assert reading_cost(dense(2000, 244, 1)).seconds == approx(
+        reading_cost(dense(4000, 244, 1)).seconds / 2, within=1e-3, why="the row of names"
     )
 
 

@@ -8,6 +8,7 @@ from threading import Event, Thread
 
 import pytest
 from dask_processes import wait_until
+from margins import approx
 
 from attention import AttentionConfig, TypedText, metrics
 from attention.base import jobs
@@ -100,9 +101,11 @@ def simulated(work: list[tuple[Watcher, float]], places: int = 2, memory: int = 
     while len(began) < len(work):
         while (mine := next(filter(None, map(line._begin, [*line._waiting])), None)) is not None:
             line._waiting = [other for other in line._waiting if other is not mine.visitor]
-            job = next(number for number, watcher in enumerate(watchers) if watcher is mine.visitor)
-            began[job], ends[mine] = clock.now, clock.now + work[job][1]
-        gives_way = [place.began + heavy._LONG_SECONDS for place in ends if not place.is_long(clock.now)]
+        for place in line._running:
+            if not place.granted and line._get_granted(place):
+                job = next(number for number, watcher in enumerate(watchers) if watcher is place.visitor)
+                began[job], ends[place] = clock.now, clock.now + work[job][1]
+        gives_way = [place.began + heavy._LONG_SECONDS for place in line._running if not place.is_long(clock.now)]
         clock.now = min([*ends.values(), *gives_way])
         for place in [place for place, end in ends.items() if end <= clock.now]:
             line._end(place)
@@ -123,8 +126,9 @@ def test_time_is_shared_by_address_and_within_it_by_session() -> None:
     pupil = SCHOOL[0]
     order = in_order([(pupil, 2.0), (pupil, 2.0), (SCHOOL[1], 2.0), (HOME, 2.0), (HOME, 2.0)])
     assert order == [pupil, HOME, SCHOOL[1], HOME, pupil], "in turn, and who has had a job waits behind one who has not"
-    order = in_order([(pupil, 2.9), (pupil, 2.9), (HOME, 1.0), (HOME, 1.0), (HOME, 1.0)])
-    assert order == [pupil, HOME, HOME, HOME, pupil], "of time, not of places"
+    other = Watcher("another one", "home")
+    order = in_order([(pupil, 2.9), (pupil, 2.9), (HOME, 1.0), (HOME, 1.0), (other, 1.0)])
+    assert order == [pupil, HOME, other, HOME, pupil], "of time, not of places"
 
 
 def test_time_that_was_had_is_forgotten() -> None:
@@ -137,7 +141,7 @@ def test_time_that_was_had_is_forgotten() -> None:
     clock.now = 40.0
     line._end(place)
     clock.now += heavy._HALF_LIFE
-    assert line._seconds("home", clock.now) == pytest.approx(20)
+    assert line._seconds("home", clock.now) == approx(20)
     clock.now += heavy._FORGOTTEN_SECONDS
     line._end(replace(place, visitor=SCHOOL[0], began=clock.now))
     assert line._used.keys() == {"school", "pupil 0"}, "no address stays for ever"
