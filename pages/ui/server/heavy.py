@@ -122,14 +122,13 @@ class _Line:
             self._end(mine)
 
     def _wait(self, visitor: Watcher, tell: Callable[[str], object], before: int) -> None:
-        if not visitor.is_connected():
-            raise jobs.JobError("is not wanted any more")
         tell(f"In line: {before} before yours.")
         with self._change:
             # With a limit: a visitor who closes the tab notifies nobody.
             self._change.wait(jobs.POLL_SECONDS)
 
     def _get_granted(self, mine: _Place) -> int:
+        _check_wanted(mine.visitor)
         with self._change:
             held = sum(place.granted for place in self._running)
             is_second = any(place is not mine for place in self._of(mine.visitor.group))
@@ -151,6 +150,7 @@ class _Line:
 
     def _begin(self, visitor: Watcher) -> _Place | None:
         """The visitor's place, if it is their turn."""
+        _check_wanted(visitor)
         with self._change:
             if self._closed:
                 raise BusyError(_SHUTTING_DOWN)
@@ -205,6 +205,11 @@ class _Line:
     def is_wanted(self) -> bool:
         """Whether anybody waits."""
         return bool(self._waiting)
+
+
+def _check_wanted(visitor: Watcher) -> None:
+    if not visitor.is_connected():
+        raise jobs.JobError("is not wanted any more")
 
 
 LINE = _Line(limits.JOBS_AT_ONCE, _job_bytes, _LEAST_BYTES)
