@@ -87,8 +87,8 @@ def test_sweeps_measure_any_function_of_the_logits(name: str) -> None:
     assert alone.quantity == "spread"
     assert alone.baseline == approx(float(before))
     for head in alone.heads:
-        assert alone.change[head] == approx(float(spread(ablated(network, IDS, *head)) - before))
-        assert with_b.change[head] == approx(float(spread(patched(network, IDS, OTHER, *head)) - before))
+        assert alone.change[head] == approx(float(spread(ablated(network, IDS, *head)) - before), scale=1)
+        assert with_b.change[head] == approx(float(spread(patched(network, IDS, OTHER, *head)) - before), scale=1)
     for numbers in (alone.change, alone.estimate, with_b.change):
         assert {(int(y), int(x)) for y, x in np.argwhere(np.isfinite(numbers))} == {*alone.heads}
     assert len(alone.frame()) == 3

@@ -111,7 +111,7 @@ def test_example_is_what_its_command_makes(tmp_path: Path) -> None:
             second[column].to_numpy(), scale=1, terms=2**20, dtype="float32", nan=True
         ), column
     for layer, head in found.heads[::7]:
-        assert found.mean_map(layer, head) == approx(again.mean_map(layer, head))
+        assert found.mean_map(layer, head) == approx(again.mean_map(layer, head), dtype="float32")
         (example,), (other,) = found.examples(layer, head, "previous"), again.examples(layer, head, "previous")
         assert example.tokens == other.tokens
     assert (result_of_runs.EXAMPLE / "heads.parquet").stat().st_size < 160_000  # the wheel has at most 2 MB
