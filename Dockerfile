@@ -37,6 +37,7 @@ COPY app.py LICENSE NOTICE.md ./
 COPY attention attention
 COPY pages pages
 COPY .streamlit .streamlit
+COPY deploy/front.py deploy/nginx.conf deploy/
 # Bytecode of what may be imported, which with transformers is torch's compiler and the computer algebra too; of its 500
 # models few.
 RUN find . -name __pycache__ -prune -exec rm -rf {} + \
@@ -45,10 +46,12 @@ RUN find . -name __pycache__ -prune -exec rm -rf {} + \
       /lab /venv/lib
 
 FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
-# For tokens in exported figures: matplotlib's own fonts have no Chinese, Japanese, Korean, Hindi or Thai. A volume at /heads
-# takes the owner of that folder, for runs over many texts.
+# For tokens in exported figures: matplotlib's own fonts have no Chinese, Japanese, Korean, Hindi or Thai. nginx is what visitors
+# reach, of its newest version, since Debian keeps none with a known fault. A volume at /heads takes the owner of that folder, for runs over many texts.
+# hadolint ignore=DL3008
 RUN apt-get update \
- && apt-get install -y --no-install-recommends fonts-wqy-microhei=0.2.0-beta-3.1 fonts-freefont-ttf=20120503-10 \
+ && apt-get install -y --no-install-recommends \
+      fonts-wqy-microhei=0.2.0-beta-3.1 fonts-freefont-ttf=20120503-10 nginx libnginx-mod-stream \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --system --uid 1000 --no-create-home lab \
  && install --directory --owner=1000 --group=1000 /heads
@@ -61,10 +64,9 @@ ENV PATH=/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     MPLCONFIGDIR=/tmp/matplotlib \
     HF_HOME=/tmp/huggingface \
-    STREAMLIT_SERVER_ADDRESS=0.0.0.0 \
     STREAMLIT_SERVER_HEADLESS=true
 EXPOSE 8501
 # Any unknown path answers 200 with the page, so the body is compared.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s \
   CMD ["python", "-c", "from urllib.request import urlopen; assert urlopen('http://127.0.0.1:8501/_stcore/health', timeout=4).read() == b'ok'"]
-CMD ["streamlit", "run", "app.py"]
+CMD ["python", "deploy/front.py"]

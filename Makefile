@@ -37,6 +37,8 @@ GET_MODELS = $(BIN)/python .ci/get_models.py
 ADDRESS ?= localhost
 OWN = $(filter localhost 127.0.0.1 ::1,$(ADDRESS))
 PATHS = $(if $(OWN),yes,no)
+# Others reach it through nginx, which bounds what each of them may cost; without nginx it says so, and runs.
+RUN = $(if $(OWN),$(BIN)/streamlit run app.py --server.address=$(ADDRESS),$(BIN)/python deploy/front.py)
 # A trace may take what the memory of one's own machine allows; for others the limits of a server hold.
 TRACE_MB = $(if $(OWN),auto,128)
 
@@ -45,7 +47,7 @@ dev: WATCH = --server.fileWatcherType=poll --server.runOnSave=true
 run dev: $(VENV)/.run
 	@[ -n "$$LAB_MODELS" ] || $(GET_MODELS) minilm $(MODELS) || true
 	LAB_ALLOW_LOCAL_MODELS=$${LAB_ALLOW_LOCAL_MODELS-$(PATHS)} LAB_MAX_TRACE_MB=$${LAB_MAX_TRACE_MB-$(TRACE_MB)} \
-	  $(BIN)/streamlit run app.py --server.address=$(ADDRESS) $(WATCH)
+	  $(RUN) $(WATCH)
 
 models: $(VENV)/.run
 	@$(GET_MODELS) $(if $(ALL),all,minilm) $(MODELS)
@@ -101,6 +103,7 @@ browser:
 	@PATH="$$PATH:/usr/sbin"; wanted=; \
 	command -v "$${CHROMIUM:-chromium}" >/dev/null || wanted="chromium"; \
 	command -v "$${NGINX:-nginx}" >/dev/null || wanted="$$wanted nginx"; \
+	[ -n "$$NGINX" ] || [ -e /usr/lib/nginx/modules/ngx_stream_module.so ] || wanted="$$wanted libnginx-mod-stream"; \
 	[ -z "$$wanted" ] || { \
 	  echo "Installing for the browser tests: $$wanted ..."; \
 	  sudo=$$( [ "$$(id -u)" = 0 ] || echo sudo ); \

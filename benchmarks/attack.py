@@ -34,6 +34,8 @@ class Attack:
         environment: what else the server is started with.
         model: whose heads the other visitor looks at; without it they change a knob of a typed text.
         patience: seconds, for all of it.
+        front: whether the server stands behind nginx, as in the image.
+        descriptors: that a process of the server may have; 0 for as many as this one.
     """
 
     name: str
@@ -44,6 +46,8 @@ class Attack:
     environment: Mapping[str, str] = field(default_factory=dict)
     model: str = ""
     patience: float = PATIENCE
+    front: bool = False
+    descriptors: int = 0
 
     @property
     def wait(self) -> float:

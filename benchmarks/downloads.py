@@ -209,7 +209,7 @@ ATTACKS = (
     Attack("npz, safetensors, CSV of 2,048 tokens", everything, 800),
     Attack("metrics and all steps of 1,024 tokens and 32 heads", many_numbers, 900, {"tokens": 128, "heads": 8}),
     Attack("SIGTERM with 12 files in the queue", ends, 800),
-    Attack("SIGTERM while two files are read slowly", read_to_the_end, 600),
+    Attack("SIGTERM while two files are read slowly", read_to_the_end, 700, front=True),
     Attack(
         "8 clients that read nothing of long files",
         leave_files_unread,

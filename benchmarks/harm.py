@@ -20,6 +20,7 @@ from pathlib import Path
 
 from attention.features import NAMES, is_here
 from benchmarks import (
+    connections,
     downloads,
     ending,
     flat,
@@ -57,13 +58,26 @@ ATTACKS: tuple[Attack, ...] = (
     *ending.ATTACKS,
     *many_trainings.ATTACKS,
     *in_flight.ATTACKS,
+    *connections.ATTACKS,
 )
+
+
+def server_of(attack: Attack, limit: int, of: Path = ROOT) -> Server:
+    """The server that the attack is made on."""
+    return Server(
+        guard=attack.guard,
+        limit=limit,
+        of=of,
+        front=attack.front,
+        descriptors=attack.descriptors,
+        **attack.environment,
+    )
 
 
 def judged(attack: Attack, limit: int, wait: float | None, of: Path) -> Cost:
     """The cost of the attack on a separate server, and whether it is within its bounds."""
     wait = attack.wait if wait is None else wait
-    with Server(guard=attack.guard, limit=limit, of=of, **attack.environment) as server:
+    with server_of(attack, limit, of) as server:
         cost = asyncio.run(suffer(server, attack))
     if not cost.ended and cost.peak > attack.mb:
         cost.broken.append(f"rose to {cost.peak:.0f} MB, more than {attack.mb}")

@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from streamlit import cli_util, config
@@ -99,13 +98,10 @@ async def lifespan(_: App) -> AsyncIterator[None]:
         cli_util.open_browser(address)
     # After a clean shutdown, Uvicorn sends SIGTERM to itself and dies from it. Orchestrators expect exit code 0.
     server: Any = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
-    latest = 0.0  # of the end, after SIGTERM
     if hasattr(server, "should_exit"):
         loop = asyncio.get_running_loop()
 
         def end(*_: object) -> None:
-            nonlocal latest
-            latest = latest or time.monotonic() + SECONDS_TO_END
             server.should_exit, server.config.timeout_graceful_shutdown = True, SECONDS_TO_END + 1
             for callback in SHUTDOWN_CALLBACKS:
                 loop.call_soon_threadsafe(callback)
@@ -116,17 +112,6 @@ async def lifespan(_: App) -> AsyncIterator[None]:
         yield
     finally:
         _ending.set()
-        while time.monotonic() < latest and _unread_bytes(server.config.port):
-            await asyncio.sleep(0.1)
-
-
-def _unread_bytes(port: int) -> int:
-    """The bytes that the system holds for visitors of this port, by Linux's tables of sockets. A container's network ends with its process."""
-    files = [file for name in ("tcp", "tcp6") if (file := Path("/proc/net", name)).exists()]
-    sockets = [line.split() for file in files for line in file.read_text(encoding="ascii").splitlines()[1:]]
-    return sum(
-        int(queues.split(":")[0], 16) for _, address, _, _, queues, *_ in sockets if address.endswith(f":{port:04X}")
-    )
 
 
 def _wait_for_runs() -> None:

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,19 +19,20 @@ from plotly.offline import get_plotlyjs_version
 
 import attention
 from benchmarks import rounds
+from deploy import front
 from pages.ui.process import SECONDS_TO_END
 from pages.ui.server import assets
 from pages.ui.server.assets import _index_page
 from pages.ui.server.guard import _HEADERS
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-NGINX = (ROOT / "deploy" / "nginx.conf").read_text()
+NGINX = front.configuration(Path("/tmp/front"), "0.0.0.0:8501", ["lab-1:8501", "lab-2:8501", "lab-3:8501"])
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
 MANIFESTS = {
     manifest["kind"]: manifest for manifest in yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text())
 }
 CONFIG = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text())
-LABS = {name: service for name, service in COMPOSE["services"].items() if service["image"] == "attention-lab"}
+LABS = {name: service for name, service in COMPOSE["services"].items() if name != "proxy"}
 POD = MANIFESTS["Deployment"]["spec"]["template"]["spec"]
 (CONTAINER,) = POD["containers"]
 KUBERNETES = "1.37"
@@ -86,7 +88,7 @@ def test_largest_allowed_file_passes_every_limit() -> None:
     upload = CONFIG["server"]["maxUploadSize"]
     ingress = MANIFESTS["Ingress"]["metadata"]["annotations"]["nginx.ingress.kubernetes.io/proxy-body-size"]
     # the form around a file adds a little; the proxy stops much larger requests
-    assert upload < megabytes(search_in(r"client_max_body_size (\w+);", NGINX)) == megabytes(ingress) <= upload + 1
+    assert upload < megabytes(search_in(r"client_max_body_size (\d\dm);", NGINX)) == megabytes(ingress) <= upload + 1
     for lab in [*LABS.values(), COMPOSE["services"]["proxy"]]:
         (tmp,) = lab["tmpfs"]
         assert megabytes(search_in(r"^/tmp:size=(\w+)", tmp)) > upload
@@ -103,13 +105,13 @@ def test_limits_per_address_match_between_cluster_and_single_machine() -> None:
     burst = int(ingress["limit-rps"]) * int(ingress["limit-burst-multiplier"])
     assert str(burst) == search_in(r"zone=requests_of_address burst=(\d+)", NGINX)
     assert int(ingress["limit-connections"]) == 2 * int(search_in(r"limit_conn sockets_of_address (\d+)", NGINX))
-    # no worker runs out of descriptors before connections, and no single address uses up either
+    # the worker runs out of neither descriptors nor connections, and no single address uses up either
     files = int(search_in(r"worker_rlimit_nofile (\d+)", NGINX))
-    assert (
-        COMPOSE["services"]["proxy"]["ulimits"]["nofile"]
-        == files
-        == 2 * int(search_in(r"worker_connections (\d+)", NGINX))
-    )
+    most = int(search_in(r"limit_conn all (\d+)", NGINX))
+    assert 4 * most < files == int(search_in(r"worker_connections (\d+)", NGINX))
+    assert files <= COMPOSE["services"]["proxy"]["ulimits"]["nofile"]
+    assert 4 * most // len(LABS) < LABS["lab-1"]["ulimits"]["nofile"]
+    assert int(search_in(r"limit_conn of_address (\d+)", NGINX)) < most
     (rule,) = MANIFESTS["NetworkPolicy"]["spec"]["ingress"]
     assert rule["from"]
     assert {"ephemeral-storage"} <= set(CONTAINER["resources"]["requests"]) & set(CONTAINER["resources"]["limits"])
@@ -122,26 +124,41 @@ def test_port_is_the_same_everywhere() -> None:
     assert all(lab["expose"] == [port] for lab in LABS.values())
     assert CONTAINER["ports"] == [{"name": "http", "containerPort": int(port)}]
     assert MANIFESTS["Service"]["spec"]["ports"][0]["targetPort"] == "http"
-    listen = search_in(r"listen (\d+);", NGINX)
-    assert COMPOSE["services"]["proxy"]["ports"] == [f"${{LAB_PORT:-{port}}}:{listen}"]
+    assert COMPOSE["services"]["proxy"]["ports"] == [f"${{LAB_PORT:-{port}}}:{port}"]
 
 
 def test_proxy_knows_every_replica() -> None:
     upstreams = {
-        name: re.findall(r"^ +server ([\w-]+):8501( backup)?", block, re.MULTILINE)
+        name: re.findall(r"server ([\w-]+):8501([^;]*);", block)
         for name, block in re.findall(r"upstream ([\w-]+) \{(.*?)\}", NGINX, re.DOTALL)
     }
-    assert upstreams.pop("any") == [(name, "") for name in LABS]
+    assert [name for name, _ in upstreams.pop("any")] == [*LABS]
     assert list(upstreams) == list(LABS)
     for name, servers in upstreams.items():
-        assert servers[0] == (name, "")
+        assert servers[0][0] == name
         assert sorted(servers[1:]) == [(other, " backup") for other in LABS if other != name]
     assert {lab["environment"]["LAB_REPLICA"]: name for name, lab in LABS.items()} == {name: name for name in LABS}
-    for names in re.findall(r"lab-\[\d-\d\]", NGINX):
-        assert [name for name in [*LABS, f"lab-{len(LABS) + 1}"] if re.fullmatch(names, name)] == list(LABS)
-    assert list(COMPOSE["services"]["proxy"]["depends_on"]) == list(LABS)
+    proxy = COMPOSE["services"]["proxy"]
+    assert proxy["environment"]["LAB_REPLICAS"].split() == [f"{name}:8501" for name in LABS]
+    assert list(proxy["depends_on"]) == list(LABS)
     assert len(LABS) == 3
     assert ["build" in lab for lab in LABS.values()] == [True, False, False]
+
+
+def test_image_starts_nginx_and_what_it_needs() -> None:
+    assert search_in(r"^CMD (.*)$", DOCKERFILE) == '["python", "deploy/front.py"]'
+    assert " nginx libnginx-mod-stream " in DOCKERFILE
+    assert {service["image"] for service in COMPOSE["services"].values()} == {"attention-lab"}
+    assert "command" not in str(COMPOSE["services"])
+    (whom,) = [variable["value"] for variable in CONTAINER["env"] if variable["name"] == "LAB_PROXIES"]
+    assert front.networks(whom)
+    assert front.networks(LABS["lab-1"]["environment"]["LAB_PROXIES"])[0] == "127.0.0.1"  # its health check
+    states = megabytes(search_in(r"client_max_body_size (1m);", NGINX)) * int(
+        search_in(r"limit_conn states (\d+)", NGINX)
+    )
+    cache = megabytes(search_in(r"max_size=(\w+)", NGINX))
+    (tmp,) = LABS["lab-1"]["tmpfs"]
+    assert states + cache < megabytes(search_in(r"size=(\w+)", tmp))
 
 
 @pytest.mark.parametrize("name", COMPOSE["services"])
@@ -185,7 +202,7 @@ def test_pods_have_time_to_start_and_stop() -> None:
     assert wait == 5
     assert POD["terminationGracePeriodSeconds"] == 30
     assert wait + SECONDS_TO_END < 30 - 4
-    assert SECONDS_TO_END < int(search_in(r"worker_shutdown_timeout (\d+)s", NGINX)) < 30
+    assert SECONDS_TO_END < front.SECONDS_TO_END < int(search_in(r"worker_shutdown_timeout (\d+)s", NGINX)) < 30
     for text in ((ROOT / "compose.yaml").read_text(), (ROOT / "deploy" / "README.md").read_text()):
         assert f" {SECONDS_TO_END} s" in text
     # the startup probe runs the page once; the liveness probe never does
@@ -205,7 +222,6 @@ def test_image_is_pinned_and_runs_as_an_unprivileged_user() -> None:
     assert re.search(r"HEALTHCHECK [^\n]*\\\n.*\.read\(\) == b'ok'", DOCKERFILE)
     assert "ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu\n" in DOCKERFILE
     assert CONTAINER["image"] == f"attention-lab:{attention.__version__}"
-    assert re.fullmatch(r"nginx:\d+\.\d+\.\d+-\w+@sha256:[0-9a-f]{64}", COMPOSE["services"]["proxy"]["image"])
 
 
 def test_policy_allows_the_inline_script_of_streamlits_page() -> None:

@@ -8,7 +8,6 @@ address, as Streamlit's own page does.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 from functools import cache
@@ -33,7 +32,11 @@ _PLOTLY = SCRIPTS_DIR / "vendor" / "plotly-cartesian.min.js"
 OPENING = _UI / "page" / "opening.bin"
 """The packed first screen of the bare address, which pages/ui/page/opening.py makes: sent as it is, without torch."""
 _PATH = "app/static"  # Streamlit's path for files of an app, which every host of Streamlit apps forwards
-_CACHE_FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
+_CACHE_FOREVER = {
+    "Cache-Control": "public, max-age=31536000, immutable",
+    # Prevents Streamlit's compression, of every answer anew. nginx compresses a script once (deploy/nginx.conf).
+    "Content-Encoding": "identity",
+}
 """Headers of a script whose URL contains a hash of its content, so that browsers may cache it for ever."""
 
 INDEX = Path(streamlit.__file__).parent / "static" / "index.html"
@@ -93,14 +96,7 @@ def _answer(request: Request) -> Response:
         return Response(OPENING.read_bytes(), headers=_CACHE_FOREVER, media_type="application/octet-stream")
     if folder != _version() or file != f"{name}.js" or name not in _scripts():
         return PlainTextResponse("Not found", 404)
-    zipped = "gzip" in request.headers.get("Accept-Encoding", "")
-    headers = {**_CACHE_FOREVER, "Vary": "Accept-Encoding", **({"Content-Encoding": "gzip"} if zipped else {})}
-    return Response(_gzipped(name) if zipped else _scripts()[name], headers=headers, media_type="text/javascript")
-
-
-@cache
-def _gzipped(name: str) -> bytes:
-    return gzip.compress(_scripts()[name], 6)
+    return Response(_scripts()[name], headers=_CACHE_FOREVER, media_type="text/javascript")
 
 
 @cache
@@ -150,22 +146,17 @@ def _page(more: str, opens: bool) -> str:
 
 
 @cache
-def _encoded(more: str, opens: bool, zipped: bool) -> tuple[bytes, str]:
-    page = _page(more, opens).encode()
-    body = gzip.compress(page, 6) if zipped else page
+def _encoded(more: str, opens: bool) -> tuple[bytes, str]:
+    body = _page(more, opens).encode()
     return body, f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
 
 
 def _answer_page(scope: Scope, caching: str) -> Response:
     """Our index page, or status 304 if the browser has it."""
-    request_headers = Headers(scope=scope)
-    zipped = "gzip" in request_headers.get("Accept-Encoding", "")
-    body, etag = _encoded(*_more_styles(scope["path"], scope["query_string"].decode("latin-1")), zipped)
-    headers = {"Cache-Control": caching, "ETag": etag, "Vary": "Accept-Encoding"}
-    if etag in request_headers.get("If-None-Match", ""):
+    body, etag = _encoded(*_more_styles(scope["path"], scope["query_string"].decode("latin-1")))
+    headers = {"Cache-Control": caching, "ETag": etag}
+    if etag in Headers(scope=scope).get("If-None-Match", ""):
         return Response(status_code=304, headers=headers)
-    if zipped:
-        headers["Content-Encoding"] = "gzip"
     headers["Content-Length"] = str(len(body))
     return Response(b"" if scope["method"] == "HEAD" else body, headers=headers, media_type="text/html")
 

@@ -146,7 +146,11 @@ def _lines(file: Path) -> list[str]:
         return []
 
 
-_READ = {"LAB_PORT", "LAB_MEMORY"}  # all known variables; these two are read by compose.yaml
+_READ = {
+    "LAB_PORT",
+    "LAB_MEMORY",
+    "LAB_PROXIES",
+}  # all known variables; these are read by compose.yaml and deploy/front.py
 _BOOLEANS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
 
