@@ -219,14 +219,14 @@ def child(server: Server, name: str) -> int:
 def test_one_does_not_go_on_without_the_other(killed: str, word: str) -> None:
     with Server(front=True) as server:
         os.kill(child(server, killed), signal.SIGKILL)
-        assert server.process.wait(60) != 0
+        assert server.process.wait(180) != 0
         assert f"{word} has ended with -9." in server.errors()
 
 
 def test_sigterm_ends_both_without_an_error() -> None:
     with Server(front=True) as server:
         processes = server._processes()
-        code, _ = server.terminate()
+        code, _ = server.terminate(180)
         assert code == 0
         assert not [process for process in processes if Path(f"/proc/{process}").exists()]
         assert "rror" not in server.errors()
