@@ -38,13 +38,9 @@ _CACHE_FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 INDEX = Path(streamlit.__file__).parent / "static" / "index.html"
 """Streamlit's index page."""
-STYLES = "".join(
-    path.read_text(encoding="utf-8")
-    for path in (
-        Path(__file__).parent / "styles.css",
-        SCRIPTS_DIR / "sliders.css",
-    )  # lessons have sliders and no figure
-)
+# Those of sliders are the page's, since lessons have sliders and no figure.
+_STYLES = (Path(__file__).parent / "styles.css", SCRIPTS_DIR / "sliders.css")
+STYLES = "".join(path.read_text(encoding="utf-8") for path in _STYLES)
 # Reserves the 300 pixels of the sidebar until Streamlit draws it between these two elements.
 _SIDEBAR_SPACE = """
 @media (min-width: 769px) {

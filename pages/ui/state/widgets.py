@@ -53,9 +53,8 @@ def draw(shown: Field, of: str = "A", **more: Any) -> None:
     is_new = before is None or before.arguments != drawn.arguments
     if is_new or st.session_state.get(key, st) != value:
         st.session_state[key] = value
-    if (
-        before and not is_new and before.text != drawn.text
-    ):  # changed elsewhere, such as by typing into the first screen
+    # The knob was changed elsewhere, such as by typing into the first screen: the page may still send the widget's earlier text.
+    if before and not is_new and before.text != drawn.text:
         ours.replaced.setdefault(key, set()).add(before.text)
     ours.drawn[key] = drawn
     _widget(shown, **{"key": key, **more})
