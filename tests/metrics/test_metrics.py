@@ -340,10 +340,10 @@ def test_heads_of_a_real_model_behave_as_published() -> None:
         return float(values[layer, head, [*metrics.all_metrics()].index(name)])
 
     assert mean("previous", 0, 2) == approx(1, within=0.001, why="a head of a real model looks almost only there")
-    assert mean("next", 1, 8) == approx(0.69, within=0.25, why="the mean over other sentences")
-    assert mean("first token", 4, 5) == approx(0.83, within=0.25, why="the mean over other sentences")
-    assert mean("norm-weighted first token", 4, 5) == approx(0.18, within=0.25, why="the mean over other sentences")
-    assert mean("entropy", 0, 3) == approx(0.93, within=0.25, why="the mean over other sentences")
+    assert 0.61 < mean("next", 1, 8) < 0.77
+    assert 0.78 < mean("first token", 4, 5) < 0.88
+    assert 0.13 < mean("norm-weighted first token", 4, 5) < 0.23
+    assert 0.88 < mean("entropy", 0, 3) < 0.98
     assert 0.06 < mean("duplicate token", 2, 9) < 0.71
     for name, share in (("first token", 0.41), ("norm-weighted first token", 0.06)):
         assert np.mean([table.column(name) for table in tables]) == approx(

@@ -322,4 +322,4 @@ def test_minilm_heads_attend_as_documented() -> None:
     for layer, head, offset, share in ((0, 2, previous, 1.0), (1, 8, following, 0.69), (4, 5, first, 0.83)):
         weights = trace.layers[layer].matrix("weights", head)
         cells = weights[:, 0] if offset is None else weights[offset[0] :, offset[1] :].diagonal()
-        assert float(cells.mean()) == approx(share, within=0.4, why="the mean over other sentences"), (layer, head)
+        assert share - 0.12 < float(cells.mean()) < share + 0.12, (layer, head)

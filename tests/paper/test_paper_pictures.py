@@ -84,7 +84,7 @@ def test_svg_has_the_picture_inside_below_its_cells(picture_models: TinyPictureM
     assert box == approx(cells_box(tree), terms=1024, dtype="float32")  # half of the gap between cells
     columns, rows = trace.pictures[0].columns, trace.pictures[0].rows
     assert (box[2] - box[0]) / columns == approx(
-        (box[3] - box[1]) / rows, within=0.5, why="a hundredth of a point on each side of many cells"
+        (box[3] - box[1]) / rows, within=0.05, why="a hundredth of a point on each side of many cells"
     )  # square cells
     assert svg.index(b"<image") < svg.index(b'id="cells-0"')
     assert b"opacity: 0.6" in svg
