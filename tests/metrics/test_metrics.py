@@ -346,9 +346,7 @@ def test_heads_of_a_real_model_behave_as_published() -> None:
     assert 0.88 < mean("entropy", 0, 3) < 0.98
     assert 0.06 < mean("duplicate token", 2, 9) < 0.71
     for name, share in (("first token", 0.41), ("norm-weighted first token", 0.06)):
-        assert np.mean([table.column(name) for table in tables]) == approx(
-            share, within=0.08, why="the mean over other sentences"
-        )
+        assert share - 0.02 < np.mean([table.column(name) for table in tables]) < share + 0.02
     for table in tables:
         assert table.sorted_by("previous")[0] == (0, 2)
         assert (4, 5) in table.sorted_by("first token")[:3]
